@@ -1,0 +1,40 @@
+"""The commands of ``pirl-plugin``: each a name, a function of its arguments, and a sentence."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Command -> ("package.module:function" of the list of arguments, what it does).
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": (
+        "pirl_plugin.host.train:main",
+        "the host's tools/run_distributed_engines.py, with the same arguments",
+    ),
+    "quickstart": (
+        "pirl_plugin.evaluation.quickstart:main",
+        "pre-train, evaluate and report on a folder of images, or on sample data",
+    ),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit status."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name not in COMMANDS:
+        print(f"pirl-plugin: there is no command '{name}'\n{_usage()}")
+        return 2
+    where, _, what = COMMANDS[name][0].partition(":")
+    command: Callable[[list[str]], int | None] = getattr(importlib.import_module(where), what)
+    return command(rest) or 0
+
+
+def _usage() -> str:
+    lines = [f"  {name:<12} {sentence}" for name, (_, sentence) in COMMANDS.items()]
+    return "\n".join(["usage: pirl-plugin COMMAND …", *lines])

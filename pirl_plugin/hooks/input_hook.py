@@ -1,0 +1,93 @@
+"""Prepare a batch where the model runs: uint8 views to normalised, channels-last floats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from classy_vision.hooks.classy_hook import ClassyHook
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class PIRLInputHook(ClassyHook):
+    """Installs, at the start, a forward pre-hook on the model; the host has no hook before it.
+
+    Loaders hand over uint8, a quarter of the bytes of float32. The section of the configuration,
+    all keys optional::
+
+        HOOKS:
+          PIRL_INPUT: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],
+                       channels_last: true, autocast: null}
+
+    Args:
+        mean: of the channels, on a scale of 0 to 1.
+        std: likewise.
+        channels_last: memory format of the inputs; convolutions are faster in it on CPUs and GPUs.
+        autocast: None, or ``bfloat16`` to run the model (never the loss) in it.
+
+    Raises:
+        ValueError: an ``autocast`` other than these; float16 would need the host's own
+            ``MODEL.AMP_PARAMS``, which scales the loss.
+    """
+
+    on_phase_start = ClassyHook._noop
+    on_forward = ClassyHook._noop
+    on_loss_and_meter = ClassyHook._noop
+    on_backward = ClassyHook._noop
+    on_update = ClassyHook._noop
+    on_step = ClassyHook._noop
+    on_phase_end = ClassyHook._noop
+    on_end = ClassyHook._noop
+
+    def __init__(
+        self,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        channels_last: bool = True,
+        autocast: str | None = None,
+    ) -> None:
+        super().__init__()
+        if autocast not in (None, "bfloat16"):
+            raise ValueError(
+                f"HOOKS.PIRL_INPUT.autocast = {autocast!r}: expected null or bfloat16; for float16 "
+                f"use the host's MODEL.AMP_PARAMS, which scales the loss"
+            )
+        self.scale = torch.tensor([1 / (255 * s) for s in std]).view(1, 3, 1, 1)
+        self.shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(1, 3, 1, 1)
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.autocast = autocast
+
+    @classmethod
+    def from_config(cls, config: Any) -> PIRLInputHook:
+        """Build the hook from the host's whole configuration."""
+        return cls(**(config.HOOKS.get("PIRL_INPUT") or {}))
+
+    def on_start(self, task: Any) -> None:
+        """Hang the preparation before the model, inside DistributedDataParallel's wrapper."""
+        model = task.base_model
+        self.scale, self.shift = self.scale.to(task.device), self.shift.to(task.device)
+        model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
+        if self.autocast == "bfloat16":
+            model.forward = torch.autocast(task.device.type, torch.bfloat16)(model.forward)
+
+    def prepare(self, batch: Any) -> Any:
+        """Convert the uint8 tensors of a batch, a tensor or a dictionary of them; leave others.
+
+        Args:
+            batch: uint8 ``(B, 3, H, W)``, or a dictionary of such.
+
+        Returns:
+            The same with float32 ``(B, 3, H, W)``: (x / 255 − mean) / std.
+        """
+        if isinstance(batch, dict):
+            return {key: self.prepare(value) for key, value in batch.items()}
+        if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
+            return batch
+        images = batch.to(torch.float32, memory_format=self.memory_format)
+        return images.mul_(self.scale).add_(self.shift)

@@ -1,0 +1,66 @@
+"""Mends of the host's evaluation: what broke there, and the smallest repair of each."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pirl_plugin.host.mends import mended
+
+
+def average_precision_on_current_numpy(module: Any) -> None:
+    """Broke: ``np.float`` is gone, and a one-element array no longer assigns to a matrix cell.
+
+    The VOC07 SVM tool lost its child process to either and printed ``AP: [-1]``.
+    """
+    original = module.get_precision_recall
+
+    @functools.wraps(original)
+    def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> Any:
+        import numpy as np
+
+        if weights is None:
+            weights = np.ones(targets.shape[0])
+        precision, recall, score, average = original(targets, scores, weights)
+        return precision, recall, score, float(np.asarray(average).item())
+
+    module.get_precision_recall = get_precision_recall
+    mended("VOC07 SVM average precision")
+
+
+def extract_features_on_cpu(module: Any) -> None:
+    """Broke (never worked): feature extraction asserts a GPU and calls ``.cuda()`` on each batch.
+
+    On a CPU the assertion is met by a stand-in device until the task is prepared, and ``.cuda()``
+    returns its tensor, for the length of the extraction only.
+    """
+    trainer = module.SelfSupervisionTrainer
+    original = trainer.extract
+    if "Set MACHINE.DEVICE = gpu" not in original.__code__.co_consts:
+        return
+
+    @functools.wraps(original)
+    def extract(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from unittest.mock import patch
+
+        import torch
+
+        task = self.task
+        cpu, prepare = task.device, task.prepare_extraction
+        if cpu.type != "cpu":
+            return original(self, *args, **kwargs)
+
+        def prepare_on_cpu(*args: Any, **kwargs: Any) -> Any:
+            task.device = cpu
+            return prepare(*args, **kwargs)
+
+        with (
+            patch.object(task, "device", torch.device("cuda")),
+            patch.object(task, "prepare_extraction", prepare_on_cpu),
+            patch.object(torch.Tensor, "cuda", lambda tensor, *args, **kwargs: tensor),
+        ):
+            result = original(self, *args, **kwargs)
+        return result
+
+    trainer.extract = extract
+    mended("feature extraction on a CPU")

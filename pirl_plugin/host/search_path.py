@@ -1,0 +1,61 @@
+"""Make ``config=pretrain/pirl/…`` resolve from the host's own script, from any folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def config_root() -> Path:
+    """Folder that holds ``config/``: inside the package when installed, beside it in a clone."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def add_our_configs(module: Any) -> None:
+    """Append our folder to Hydra's search path, after the host's, as a search-path plugin.
+
+    The composing function also names a config that does not exist in one sentence.
+    """
+    import warnings
+
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    class PIRLSearchPath(SearchPathPlugin):
+        """Adds ``configs/`` of this plugin to the places Hydra looks in."""
+
+        def manipulate_search_path(self, search_path: Any) -> None:
+            """Append our root; the host's and the current folder's configs go first."""
+            search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
+
+    Plugins.instance().register(PIRLSearchPath)
+    compose = module.compose_hydra_configuration
+
+    def compose_hydra_configuration(overrides: list[str]) -> Any:
+        from hydra.errors import HydraException
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
+            try:
+                return compose(overrides)
+            except HydraException as error:
+                raise SystemExit(_one_sentence(error, overrides)) from None
+
+    module.compose_hydra_configuration = compose_hydra_configuration
+
+
+def _one_sentence(error: Exception, overrides: list[str]) -> str:
+    """What was asked for, what Hydra said of it, and what there is."""
+    ours = sorted(
+        path.relative_to(config_root() / "config").with_suffix("").as_posix()
+        for path in (config_root() / "config").rglob("*.yaml")
+    )
+    names = ", ".join(name for name in ours if name.startswith(("pretrain/", "benchmark/")))
+    first_line = str(error).strip().splitlines()[0].rstrip(".")
+    return (
+        f"pirl_plugin: cannot compose {' '.join(overrides)}: {first_line}. This plugin's configs "
+        f"are: {names}; overlays are given as +config/pirl/machines=1gpu and the like."
+    )

@@ -1,0 +1,23 @@
+"""Give the host's trainer our hooks when, and only when, the loss is ours."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+
+def add_our_hooks(module: Any) -> None:
+    """Wrap ``add_loss_hooks``, which the host's hook generator looks up in every rank."""
+    original = module.add_loss_hooks
+
+    @functools.wraps(original)
+    def add_loss_hooks(hooks: list[Any], loss_cfg: Any, cfg: Any) -> list[Any]:
+        hooks = original(hooks, loss_cfg, cfg)
+        if cfg.LOSS.name == "pirl_loss":
+            from pirl_plugin.hooks.input_hook import PIRLInputHook
+            from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
+
+            hooks.extend([PIRLInputHook.from_config(cfg), MemoryBankHook()])
+        return hooks
+
+    module.add_loss_hooks = add_loss_hooks

@@ -1,0 +1,93 @@
+"""The ``LOSS.pirl_loss`` section of a configuration, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ESTIMATORS = ("nce", "nce_softmax", "info_nce")
+NEGATIVES = ("per_image", "per_batch")
+PLACEMENTS = ("replicated",)
+
+
+@dataclass
+class BankConfig:
+    """``LOSS.pirl_loss.bank``: see :class:`pirl_plugin.memory.MemoryBank`."""
+
+    momentum: float = 0.5
+    placement: str = "replicated"
+    dtype: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of("bank.placement", self.placement, PLACEMENTS)
+
+
+@dataclass
+class PIRLLossConfig:
+    """``LOSS.pirl_loss``, with the paper's values as defaults.
+
+    Raises:
+        ValueError: a value, or a key, that the loss cannot use.
+    """
+
+    num_train_samples: int  # |D|; the host fills it in
+    estimator: str = "nce"
+    lambda_invariance: float = 0.5
+    temperature: float = 0.07
+    num_negatives: int = 32000
+    negatives: str = "per_image"
+    replacement: bool = True
+    norm_constant: float | None = None  # Z; None: estimated from the first batch
+    embedding_dim: int = 128
+    bank: BankConfig = field(default_factory=BankConfig)
+
+    def __post_init__(self) -> None:
+        _one_of("estimator", self.estimator, ESTIMATORS)
+        _one_of("negatives", self.negatives, NEGATIVES)
+        _within(
+            "lambda_invariance", self.lambda_invariance, 0 <= self.lambda_invariance <= 1, "[0, 1]"
+        )
+        _within("temperature", self.temperature, self.temperature > 0, "above 0, such as 0.07")
+        _within("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
+        _within(
+            "norm_constant",
+            self.norm_constant,
+            self.norm_constant is None or self.norm_constant > 0,
+            "above 0, or null to estimate it from the first batch",
+        )
+        if not self.replacement and self.num_negatives >= self.num_train_samples:
+            raise ValueError(
+                f"LOSS.pirl_loss.num_negatives = {self.num_negatives} without replacement: the "
+                f"data set has {self.num_train_samples} images, so at most "
+                f"{self.num_train_samples - 1} negatives; lower it, or set replacement: true"
+            )
+
+    @classmethod
+    def from_mapping(cls, section: Mapping[str, Any]) -> PIRLLossConfig:
+        """Read the section; ``name``, which the host adds, is left out."""
+        values = {key: value for key, value in section.items() if key != "name"}
+        _known("LOSS.pirl_loss", values, cls)
+        bank = dict(values.pop("bank", {}) or {})
+        _known("LOSS.pirl_loss.bank", bank, BankConfig)
+        return cls(bank=BankConfig(**bank), **values)
+
+
+def _one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"LOSS.pirl_loss.{key} = {value!r}: expected one of {', '.join(choices)}")
+
+
+def _within(key: str, value: float | None, holds: bool, expected: str) -> None:
+    if not holds:
+        raise ValueError(f"LOSS.pirl_loss.{key} = {value}: expected {expected}")
+
+
+def _known(section: str, values: Mapping[str, Any], schema: type) -> None:
+    names = [f.name for f in fields(schema)]
+    for key in values:
+        if key not in names:
+            raise ValueError(f"{section} has no key '{key}': expected {', '.join(names)}")

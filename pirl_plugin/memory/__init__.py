@@ -1,0 +1,7 @@
+"""The memory bank: its rows, the draw of negatives, and the scores against both (Sec. 2.2)."""
+
+from pirl_plugin.memory.bank import MemoryBank
+from pirl_plugin.memory.negatives import draw_negatives
+from pirl_plugin.memory.scores import bank_scores
+
+__all__ = ["MemoryBank", "bank_scores", "draw_negatives"]

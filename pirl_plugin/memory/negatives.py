@@ -1,0 +1,92 @@
+"""The draw of negatives: N images for each data point, uniform over the data set without itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.memory.philox import philox4x32, uniform_below
+
+_SHARED = 0xFFFFFFFF  # stands for the row where one draw serves the whole batch
+
+
+def draw_negatives(
+    rows: Tensor,
+    num_rows: int,
+    num_negatives: int,
+    seed: int,
+    step: int,
+    *,
+    replacement: bool = True,
+    per_batch: bool = False,
+) -> Tensor:
+    """Draw the negatives of each data point (Sec. 2.1: N per data point, never the image itself).
+
+    The draw is a function of (seed, step, row) alone: the same at any world size, on any device and
+    after a restart.
+
+    Args:
+        rows: ``(B,)`` int64, each image's row in the data set; may repeat.
+        num_rows: |D|.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: whether one image may be drawn twice for a data point. Without it each row
+            sorts |D| random keys, which suits small data sets.
+        per_batch: one draw for the whole batch, uniform over the images outside ``rows``.
+
+    Returns:
+        ``(B, N)`` int64 row numbers; with ``per_batch`` an expanded view of one draw.
+
+    Raises:
+        ValueError: there are not enough other images to draw from.
+
+    Example:
+        >>> negatives = draw_negatives(torch.tensor([3, 3, 0]), 10, 4, seed=0, step=0)
+        >>> negatives.shape, bool((negatives[0] == negatives[1]).all())
+        (torch.Size([3, 4]), True)
+    """
+    taken = rows.unique() if per_batch else rows.new_empty(1)
+    others = num_rows - taken.numel()
+    needed = 1 if replacement else num_negatives
+    if others < needed:
+        raise ValueError(
+            f"cannot draw {num_negatives} negatives {'with' if replacement else 'without'} "
+            f"replacement from {others} other images (the data set has {num_rows}): give at most "
+            f"num_negatives={max(others, 0)}, or more images"
+        )
+    if per_batch:
+        shared = _draw(torch.full_like(rows[:1], _SHARED), others, num_negatives, seed, step)
+        if not replacement:
+            shared = _draw_distinct(rows[:1] * 0 + _SHARED, others, num_negatives, seed, step)
+        # taken[k] − k images before taken[k] are free: the j-th free one is j + #{k: that ≤ j}
+        free_before = taken - torch.arange(taken.numel(), device=rows.device)
+        drawn = shared + torch.searchsorted(free_before, shared, right=True)
+        return drawn.expand(rows.numel(), -1)
+    draw = _draw if replacement else _draw_distinct
+    drawn = draw(rows, others, num_negatives, seed, step)
+    return drawn + (drawn >= rows[:, None])  # step over the own row
+
+
+def _draw(rows: Tensor, bound: int, count: int, seed: int, step: int) -> Tensor:
+    """``(B, count)`` integers uniform in [0, bound), keyed on (seed, step, row)."""
+    w0, w1, w2, w3 = _words(rows, (count + 1) // 2, seed, step)
+    pairs = torch.stack([uniform_below(w0, w1, bound), uniform_below(w2, w3, bound)], dim=2)
+    return pairs.flatten(1)[:, :count]
+
+
+def _draw_distinct(rows: Tensor, bound: int, count: int, seed: int, step: int) -> Tensor:
+    """``(B, count)`` distinct integers uniform in [0, bound): the order of random 62-bit keys."""
+    w0, w1, w2, w3 = _words(rows, (bound + 1) // 2, seed, step)
+    keys = torch.stack([(w0 << 30) ^ w1, (w2 << 30) ^ w3], dim=2).flatten(1)[:, :bound]
+    return keys.argsort(dim=1)[:, :count]
+
+
+def _words(
+    rows: Tensor, blocks: int, seed: int, step: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Four ``(B, blocks)`` random words; counter = (block, row, step), key = seed."""
+    block = torch.arange(blocks, device=rows.device)[None, :]
+    low, high = torch.tensor(step & 0xFFFFFFFF), torch.tensor((step >> 32) & 0xFFFFFFFF)
+    counter = (block, rows[:, None], low.to(rows.device), high.to(rows.device))
+    return philox4x32(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))

@@ -1,0 +1,74 @@
+"""The heads f and g of PIRL (Sec. 2.3, App. A.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class PIRLHead(nn.Module):
+    """Projection of trunk features to the embedding, of an image (f) or of its patches (g).
+
+    With one patch: ``in_dim → out_dim``. With P patches: each patch ``in_dim → out_dim``, the
+    projections concatenated in the order they come in, ``P·out_dim → out_dim``.
+
+    Args:
+        model_config: the host's ``MODEL`` section; not used.
+        in_dim: width of the trunk's features, 2048 for ResNet-50.
+        out_dim: width of the embedding, 128 in the paper.
+        num_patches: 1, or the patches of an image, 9.
+        hidden_dim: None for the paper's linear projection, or the width of a hidden layer with
+            ReLU, the MLP form of VISSL's follow-up (2048).
+
+    Raises:
+        ValueError: a width or ``num_patches`` below 1.
+    """
+
+    def __init__(
+        self,
+        model_config: Any,
+        in_dim: int,
+        out_dim: int = 128,
+        num_patches: int = 1,
+        hidden_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"in_dim": in_dim, "out_dim": out_dim, "num_patches": num_patches}
+        if hidden_dim is not None:
+            sizes["hidden_dim"] = hidden_dim
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"pirl_head: {name} = {size}: expected at least 1")
+        self.num_patches = num_patches
+        self.project: nn.Module = nn.Linear(in_dim, out_dim)
+        if hidden_dim is not None:
+            self.project = nn.Sequential(
+                nn.Linear(in_dim, hidden_dim), nn.ReLU(inplace=True), nn.Linear(hidden_dim, out_dim)
+            )
+        self.merge = nn.Linear(num_patches * out_dim, out_dim) if num_patches > 1 else None
+
+    def forward(self, features: Tensor | list[Tensor]) -> Tensor:
+        """Embed.
+
+        Args:
+            features: ``(B·P, in_dim)``, or ``(B·P, in_dim, 1, 1)``, or a list of one of these;
+                the P patches of an image stand together.
+
+        Returns:
+            ``(B, out_dim)``, not normalised.
+
+        Raises:
+            ValueError: the number of features is no multiple of ``num_patches``.
+        """
+        if isinstance(features, list):
+            (features,) = features
+        projected = self.project(features.flatten(1))  # (B·P, out_dim)
+        if self.merge is None:
+            return projected
+        if projected.shape[0] % self.num_patches:
+            raise ValueError(
+                f"pirl_head got {projected.shape[0]} features for {self.num_patches} patches an "
+                f"image: expected a multiple; num_patches must be the transform's grid squared"
+            )
+        return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))

@@ -1,0 +1,94 @@
+"""Build of pirl-plugin: ordinary metadata, and two things setuptools has no word for.
+
+The import hook's ``.pth`` file goes to the root of site-packages, in wheels and editable installs
+alike, and ``configs/`` installs as ``pirl_plugin/configs`` (a top-level ``configs`` would be
+VISSL's).
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+PTH = "pirl_plugin_autoload.pth"
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pirl_plugin/__init__.py").read_text())[1]
+
+
+def write_pth(folder):
+    """Write the file that hangs a doorbell into every Python process, as the one line it may be."""
+    doorbell = (ROOT / "pirl_plugin/host/doorbell.py").read_text()
+    Path(folder, PTH).write_text(f"import sys; exec({doorbell!r}, {{}})\n")
+
+
+class BuildWithDoor(build_py):
+    """Adds the ``.pth`` file, and to a wheel the configs; an editable install has the clone's."""
+
+    def run(self):
+        """Build the modules, then add what is not a module."""
+        super().run()
+        if self.editable_mode:
+            # Where setuptools unpacks what an editable wheel installs beside its own .pth file.
+            write_pth(self.distribution.get_command_obj("install").install_purelib)
+            return
+        write_pth(self.build_lib)
+        shutil.copytree(
+            ROOT / "configs",
+            Path(self.build_lib, "pirl_plugin", "configs"),
+            dirs_exist_ok=True,
+            ignore=lambda folder, names: [
+                n for n in names if not (n.endswith(".yaml") or Path(folder, n).is_dir())
+            ],
+        )
+
+
+setup(
+    name="pirl-plugin",
+    version=VERSION,
+    description="PIRL self-supervised pre-training (arXiv 1912.01991) as a plugin for VISSL",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    # Saying that packages lie in "." keeps an editable install to a plain path in a .pth file;
+    # otherwise setuptools starts a finder of its own in every process, 8 ms at each start.
+    package_dir={"": "."},
+    packages=find_packages(include=["pirl_plugin", "pirl_plugin.*"]),
+    package_data={"pirl_plugin": ["py.typed"], "pirl_plugin.evaluation": ["*.j2"]},
+    # vissl itself is left out: its pins make pip fail. classy-vision too: the one on the index
+    # overwrites the copy inside VISSL's wheel.
+    install_requires=[
+        "torch>=2.6",
+        "torchvision>=0.21",
+        "numpy>=1.26",
+        "numba>=0.61",
+        "pillow>=10",
+        "fvcore>=0.1.5",
+        "iopath>=0.1.10",
+        "hydra-core>=1.3,<1.4",
+        "omegaconf>=2.3,<2.4",
+        "scikit-learn>=1.4",
+        "scipy>=1.11",
+        "submitit>=1.5",
+        "tabulate>=0.9",
+        "tensorboard>=2.15",
+        "matplotlib>=3.8",
+        "jinja2>=3.1",
+        "tqdm>=4.65",
+    ],
+    extras_require={
+        "test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.9", "mypy>=1.13"],
+    },
+    entry_points={"console_scripts": ["pirl-plugin=pirl_plugin.__main__:main"]},
+    cmdclass={"build_py": BuildWithDoor},
+    classifiers=[
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
