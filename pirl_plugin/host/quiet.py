@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-# How each message begins -> where it comes from.
-_WARNINGS = {
-    r"(?s).*The 'torchvision\.(transforms|datasets)\._(functional_)?video": "Classy Vision's video",
-    r"(?s).*pkg_resources is deprecated": "vissl.utils.misc",
-    r"(?s).*torch\.jit\.script": "fairscale and Classy Vision decorators",
-    r"(?s).*The `torchvision\.": "Classy Vision's video transforms",
-    r"(?s).*broadcast_buffers": "DistributedDataParallel, as the host sets it",
-    r"(?s).*pin_memory' argument is set as true but no accelerator": "the host's default on a CPU",
-}
+# Each a beginning of a message: what warns, and why nobody can do anything about it.
+_WARNINGS = (
+    r"The 'torchvision\.[\w.]*_video' module is deprecated",  # Classy Vision's video transforms
+    r"pkg_resources is deprecated",  # vissl.utils.misc, with setuptools below 82
+    r"`torch\.jit\.script",  # fairscale and Classy Vision decorate with it
+    r"(?s).*broadcast_buffers",  # DistributedDataParallel, as the host sets it up
+    r"'pin_memory' argument is set as true but no accelerator",  # the host's default, on a CPU
+)
 
 
 def silence_host_warnings(module: ModuleType) -> None:

@@ -1,0 +1,217 @@
+"""PIRLLoss: Eq. 5 against a loop, against VISSL's loss, and what a loss must survive."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+ROWS, DIM, NEGATIVES = 40, 8, 11
+
+
+def make_loss(**settings):
+    config = {"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": NEGATIVES}
+    return PIRLLoss.from_config({"name": "pirl_loss", **config, **settings})
+
+
+def embeddings(batch=5, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(batch, DIM, generator=generator, dtype=dtype).requires_grad_() for _ in range(2)
+    ]
+
+
+def loop(loss, output, target, negatives):
+    """Eq. 5 with the nce estimator, one data point and one negative at a time."""
+    bank, config = loss.bank.rows.double(), loss.config
+    noise = negatives.shape[1] / bank.shape[0]
+    total = 0
+    weights = (config.lambda_invariance, 1 - config.lambda_invariance)
+    for weight, embedding in zip(weights, output, strict=True):
+        for v, row, drawn in zip(normalize(embedding), target, negatives, strict=True):
+            p = torch.exp(v @ bank[row] / config.temperature) / loss.norm_constant
+            value = -torch.log(p / (p + noise))
+            for n in drawn:
+                p = torch.exp(v @ bank[n] / config.temperature) / loss.norm_constant
+                value = value - torch.log(1 - p / (p + noise))
+            total = total + weight * value
+    return total / len(target)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.5, 1.0])
+def test_loss__agrees_with_a_loop_in_value_and_gradient(weight):
+    loss = make_loss(lambda_invariance=weight, norm_constant=90.0)
+    target = torch.tensor([3, 0, 39, 7, 7])
+    negatives = torch.randint(0, ROWS, (5, NEGATIVES), generator=torch.Generator().manual_seed(1))
+    ours, loops = embeddings(), embeddings()
+    value, expected = loss(ours, target, negatives), loop(loss, loops, target, negatives)
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-6)
+    value.backward()
+    expected.backward()
+    for mine, theirs in zip(ours, loops, strict=True):
+        expected_grad = torch.zeros_like(mine) if theirs.grad is None else theirs.grad
+        torch.testing.assert_close(mine.grad, expected_grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("estimator", ["nce", "info_nce"])
+def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
+    from vissl.config import AttrDict
+    from vissl.losses.nce_loss import NCELossWithMemory
+
+    theirs = NCELossWithMemory(
+        AttrDict(
+            {
+                "norm_embedding": True,
+                "temperature": 0.07,
+                "loss_weights": [0.5, 0.5],
+                "norm_constant": 90.0,
+                "loss_type": {"nce": "nce", "info_nce": "cross_entropy"}[estimator],
+                "update_mem_with_emb_index": 1,
+                "negative_sampling_params": {"num_negatives": NEGATIVES, "type": "random"},
+                "memory_params": {
+                    "memory_size": ROWS, "embedding_dim": DIM, "momentum": 0.5,
+                    "norm_init": True, "update_mem_on_forward": False,
+                },
+                "num_train_samples": ROWS,
+            }
+        )
+    ).double()  # fmt: skip
+    ours = make_loss(estimator=estimator, norm_constant=90.0).double()
+    theirs.nce_average.memory.copy_(ours.bank.rows)
+    theirs.init_sync_memory = True  # one process: nothing to average
+    if estimator == "nce":
+        theirs.nce_criterion.eps = 0.0
+    target = torch.tensor([3, 0, 39, 7, 8])
+    drawn = torch.randint(0, ROWS, (5, NEGATIVES), generator=torch.Generator().manual_seed(2))
+    theirs.nce_average.do_negative_sampling = lambda *_, **__: torch.cat(
+        [target[:, None], drawn], dim=1
+    )
+    mine, other = embeddings(), embeddings()
+    value, expected = ours(mine, target, drawn), theirs(other, target).squeeze()
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=0)
+    value.backward()
+    expected.backward()
+    for a, b in zip(mine, other, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-5, atol=1e-9)
+
+
+def test_norm_constant__is_the_mean_over_the_negatives_of_the_first_batch():
+    loss = make_loss()
+    target = torch.tensor([1, -1, 2])
+    negatives = torch.tensor([[5] * NEGATIVES, [6] * NEGATIVES, [8] * NEGATIVES])
+    output = embeddings(3)
+    loss(output, target, negatives)
+    scores = [normalize(o)[[0, 2]] @ loss.bank.rows.double()[[5, 8]].T / 0.07 for o in output]
+    expected = ROWS * torch.stack([s.diagonal().exp() for s in scores]).mean()
+    torch.testing.assert_close(loss.norm_constant, expected, rtol=1e-6, atol=0)
+    loss(embeddings(3, seed=9), target, negatives)
+    torch.testing.assert_close(loss.norm_constant, expected, rtol=1e-6, atol=0)
+
+
+def test_loss__leaves_invalid_rows_out():
+    target = torch.tensor([4, -1, 9, -1])
+    keep = target >= 0
+    negatives = torch.randint(10, ROWS, (4, NEGATIVES), generator=torch.Generator().manual_seed(3))
+    loss = make_loss(norm_constant=90.0)
+    all_rows = embeddings(4)
+    valid_only = [o.detach()[keep].requires_grad_() for o in all_rows]
+    value = loss(all_rows, target, negatives)
+    torch.testing.assert_close(value, loss(valid_only, target[keep], negatives[keep]))
+    value.backward()
+    assert (all_rows[0].grad[~keep] == 0).all()
+
+
+def test_loss__of_no_valid_row_is_zero_with_its_graph():
+    loss, output = make_loss(), embeddings(3)
+    value = loss(output, torch.tensor([-1, -1, -1]))
+    value.backward()
+    assert value.item() == 0
+    assert all((o.grad == 0).all() for o in output)
+    loss(embeddings(3), torch.tensor([0, 1, 2]))  # Z is estimated from the first valid batch
+    assert loss.norm_constant.isfinite()
+
+
+def test_loss__takes_a_batch_of_one():
+    assert make_loss()(embeddings(1), torch.tensor([[5]])).isfinite()
+
+
+@pytest.mark.parametrize("estimator", ["nce", "nce_softmax", "info_nce"])
+def test_loss__is_float32_under_autocast(estimator):
+    loss = make_loss(estimator=estimator)
+    output = [o.detach().bfloat16().requires_grad_() for o in embeddings()]
+    reference = make_loss(estimator=estimator)([o.float() for o in output], torch.arange(5))
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss(output, torch.arange(5))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, reference)
+
+
+def test_state__continues_to_the_bit():
+    loss, again = make_loss(bank={"seed": 1}), make_loss(bank={"seed": 2})
+    target = torch.tensor([3, 0, 39, 7, 8])
+    for seed in range(3):
+        output = embeddings(seed=seed, dtype=torch.float32)
+        loss(output, target)
+        loss.bank.update(target, output[1].detach())
+        loss.step += 1
+    again.config.bank.seed = 1  # keys the draw too
+    again.load_state_dict(loss.state_dict())
+    results = []
+    for one in (loss, again):
+        output = embeddings(seed=7, dtype=torch.float32)
+        value = one(output, target)
+        one.bank.update(target, output[1].detach())
+        results.append((value, one.bank.rows, one.norm_constant))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_state__of_another_data_set_is_refused():
+    state = make_loss().state_dict()
+    other = PIRLLoss.from_config({"num_train_samples": 41, "embedding_dim": DIM})
+    with pytest.raises(ValueError, match=r"bank is \(40, 8\), this run's is \(41, 8\).*same data"):
+        other.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": 0}, "temperature = 0: expected above 0"),
+        ({"lambda_invariance": 1.5}, r"lambda_invariance = 1.5: expected \[0, 1\]"),
+        ({"num_negatives": 0}, "num_negatives = 0: expected at least 1"),
+        ({"norm_constant": -1}, "norm_constant = -1: expected above 0, or null"),
+        ({"estimator": "nse"}, "estimator = 'nse': expected one of nce, nce_softmax, info_nce"),
+        ({"negatives": "all"}, "negatives = 'all': expected one of per_image, per_batch"),
+        ({"bank": {"placement": "disk"}}, "bank.placement = 'disk': expected one of replicated"),
+        ({"bank": {"size": 3}}, "bank has no key 'size': expected momentum"),
+        ({"tau": 0.07}, "no key 'tau': expected num_train_samples"),
+        (
+            {"replacement": False, "num_negatives": ROWS},
+            "num_negatives = 40 without replacement: the data set has 40 images, so at most 39",
+        ),
+    ],
+)
+def test_config__refuses_what_it_cannot_use(settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_loss(**settings)
+
+
+def test_forward__refuses_what_does_not_fit_the_bank():
+    loss = make_loss()
+    with pytest.raises(ValueError, match="row 40 is outside the memory bank of 40 rows"):
+        loss(embeddings(2), torch.tensor([0, 40]))
+    wide = [torch.zeros(2, 9), torch.zeros(2, 9)]
+    with pytest.raises(ValueError, match=r"shape \(2, 9\) for 2 images: expected \(2, 8\)"):
+        loss(wide, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="got one tensor: expected"):
+        loss(torch.zeros(2, DIM), torch.tensor([0, 1]))
+
+
+def test_nce__of_random_embeddings_is_what_chance_gives():
+    # s ≈ 0 for all: p = 1/Z with Z = |D|, so h = 1 / (1 + N) and the loss is
+    # −log(1/(1+N)) − N·log(N/(1+N)), each term alike.
+    loss = make_loss(temperature=1e6)
+    chance = math.log(1 + NEGATIVES) + NEGATIVES * math.log((1 + NEGATIVES) / NEGATIVES)
+    assert loss(embeddings(), torch.arange(5)).item() == pytest.approx(chance, rel=1e-4)

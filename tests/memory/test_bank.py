@@ -1,0 +1,76 @@
+"""The memory bank: unit rows, the moving average, duplicates, invalid rows."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pirl_plugin.memory import MemoryBank
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_bank__rows_are_unit_vectors_of_the_seed(dtype):
+    bank, again, other = (MemoryBank(50, 16, dtype=dtype, seed=s) for s in (1, 1, 2))
+    tolerance = 1e-6 if dtype == "float32" else 1e-2
+    torch.testing.assert_close(
+        bank.rows.float().norm(dim=1), torch.ones(50), atol=tolerance, rtol=0
+    )
+    assert torch.equal(bank.rows, again.rows)
+    assert not torch.equal(bank.rows, other.rows)
+
+
+def test_update__by_hand():
+    bank = MemoryBank(3, 2, momentum=0.5)
+    bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    # row 0: 0.5·(1, 0) + 0.5·(0, 1) = (0.5, 0.5), norm 0.7071, → (0.7071, 0.7071)
+    norm = bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
+    torch.testing.assert_close(
+        bank.rows, torch.tensor([[0.5**0.5, 0.5**0.5], [0.0, 1.0], [1.0, 0.0]])
+    )
+    assert norm.item() == pytest.approx(0.5**0.5)
+
+
+def test_update__weights_the_old_row_by_the_momentum():
+    bank = MemoryBank(4, 8, momentum=0.9, seed=3)
+    old = bank.rows.clone()
+    new = torch.randn(1, 8, generator=torch.Generator().manual_seed(0))
+    bank.update(torch.tensor([2]), new)
+    expected = normalize(0.9 * old[2] + 0.1 * normalize(new[0], dim=0), dim=0)
+    torch.testing.assert_close(bank.rows[2], expected)
+
+
+def test_update__moves_a_repeated_row_once_whatever_the_order():
+    embeddings = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+    rows = torch.tensor([3, 1, 3, 3, 0])
+    outcomes = []
+    for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 1, 3]):
+        bank = MemoryBank(6, 8)
+        bank.update(rows[order], embeddings[order])
+        outcomes.append(bank.rows)
+    assert torch.equal(outcomes[0], outcomes[1])
+    assert torch.equal(outcomes[0], outcomes[2])
+    bank = MemoryBank(6, 8)
+    mean = normalize(embeddings)[[0, 2, 3]].mean(dim=0)
+    torch.testing.assert_close(outcomes[0][3], normalize(0.5 * bank.rows[3] + 0.5 * mean, dim=0))
+
+
+def test_update__leaves_invalid_rows_out():
+    bank = MemoryBank(4, 8)
+    before = bank.rows.clone()
+    bank.update(torch.tensor([-1, -1]), torch.randn(2, 8))
+    assert torch.equal(bank.rows, before)
+    bank.update(torch.tensor([-1, 2]), torch.randn(2, 8))
+    assert torch.equal(bank.rows[[0, 1, 3]], before[[0, 1, 3]])
+    assert not torch.equal(bank.rows[2], before[2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_rows": 1}, "1 rows: contrast needs at least 2"),
+        ({"momentum": 1.0}, r"bank.momentum = 1.0: expected a weight in \[0, 1\)"),
+        ({"dtype": "int8"}, "bank.dtype = 'int8': expected one of float32"),
+    ],
+)
+def test_bank__refuses_what_it_cannot_use(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MemoryBank(**{"num_rows": 10, "dim": 4, **arguments})
