@@ -1,8 +1,45 @@
-"""Open the door to the host before any test imports it, as an installed ``.pth`` would."""
+"""Open the door to the host before any test imports it, and make small images to test on."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
 import torch
+from PIL import Image
 
 from pirl_plugin.host import door
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
 door.install()
 torch.set_num_threads(1)  # small tensors; the suite runs beside the ranks that it spawns
+
+
+def _make_image(path: Path, seed: int, size: int = 48) -> None:
+    """Write a smooth random image; its colours tell seeds apart."""
+    generator = np.random.default_rng(seed)
+    coarse = generator.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    Image.fromarray(coarse).resize((size, size), Image.Resampling.BICUBIC).save(path)
+
+
+@pytest.fixture(scope="session")
+def make_image() -> Callable[..., None]:
+    """``make_image(path, seed, size=48)`` writes an image in the format of the path's suffix."""
+    return _make_image
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: Any) -> Path:
+    """A folder ``{train,val}/{ants,bees}/*.jpg`` with 2 × 10 and 2 × 4 images of 48 px."""
+    root: Path = tmp_path_factory.mktemp("images")
+    for split, count in (("train", 10), ("val", 4)):
+        for label, name in enumerate(("ants", "bees")):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                _make_image(folder / f"{i}.jpg", seed=1000 * label + 100 * len(split) + i)
+    return root

@@ -1,0 +1,161 @@
+"""Photometric augmentation: drawing its parameters, and applying them with PIL (the oracle).
+
+The operations and their order are those of VISSL's PIRL: colour jitter in random order, then
+with one probability posterize, sharpness, solarize and autocontrast together, then equalize (named
+in the paper, off by default), greyscale, blur (off by default) and a horizontal flip.
+"""
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from torchvision.transforms import functional as TF
+
+# Columns of a parameter row.
+FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
+EXTRAS, POSTERIZE, SHARPNESS, SOLARIZE, EQUALIZE, BLUR = 10, 11, 12, 13, 14, 15
+ROW = 16
+
+POSTERIZE_BITS = (4, 8)
+SHARPNESS_FACTORS = (0.1, 1.9)
+SOLARIZE_THRESHOLDS = (0, 256)
+"""The ranges of VISSL's ``ImgPilRandomPhotometric``, the ends of integers included."""
+
+
+@dataclass(frozen=True)
+class Photometric:
+    """Parameters of the photometric augmentation; a row is drawn for each view on its own.
+
+    Attributes:
+        brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
+        contrast: likewise.
+        saturation: likewise.
+        hue: shift uniform in [−hue, hue] turns of the colour circle, at most 0.5.
+        jitter_p: probability of the four above (together).
+        photometric_p: probability of posterize, sharpness, solarize and autocontrast (together).
+        equalize_p: probability of histogram equalisation.
+        grayscale_p: probability of greyscale.
+        blur_p: probability of a Gaussian blur.
+        blur_sigma: smallest and largest radius of the blur, pixels.
+        flip_p: probability of a horizontal flip.
+
+    Raises:
+        ValueError: if a parameter is out of its range.
+    """
+
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.2
+    jitter_p: float = 1.0
+    photometric_p: float = 0.66
+    equalize_p: float = 0.0
+    grayscale_p: float = 0.2
+    blur_p: float = 0.0
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    flip_p: float = 0.5
+
+    def __post_init__(self) -> None:
+        limits = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
+        for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
+            value, limit = getattr(self, name), limits.get(name, 1.0)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 <= value <= limit or not math.isfinite(value):
+                raise ValueError(f"{name} is {value!r}; expected a number in [0, {limit:g}]")
+        try:
+            low, high = (float(sigma) for sigma in self.blur_sigma)
+        except (TypeError, ValueError):
+            low, high = 0.0, 0.0
+        if not 0 < low <= high < math.inf:
+            raise ValueError(
+                f"blur_sigma is {self.blur_sigma!r}; expected two radii in pixels, "
+                "[smallest, largest], above 0"
+            )
+
+    def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
+        """Draw the parameters of some views, each on its own.
+
+        Args:
+            rng: generator to draw from; it gives 20 numbers a view whatever the parameters.
+            num_views: how many.
+
+        Returns:
+            float32 (num_views, ROW). Columns: ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE`` 0 or
+            1; ``ORDER`` and the next three the order of brightness 0, contrast 1, saturation 2,
+            hue 3; ``BRIGHTNESS``, ``CONTRAST``, ``SATURATION``, ``SHARPNESS`` factors; ``HUE``
+            turns; ``POSTERIZE`` bits; ``SOLARIZE`` threshold; ``BLUR`` radius in pixels, 0 for
+            none. Factors of 1 and a hue of 0 mean that the operation is skipped.
+        """
+        draws = rng.random((num_views, ROW + 4))
+        rows = np.empty((num_views, ROW), np.float32)
+        rows[:, FLIP] = draws[:, FLIP] < self.flip_p
+        rows[:, GREY] = draws[:, GREY] < self.grayscale_p
+        rows[:, ORDER : ORDER + 4] = draws[:, ORDER : ORDER + 4].argsort(axis=1)
+        low, high = self._jitter_ranges()
+        rows[:, BRIGHTNESS : HUE + 1] = low + draws[:, BRIGHTNESS : HUE + 1] * (high - low)
+        if self.jitter_p < 1:
+            off = draws[:, ROW] >= self.jitter_p
+            rows[off, BRIGHTNESS : HUE + 1] = (1.0, 1.0, 1.0, 0.0)
+        rows[:, EXTRAS] = draws[:, EXTRAS] < self.photometric_p
+        rows[:, POSTERIZE] = _integers(draws[:, POSTERIZE], POSTERIZE_BITS)
+        rows[:, SHARPNESS] = _uniform(draws[:, SHARPNESS], SHARPNESS_FACTORS)
+        rows[:, SOLARIZE] = _integers(draws[:, SOLARIZE], SOLARIZE_THRESHOLDS)
+        rows[:, EQUALIZE] = draws[:, EQUALIZE] < self.equalize_p
+        radius = _uniform(draws[:, ROW + 1], (self.blur_sigma[0], self.blur_sigma[1]))
+        rows[:, BLUR] = np.where(draws[:, BLUR] < self.blur_p, radius, 0.0)
+        return rows
+
+    def _jitter_ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        spans = np.array([self.brightness, self.contrast, self.saturation])
+        low = np.append(np.maximum(0.0, 1.0 - spans), -self.hue)
+        return low, np.append(1.0 + spans, self.hue)
+
+
+def _uniform(draws: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
+    return ends[0] + draws * (ends[1] - ends[0])
+
+
+def _integers(draws: NDArray[np.float64], ends: tuple[int, int]) -> NDArray[np.float64]:
+    return ends[0] + np.floor(draws * (ends[1] - ends[0] + 1))
+
+
+def apply_pil(image: Image.Image, row: NDArray[np.float32]) -> Image.Image:
+    """Apply one parameter row with torchvision's PIL functions: the oracle of the fused kernel.
+
+    Args:
+        image: RGB.
+        row: float32 (ROW,), as drawn by ``Photometric.sample``.
+
+    Returns:
+        An RGB image of the same size.
+    """
+    values = [float(value) for value in row]
+    for operation in values[ORDER : ORDER + 4]:
+        image = _jitter(image, int(operation), values)
+    if values[EXTRAS]:
+        image = ImageOps.posterize(image, int(values[POSTERIZE]))
+        image = ImageEnhance.Sharpness(image).enhance(values[SHARPNESS])
+        image = ImageOps.solarize(image, int(values[SOLARIZE]))
+        image = ImageOps.autocontrast(image)
+    if values[EQUALIZE]:
+        image = ImageOps.equalize(image)
+    if values[GREY]:
+        image = TF.rgb_to_grayscale(image, num_output_channels=3)
+    if values[BLUR]:
+        image = image.filter(ImageFilter.GaussianBlur(values[BLUR]))
+    return TF.hflip(image) if values[FLIP] else image
+
+
+def _jitter(image: Image.Image, operation: int, values: list[float]) -> Image.Image:
+    """One of the four operations of the colour jitter, unless its parameter leaves all as is."""
+    if operation == 0 and values[BRIGHTNESS] != 1:
+        return TF.adjust_brightness(image, values[BRIGHTNESS])
+    if operation == 1 and values[CONTRAST] != 1:
+        return TF.adjust_contrast(image, values[CONTRAST])
+    if operation == 2 and values[SATURATION] != 1:
+        return TF.adjust_saturation(image, values[SATURATION])
+    if operation == 3 and values[HUE] != 0:
+        return TF.adjust_hue(image, values[HUE])
+    return image

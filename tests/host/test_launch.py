@@ -1,0 +1,52 @@
+"""The checks before a launch, and the line at its start."""
+
+import pytest
+from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+from pirl_plugin import __version__
+from pirl_plugin.host.launch import banner, check_data
+
+
+def config(*overrides):
+    overrides = ["config=pretrain/pirl/quick_jigsaw", *overrides]
+    return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (None, r"is not a folder that exists.*config.DATA.TRAIN.DATA_PATHS=\[DIR\]"),
+        ([], "holds no image"),
+        (["notes.txt"], "holds no image"),
+        (["one.jpg"], "1 image, and at least 2"),
+    ],
+)
+def test_check_data__refuses_in_one_sentence(files, message, tmp_path, make_image):
+    folder = tmp_path / "data"
+    if files is not None:
+        folder.mkdir()
+        for name in files:
+            if name.endswith(".txt"):
+                (folder / name).write_text("no image")
+            else:
+                make_image(folder / name, seed=0)
+    with pytest.raises(SystemExit, match=message) as stopped:
+        check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{folder}]"))
+    assert str(folder) in str(stopped.value)
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_check_data__says_how_to_name_data():
+    with pytest.raises(SystemExit, match=r"no catalog lists 'pirl_folder'.*DATA_PATHS=\[DIR\]"):
+        check_data(config())
+
+
+def test_check_data__accepts_a_folder_of_images(image_folder):
+    check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
+
+
+def test_banner__says_versions_and_mends(monkeypatch):
+    assert banner().startswith(f"pirl_plugin {__version__} on VISSL 0.1.6; mended: ")
+    assert len(banner().splitlines()) == 1
+    monkeypatch.setattr("vissl.__version__", "9.9")
+    assert "VISSL 9.9 is not a host this plugin was tested with (0.1.6 and git main)" in banner()

@@ -1,0 +1,150 @@
+"""Each mend: needed and applied, not needed and left alone."""
+
+import sys
+import time
+import types
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from processes import run_in_processes
+
+from pirl_plugin.host import evaluation_mends, mends
+
+
+def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):
+    from torchvision.datasets import kinetics
+
+    monkeypatch.delattr(kinetics, "Kinetics400", raising=False)
+    mends.alias_kinetics400(None)
+    assert kinetics.Kinetics400 is kinetics.Kinetics
+    theirs = type("Kinetics400", (), {})
+    monkeypatch.setattr(kinetics, "Kinetics400", theirs)
+    mends.alias_kinetics400(None)
+    assert kinetics.Kinetics400 is theirs
+
+
+def test_pkg_resources__is_lent_and_taken_back(monkeypatch):
+    monkeypatch.delitem(sys.modules, "pkg_resources", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", _without("pkg_resources"))
+    mends.lend_pkg_resources(None)
+    lent = sys.modules["pkg_resources"]
+    assert lent.resource_filename("configs", "config/x.json").endswith("configs/config/x.json")
+    assert torch.__version__.startswith(lent.get_distribution("torch").version)
+    with pytest.raises(ModuleNotFoundError, match="no package 'nowhere' to look for 'x' in"):
+        lent.resource_filename("nowhere", "x")
+    mends.take_back_pkg_resources(None)
+    assert "pkg_resources" not in sys.modules
+
+
+def test_pkg_resources__of_an_older_setuptools_stays(monkeypatch):
+    theirs = types.ModuleType("pkg_resources")
+    monkeypatch.setitem(sys.modules, "pkg_resources", theirs)
+    mends.lend_pkg_resources(None)
+    mends.take_back_pkg_resources(None)
+    assert sys.modules["pkg_resources"] is theirs
+
+
+def _without(name):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    return lambda asked, *rest: None if asked == name else find(asked, *rest)
+
+
+def _broadcast(rank, world_size):
+    from classy_vision.generic.distributed_util import broadcast_object
+
+    sent = {"weights": torch.arange(1000), "step": 7} if rank == 0 else None
+    return broadcast_object(sent)
+
+
+def test_broadcast_object__hands_the_same_object_to_every_process():
+    for received in run_in_processes(_broadcast, 2):
+        assert torch.equal(received["weights"], torch.arange(1000))
+        assert received["step"] == 7
+
+
+def test_broadcast_object__of_one_process_is_immediate():
+    from classy_vision.generic.distributed_util import broadcast_object
+
+    checkpoint = {"weights": torch.zeros(12_000_000)}  # 48 MB: 3 s byte by byte
+    start = time.perf_counter()
+    assert broadcast_object(checkpoint)["weights"].numel() == 12_000_000
+    assert time.perf_counter() - start < 1
+
+
+def test_broadcast_object__of_a_sound_host_is_left_alone():
+    def broadcast_object(obj, src=0, use_disk=True):
+        return obj
+
+    module = SimpleNamespace(broadcast_object=broadcast_object)
+    mends.broadcast_without_copies(module)
+    assert module.broadcast_object is broadcast_object
+
+
+def test_data_paths__need_no_catalog():
+    from vissl.config import AttrDict
+    from vissl.data.dataset_catalog import get_data_files
+
+    config = {"DATA_SOURCES": ["disk_folder"], "DATASET_NAMES": ["unheard_of"], "LABEL_PATHS": []}
+    config = AttrDict({"TRAIN": {**config, "DATA_PATHS": ["here"], "COPY_TO_LOCAL_DISK": False}})
+    assert get_data_files("TRAIN", config) == [["here"], []]
+    assert config.TRAIN.LABEL_PATHS == []
+    config.TRAIN.DATA_PATHS = []
+    with pytest.raises(KeyError, match="unheard_of"):
+        get_data_files("TRAIN", config)
+
+
+def test_labels__of_our_sources_are_asked_for():
+    from vissl.data.ssl_dataset import GenericSSLDataset
+
+    dataset = SimpleNamespace(
+        label_sources=["pirl_disk_folder"],
+        data_sources=["pirl_disk_folder"],
+        data_paths=["here"],
+        label_objs=[],
+        labels_init=False,
+        data_objs=[SimpleNamespace(get_labels=lambda: [2, 0, 1])],
+    )
+    GenericSSLDataset.load_labels(dataset)
+    assert dataset.label_objs[0].tolist() == [2, 0, 1]
+    assert dataset.label_sources == ["pirl_disk_folder"]
+    dataset.label_sources = ["nobody_knows"]
+    with pytest.raises(ValueError, match="unknown label source: nobody_knows"):
+        GenericSSLDataset.load_labels(dataset)
+
+
+def test_average_precision__is_a_number_and_right():
+    from vissl.utils.svm_utils.evaluate import get_precision_recall
+
+    # Ranked by score: hit, miss, hit, miss. Precision at the hits: 1, 2/3 → AP = (1 + 2/3) / 2
+    targets, scores = np.array([1, -1, 1, -1]), np.array([0.9, 0.8, 0.7, 0.1])
+    *_, average = get_precision_recall(targets, scores)
+    assert isinstance(average, float)
+    assert average == pytest.approx(5 / 6)
+
+
+def test_extraction__runs_on_a_cpu_and_leaves_nothing_behind():
+    cuda = torch.Tensor.cuda
+    seen = {}
+
+    class Trainer:
+        def extract(self, output_folder):
+            assert self.task.device.type == "cuda", "Set MACHINE.DEVICE = gpu"
+            self.task.prepare_extraction(pin_memory=False)
+            seen["device"] = self.task.device.type
+            seen["tensor"] = torch.ones(2).cuda(non_blocking=True)
+
+    module = SimpleNamespace(SelfSupervisionTrainer=Trainer)
+    evaluation_mends.extract_features_on_cpu(module)
+    trainer = Trainer()
+    trainer.task = SimpleNamespace(
+        device=torch.device("cpu"), prepare_extraction=lambda pin_memory: None
+    )
+    trainer.extract("out")
+    assert seen["device"] == "cpu"
+    assert torch.equal(seen["tensor"], torch.ones(2))
+    assert torch.Tensor.cuda is cuda
+    assert trainer.task.device.type == "cpu"
