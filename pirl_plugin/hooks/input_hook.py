@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,6 +71,9 @@ class PIRLInputHook(ClassyHook):
 
     def on_start(self, task: Any) -> None:
         """Hang the preparation before the model, inside DistributedDataParallel's wrapper."""
+        if self.memory_format == torch.channels_last:
+            # Gradients of 1×1 convolutions then have strides that differ in name only.
+            warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
         model = task.base_model
         self.scale, self.shift = self.scale.to(task.device), self.shift.to(task.device)
         model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))

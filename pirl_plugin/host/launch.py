@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 from typing import Any
 
 TESTED_HOSTS = ("0.1.6",)  # the last wheel, and git main, which calls itself the same
@@ -11,7 +10,16 @@ NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 
 
 def guard_launcher(module: Any) -> None:
-    """Wrap both launchers: banner, checks of the data, and workers that import the host once."""
+    """Wrap both launchers, and hand other processes what opens the door there before all else."""
+    from pirl_plugin.host import worker
+
+    ours = {
+        "_distributed_worker": worker.distributed_worker,
+        "_ResumableSlurmJob": worker.SlurmJob,
+    }
+    module.pirl_plugin_originals = {name: getattr(module, name) for name in ours}
+    for name, replacement in ours.items():
+        setattr(module, name, replacement)
     module.launch_distributed = _guarded(module.launch_distributed)
     module.launch_distributed_on_slurm = _guarded(module.launch_distributed_on_slurm)
 
@@ -22,9 +30,6 @@ def _guarded(launch: Any) -> Any:
         config = kwargs.get("cfg", args[0] if args else None)
         print(banner(), flush=True)
         check_data(config)
-        # Data-loader workers fork from a server that has the host imported, instead of importing
-        # it (3.6 s, 855 MB) in each worker, each epoch. Without effect once the server runs.
-        multiprocessing.set_forkserver_preload(["pirl_plugin.host.preload"])
         return launch(*args, **kwargs)
 
     return guarded

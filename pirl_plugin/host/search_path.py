@@ -48,14 +48,18 @@ def add_our_configs(module: Any) -> None:
 
 
 def _one_sentence(error: Exception, overrides: list[str]) -> str:
-    """What was asked for, what Hydra said of it, and what there is."""
-    ours = sorted(
-        path.relative_to(config_root() / "config").with_suffix("").as_posix()
-        for path in (config_root() / "config").rglob("*.yaml")
-    )
-    names = ", ".join(name for name in ours if name.startswith(("pretrain/", "benchmark/")))
+    """What was asked for, what Hydra said of it and, for an unknown config, what there is."""
+    from hydra.errors import MissingConfigException
+
     first_line = str(error).strip().splitlines()[0].rstrip(".")
-    return (
-        f"pirl_plugin: cannot compose {' '.join(overrides)}: {first_line}. This plugin's configs "
-        f"are: {names}; overlays are given as +config/pirl/machines=1gpu and the like."
-    )
+    sentence = f"pirl_plugin: cannot compose {' '.join(overrides)}: {first_line}"
+    if isinstance(error, MissingConfigException):
+        ours = sorted(
+            path.relative_to(config_root() / "config").with_suffix("").as_posix()
+            for path in (config_root() / "config").rglob("*.yaml")
+        )
+        sentence += (
+            f"; this plugin has {', '.join(n for n in ours if not n.startswith('pirl/'))}, and for "
+            f"+config/pirl/… {', '.join(n.removeprefix('pirl/') for n in ours if n[:5] == 'pirl/')}"
+        )
+    return sentence

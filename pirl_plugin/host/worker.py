@@ -1,0 +1,50 @@
+"""What spawned ranks and SLURM jobs load first: it opens the door, then does the host's work.
+
+The host hands other processes a function or a job of its own, which are found again by importing
+VISSL; where ``.pth`` files are not processed (``pip install --target``, ``PYTHONPATH``) that import
+would fail before anything of ours runs. The launcher hands over these instead.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+from pirl_plugin.host import door
+
+door.install()
+
+
+def distributed_worker(*args: Any, **kwargs: Any) -> Any:
+    """The host's ``_distributed_worker``: one rank of a run.
+
+    The rank's data-loader workers fork from a server that has the host imported and the kernels
+    compiled, instead of importing it anew (3.6 s, 855 MB) in each worker, each epoch.
+    """
+    multiprocessing.set_forkserver_preload(["pirl_plugin.host.preload"])
+    return _launcher().pirl_plugin_originals["_distributed_worker"](*args, **kwargs)
+
+
+class SlurmJob:
+    """The host's ``_ResumableSlurmJob``: one node of a run, requeued when it is preempted."""
+
+    def __init__(self, engine_name: str, config: Any) -> None:
+        self.engine_name = engine_name
+        self.config = config
+
+    def __call__(self) -> Any:
+        """Run the node's part."""
+        job = _launcher().pirl_plugin_originals["_ResumableSlurmJob"]
+        return job(engine_name=self.engine_name, config=self.config)()
+
+    def checkpoint(self) -> Any:
+        """What submitit submits again when SLURM takes the node away."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(SlurmJob(self.engine_name, self.config))
+
+
+def _launcher() -> Any:
+    from vissl.utils import distributed_launcher
+
+    return distributed_launcher

@@ -1,0 +1,154 @@
+"""The unmodified host's own script, run as a user would run it."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pirl_plugin.memory import MemoryBank
+
+
+def host_script() -> Path:
+    """``tools/run_distributed_engines.py`` beside the installed vissl."""
+    spec = importlib.util.find_spec("vissl")
+    return Path(spec.origin).parents[1] / "tools" / "run_distributed_engines.py"
+
+
+def run(*overrides, command=None, check=True, environment=None):
+    command = command or [sys.executable, str(host_script())]
+    result = subprocess.run(
+        [*command, *overrides],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        cwd=Path(__file__).parent,
+    )
+    if check:
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return result
+
+
+def settings(data, out, epochs, processes=1, workers=0):
+    """A tiny run: 20 images of 48 px, batches of 4, patches of 8 px."""
+    return [
+        "config=pretrain/pirl/quick_jigsaw",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data / 'train'}]",
+        f"config.CHECKPOINT.DIR={out}",
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        f"config.DISTRIBUTED.NUM_PROC_PER_NODE={processes}",
+        f"config.DATA.NUM_DATALOADER_WORKERS={workers}",
+        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+        "config.DATA.TRAIN.TRANSFORMS="
+        "[{name: PIRLJigsaw, image_size: 24, patches_crop_size: 30, patch_size: 8}]",
+        "config.LOSS.pirl_loss.num_negatives=8",
+        "config.CHECKPOINT.CHECKPOINT_FREQUENCY=1",
+        "config.OPTIMIZER.param_schedulers.lr.name=constant",
+        "config.OPTIMIZER.param_schedulers.lr.value=0.01",
+        "config.HOOKS.PIRL_INPUT.autocast=null",
+    ]
+
+
+def losses(out):
+    lines = (out / "stdout.json").read_text().splitlines()
+    return {line["iter"]: line["loss"] for line in map(json.loads, lines)}
+
+
+def state(out):
+    file = torch.load(out / "checkpoint.torch", weights_only=False)
+    return file["loss"], file["classy_state_dict"]["base_model"]["model"]["trunk"]
+
+
+@pytest.fixture(scope="module")
+def two_epochs(image_folder, tmp_path_factory):
+    """Two processes with two workers each, two epochs without a stop."""
+    out = tmp_path_factory.mktemp("whole")
+    return out, run(*settings(image_folder, out, epochs=2, processes=2, workers=2))
+
+
+def test_host__trains_pirl_in_two_processes(two_epochs):
+    out, result = two_epochs
+    assert "pirl_plugin 0.1.0 on VISSL 0.1.6; mended: " in result.stdout
+    assert all(0 < loss < 50 for loss in losses(out).values())
+    loss, _ = state(out)
+    assert loss["bank.rows"].shape == (20, 128)
+    torch.testing.assert_close(loss["bank.rows"].norm(dim=1), torch.ones(20))
+    # 20 images / 2 processes / 4 = 3 steps an epoch
+    assert loss["_extra_state"]["step"] == 6
+
+
+def test_host__log_is_free_of_warnings(two_epochs):
+    _, result = two_epochs
+    noise = [
+        line for line in (result.stdout + result.stderr).splitlines()
+        if "Warning" in line
+    ]  # fmt: skip
+    assert noise == []
+
+
+def test_host__resumes_to_the_same_result(two_epochs, image_folder, tmp_path):
+    whole, _ = two_epochs
+    shutil.copy(whole / "model_phase0.torch", tmp_path)  # as if killed in the second epoch
+    result = run(*settings(image_folder, tmp_path, epochs=2, processes=2, workers=2))
+    assert "Loaded loss state from checkpoint" in result.stdout
+    (loss, trunk), (expected_loss, expected_trunk) = state(tmp_path), state(whole)
+    assert loss["_extra_state"] == expected_loss["_extra_state"]
+    assert torch.equal(loss["bank.rows"], expected_loss["bank.rows"])
+    for name, tensor in trunk.items():
+        assert torch.equal(tensor, expected_trunk[name]), name
+
+
+def test_train_command__does_what_the_hosts_script_does(image_folder, tmp_path):
+    """Without the ``.pth``: the command opens the door itself, in spawned workers too."""
+    overrides = settings(image_folder, tmp_path, epochs=1, processes=2, workers=1)
+    command = [sys.executable, "-m", "pirl_plugin", "train"]
+    result = run(*overrides, command=command, environment={"PIRL_PLUGIN_AUTOLOAD": "0"})
+    assert "pirl_plugin 0.1.0 on VISSL 0.1.6" in result.stdout
+    assert state(tmp_path)[0]["_extra_state"]["step"] == 3
+
+
+def test_host__counts_a_corrupt_image_and_finishes(image_folder, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(image_folder, data)
+    broken = data / "train" / "ants" / "0.jpg"
+    broken.write_bytes(broken.read_bytes()[:200])
+    result = run(*settings(data, tmp_path / "out", epochs=1))
+    assert result.stdout.count(str(broken)) == 1
+    loss, _ = state(tmp_path / "out")
+    untouched = MemoryBank(20, 128).rows
+    moved = (loss["bank.rows"] != untouched).any(dim=1)
+    assert moved.tolist() == [False] + [True] * 19  # its row alone was never updated
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["config=pretrain/pirl/nothing"], "cannot compose config=pretrain/pirl/nothing"),
+        (
+            ["config=pretrain/pirl/quick_jigsaw", "config.DATA.TRAIN.DATA_PATHS=[nowhere]"],
+            "nowhere is not a folder that exists",
+        ),
+    ],
+)
+def test_host__ends_bad_input_in_one_sentence(overrides, message, tmp_path):
+    result = run(*overrides, f"config.CHECKPOINT.DIR={tmp_path}", check=False)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_train_command__says_how_to_install_a_missing_host(tmp_path):
+    code = (
+        "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train'];"
+        "from pirl_plugin.__main__ import main; main()"
+    )
+    result = run(command=[sys.executable, "-c", code], check=False)
+    assert result.returncode == 1
+    assert "VISSL is not installed: pip install --no-deps vissl==0.1.6" in result.stderr
+    assert "Traceback" not in result.stderr
