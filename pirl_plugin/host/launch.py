@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 TESTED_HOSTS = ("0.1.6",)  # the last wheel, and git main, which calls itself the same
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
@@ -20,16 +23,18 @@ def guard_launcher(module: Any) -> None:
     module.pirl_plugin_originals = {name: getattr(module, name) for name in ours}
     for name, replacement in ours.items():
         setattr(module, name, replacement)
-    module.launch_distributed = _guarded(module.launch_distributed)
-    module.launch_distributed_on_slurm = _guarded(module.launch_distributed_on_slurm)
+    module.launch_distributed = _guarded(module.launch_distributed, (check_machine, check_data))
+    on_slurm = module.launch_distributed_on_slurm
+    module.launch_distributed_on_slurm = _guarded(on_slurm, (check_data,))
 
 
-def _guarded(launch: Any) -> Any:
+def _guarded(launch: Any, checks: Sequence[Callable[[Any], None]]) -> Any:
     @functools.wraps(launch)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         config = kwargs.get("cfg", args[0] if args else None)
         print(banner(), flush=True)
-        check_data(config)
+        for check in checks:
+            check(config)
         return launch(*args, **kwargs)
 
     return guarded
@@ -51,6 +56,29 @@ def banner() -> str:
             f"pip install --no-deps vissl==0.1.6"
         )
     return line
+
+
+def check_machine(config: Any) -> None:
+    """Refuse GPUs that are not here, and several nodes that cannot find each other.
+
+    Raises:
+        SystemExit: what was found, what was expected and how to mend it.
+    """
+    import torch
+
+    distributed = config.DISTRIBUTED
+    wanted, found = distributed.NUM_PROC_PER_NODE, torch.cuda.device_count()
+    if distributed.NUM_NODES > 1 and distributed.RUN_ID == "auto":
+        raise SystemExit(
+            f"pirl_plugin: {distributed.NUM_NODES} nodes need a place to meet: on each give "
+            f"config.DISTRIBUTED.RUN_ID=HOST:PORT of the first, and node_id=0, 1, …; or let SLURM "
+            f"do it, config.SLURM.USE_SLURM=true; or take one, +config/pirl/machines=1gpu"
+        )
+    if config.MACHINE.DEVICE == "gpu" and wanted > found:
+        raise SystemExit(
+            f"pirl_plugin: {wanted} GPUs asked for, {found} found: add +config/pirl/machines=cpu "
+            f"or 1gpu, or set config.DISTRIBUTED.NUM_PROC_PER_NODE={max(found, 1)}"
+        )
 
 
 def check_data(config: Any) -> None:

@@ -11,7 +11,9 @@ def bank_scores(
 ) -> tuple[Tensor, Tensor]:
     """Cosine similarity over τ, of each query with its own row and with the drawn rows.
 
-    The drawn rows are gathered once and serve all terms of the loss.
+    Two ways to the same numbers, whichever touches less memory: gather the drawn rows once for all
+    terms, B·N·D values, or score the whole bank and pick the drawn scores, T·B·|D| values. The
+    second is the better one for small data sets.
 
     Args:
         queries: ``(T, B, D)`` unit-norm embeddings of the loss's T terms, float32 or float64.
@@ -24,8 +26,19 @@ def bank_scores(
         ``(T, B)`` and ``(T, B, N)``, in the queries' type.
     """
     own = bank[rows].to(queries.dtype)  # (B, D)
-    drawn = bank[negatives].to(queries.dtype)  # (B, N, D)
     positive = torch.einsum("tbd,bd->tb", queries, own)
-    # (B, N, D) @ (B, D, T): one pass over the drawn rows for all terms
-    scores = torch.bmm(drawn, queries.permute(1, 2, 0)).permute(2, 0, 1)
-    return positive / temperature, scores / temperature
+    (terms, _, dim), (_, count) = queries.shape, negatives.shape
+    score = _pick_drawn if terms * bank.shape[0] <= count * dim else _gather_drawn
+    return positive / temperature, score(queries, bank, negatives) / temperature
+
+
+def _gather_drawn(queries: Tensor, bank: Tensor, negatives: Tensor) -> Tensor:
+    """``(T, B, N)`` through the gathered rows ``(B, N, D)``, read once for all terms."""
+    drawn = bank[negatives].to(queries.dtype)
+    return torch.bmm(drawn, queries.permute(1, 2, 0)).permute(2, 0, 1)
+
+
+def _pick_drawn(queries: Tensor, bank: Tensor, negatives: Tensor) -> Tensor:
+    """``(T, B, N)`` out of the scores of all rows ``(T, B, |D|)``."""
+    scores = queries @ bank.to(queries.dtype).T
+    return scores.gather(2, negatives.expand(queries.shape[0], -1, -1))

@@ -4,7 +4,7 @@ import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin import __version__
-from pirl_plugin.host.launch import banner, check_data
+from pirl_plugin.host.launch import banner, check_data, check_machine
 
 
 def config(*overrides):
@@ -43,6 +43,24 @@ def test_check_data__says_how_to_name_data():
 
 def test_check_data__accepts_a_folder_of_images(image_folder):
     check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["config.MACHINE.DEVICE=gpu"], r"1 GPUs asked for, 0 found: add .*machines=cpu"),
+        (["config.DISTRIBUTED.NUM_NODES=8"], r"8 nodes need .*RUN_ID=HOST:PORT .*USE_SLURM=true"),
+    ],
+)
+def test_check_machine__refuses_in_one_sentence(overrides, message, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(SystemExit, match=message) as stopped:
+        check_machine(config(*overrides))
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_check_machine__accepts_nodes_that_know_each_other():
+    check_machine(config("config.DISTRIBUTED.NUM_NODES=8", "config.DISTRIBUTED.RUN_ID=a:29500"))
 
 
 def test_banner__says_versions_and_mends(monkeypatch):

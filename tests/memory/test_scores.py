@@ -1,21 +1,36 @@
 """Scores against the bank, and the loop over rows that is their oracle."""
 
+import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pirl_plugin.memory import bank_scores
+from pirl_plugin.memory import bank_scores, scores
 
 
-def test_scores__agree_with_a_loop_over_rows():
+@pytest.mark.parametrize("num_rows", [20, 60])  # below and above N·D / T = 21: both ways
+@pytest.mark.parametrize("way", [None, "_gather_drawn", "_pick_drawn"])
+def test_scores__agree_with_a_loop_over_rows_in_value_and_gradient(num_rows, way, monkeypatch):
+    if way is not None:
+        for name in ("_gather_drawn", "_pick_drawn"):
+            monkeypatch.setattr(scores, name, getattr(scores, way))
     generator = torch.Generator().manual_seed(0)
-    bank = normalize(torch.randn(20, 6, generator=generator, dtype=torch.float64))
-    queries = normalize(torch.randn(2, 3, 6, generator=generator, dtype=torch.float64), dim=2)
+    bank = normalize(torch.randn(num_rows, 6, generator=generator, dtype=torch.float64))
+    queries = torch.randn(2, 3, 6, generator=generator, dtype=torch.float64).requires_grad_()
     rows = torch.tensor([4, 0, 19])
-    negatives = torch.randint(0, 20, (3, 7), generator=generator)
-    positive, scores = bank_scores(queries, bank, rows, negatives, temperature=0.07)
-    for t in range(2):
-        for b in range(3):
-            torch.testing.assert_close(positive[t, b], queries[t, b] @ bank[rows[b]] / 0.07)
-            for n in range(7):
-                expected = queries[t, b] @ bank[negatives[b, n]] / 0.07
-                torch.testing.assert_close(scores[t, b, n], expected)
+    negatives = torch.randint(0, num_rows, (3, 7), generator=generator)
+    weights = torch.randn(2, 3, 8, generator=generator, dtype=torch.float64)
+
+    expected = torch.stack(
+        [
+            torch.stack([queries[t, b] @ bank[r] / 0.07 for r in [rows[b], *negatives[b]]])
+            for t in range(2)
+            for b in range(3)
+        ]
+    ).view(2, 3, 8)
+    positive, others = bank_scores(queries, bank, rows, negatives, temperature=0.07)
+    found = torch.cat([positive[..., None], others], dim=2)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * weights).sum(), queries),
+        torch.autograd.grad((expected * weights).sum(), queries),
+    )

@@ -1,0 +1,1 @@
+"""What the host's benchmark suite lacks: kNN, the quickstart and its report."""

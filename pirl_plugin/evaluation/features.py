@@ -1,0 +1,88 @@
+"""Frozen features of a folder of images, from a trunk in the host's checkpoint format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import functional as tv
+
+from pirl_plugin.data.decode import UnreadableImageError, decode_image
+from pirl_plugin.data.paths import find_images
+from pirl_plugin.models.resnet import PIRLResNet
+
+_MEAN, _STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+def new_trunk(section: dict[str, Any]) -> PIRLResNet:
+    """A randomly initialised trunk; ``section`` is ``MODEL.TRUNK.PIRL_RESNET``."""
+    return PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section}))
+
+
+def save_trunk(trunk: PIRLResNet, path: Path) -> None:
+    """Write a trunk as a checkpoint that the host's benchmarks take as ``PARAMS_FILE``."""
+    model = {"trunk": trunk.state_dict(), "heads": {}}
+    torch.save(
+        {"type": "consolidated", "classy_state_dict": {"base_model": {"model": model}}}, path
+    )
+
+
+def load_trunk(path: Path, section: dict[str, Any]) -> PIRLResNet:
+    """The trunk of a checkpoint of the host, in evaluation mode.
+
+    Raises:
+        RuntimeError: a parameter is missing or does not fit; none is left at random.
+    """
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    trunk = new_trunk(section)
+    trunk.load_state_dict(checkpoint["classy_state_dict"]["base_model"]["model"]["trunk"])
+    return trunk.eval()
+
+
+def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tensor, list[str]]:
+    """Centre crops of the images of a folder, in the order of their names.
+
+    Args:
+        folder: with the images in it or in subfolders.
+        size: side of the crops, pixels; the shorter side is first resized to 8/7 of it.
+        limit: at most this many, spread evenly over the folder.
+
+    Returns:
+        uint8 ``(N, 3, size, size)`` and the N paths relative to ``folder``. Unreadable files are
+        left out.
+    """
+    paths = list(find_images(str(folder)))
+    if limit is not None and len(paths) > limit:
+        paths = [paths[i * len(paths) // limit] for i in range(limit)]
+    crops, kept = [], []
+    for path in paths:
+        try:
+            image = decode_image(Path(folder, path).read_bytes())
+        except (OSError, UnreadableImageError):
+            continue
+        resized = tv.resize(image, [round(size * 8 / 7)], antialias=True)
+        crops.append(tv.center_crop(resized, [size, size]))
+        kept.append(path)
+    return torch.stack(crops), kept
+
+
+@torch.no_grad()
+def trunk_features(trunk: PIRLResNet, images: Tensor, batch: int = 128) -> Tensor:
+    """Pooled res5 features.
+
+    Args:
+        trunk: in evaluation mode.
+        images: uint8 ``(N, 3, H, W)``.
+        batch: images at a time.
+
+    Returns:
+        float32 ``(N, D)``.
+    """
+    features = []
+    for chunk in images.split(batch):
+        normalized = tv.normalize(chunk.float() / 255, _MEAN, _STD)
+        features.append(trunk(normalized, ["flatten"])[0])
+    return torch.cat(features)

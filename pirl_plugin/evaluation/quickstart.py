@@ -1,0 +1,195 @@
+"""``pirl-plugin quickstart``: pre-train, evaluate and report, in minutes on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pirl_plugin.data.sample_scenes import write_sample_dataset
+from pirl_plugin.evaluation.features import (
+    load_trunk,
+    new_trunk,
+    read_images,
+    save_trunk,
+    trunk_features,
+)
+from pirl_plugin.evaluation.host_run import run_host
+from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.quickstart_report import write_quickstart_report
+
+TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
+IMAGE_SIZE = 64
+IMAGES_SEEN = 150_000  # about six minutes of two cores, whatever the size of the data set
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the images are. Without a ``val`` folder there is nothing to evaluate on.
+
+    Attributes:
+        train: folder of training images.
+        val: folder of test images with the same class subfolders, or None.
+        num_train: training images.
+        num_classes: class subfolders of ``train``.
+    """
+
+    train: Path
+    val: Path | None
+    num_train: int
+    num_classes: int
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command.
+
+    Raises:
+        SystemExit: data that cannot be used, or a run that failed.
+    """
+    options = _parse(arguments)
+    start = time.perf_counter()
+    options.out.mkdir(parents=True, exist_ok=True)
+    data = find_data(options.data or _sample_data(options.out))
+    epochs = options.epochs or max(1, round(IMAGES_SEEN / data.num_train))
+    print(f"{data.num_train} images in {data.train}; {epochs} epochs", flush=True)
+
+    torch.manual_seed(options.seed)
+    random_init = options.out / "random_init.torch"
+    save_trunk(new_trunk(TRUNK), random_init)
+    pretrain_start = time.perf_counter()
+    pretrained = pretrain(data, options.out / "pretrain", epochs, options.seed)
+    pretrain_seconds = time.perf_counter() - pretrain_start
+
+    checkpoints = {"random": random_init, "pirl": pretrained}
+    accuracies = evaluate(data, checkpoints, options.out, options.seed)
+    results: dict[str, Any] = {
+        **accuracies,
+        "seed": options.seed,
+        "epochs": epochs,
+        "images_per_s": round(epochs * data.num_train / pretrain_seconds, 1),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+    (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    command = shlex.join(["pirl-plugin", "quickstart", *arguments])
+    write_quickstart_report(options.out, data, checkpoints, results, command)
+    _print_summary(results, options.out)
+
+
+def find_data(folder: Path) -> Data:
+    """Look at ``train/<class>/*``, ``val/<class>/*`` or a flat folder of images.
+
+    Raises:
+        SystemExit: there are no images, or fewer than two.
+    """
+    from pirl_plugin.data.source import PIRLDiskDataset
+
+    train = folder / "train" if (folder / "train").is_dir() else folder
+    try:
+        images = PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_folder", str(train), "TRAIN")
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"pirl_plugin: {error}") from None
+    val = folder / "val"
+    num_classes = len(set(images.get_labels()))
+    labelled = train != folder and val.is_dir() and num_classes > 1
+    return Data(train, val if labelled else None, len(images), num_classes)
+
+
+def pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
+    """PIRL-jigsaw through the host's engine; returns the final checkpoint."""
+    overrides = [
+        "config=pretrain/pirl/quick_jigsaw",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={max(1, epochs // 4)}",
+        f"config.SEED_VALUE={seed}",
+        f"config.LOSS.pirl_loss.bank.seed={seed}",
+        f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}",
+    ]
+    run_host(overrides, out, "pre-training", threads=torch.get_num_threads())
+    return out / f"model_final_checkpoint_phase{epochs - 1}.torch"
+
+
+def evaluate(
+    data: Data, checkpoints: dict[str, Path], out: Path, seed: int
+) -> dict[str, dict[str, float]]:
+    """Linear benchmark of the host and kNN, of each checkpoint; nothing without labels."""
+    if data.val is None:
+        print("No train/<class> and val/<class> folders: nothing to evaluate on.", flush=True)
+        return {}
+    accuracies: dict[str, dict[str, float]] = {}
+    for name, checkpoint in checkpoints.items():
+        trunk = load_trunk(checkpoint, TRUNK)
+        features, labels = [], []
+        for folder in (data.train, data.val):
+            images, paths = read_images(folder, IMAGE_SIZE)
+            features.append(trunk_features(trunk, images))
+            labels.append(_class_numbers(data, paths))
+        knn = knn_accuracy(features[0], labels[0], features[1], labels[1])
+        accuracies[name] = {"knn_top1": round(knn, 2)}
+    with ThreadPoolExecutor() as pool:  # one core each: the two runs share nothing
+        for name, linear in pool.map(
+            lambda name: (name, _linear(data, checkpoints[name], out / f"linear_{name}", seed)),
+            checkpoints,
+        ):
+            accuracies[name] = {"linear_top1": round(linear, 2), **accuracies[name]}
+    return accuracies
+
+
+def _linear(data: Data, checkpoint: Path, out: Path, seed: int) -> float:
+    """Top-1 of the host's linear benchmark at its end, percent."""
+    width = round(512 * TRUNK["WIDTH_MULTIPLIER"])
+    head = f"{{in_channels: {width}, dims: [{width}, {data.num_classes}]}}"
+    overrides = [
+        "config=benchmark/pirl/quick_linear",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
+        f"config.MODEL.HEAD.PARAMS=[[eval_mlp, {head}]]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+        f"config.SEED_VALUE={seed}",
+    ]
+    run_host(overrides, out, f"linear, {out.name.removeprefix('linear_')}", threads=1)
+    lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
+    tested = [line for line in lines if "test_accuracy_list_meter" in line]
+    return float(next(iter(tested[-1]["test_accuracy_list_meter"]["top_1"].values())))
+
+
+def _class_numbers(data: Data, paths: list[str]) -> torch.Tensor:
+    """int64 class of each path, by the names of ``train``'s subfolders."""
+    names = sorted(p.name for p in data.train.iterdir() if p.is_dir())
+    return torch.tensor([names.index(Path(path).parts[0]) for path in paths])
+
+
+def _sample_data(out: Path) -> Path:
+    folder = out / "sample_data"
+    print(f"Drawing sample images into {folder}", flush=True)
+    write_sample_dataset(folder)
+    return folder
+
+
+def _print_summary(results: dict[str, Any], out: Path) -> None:
+    if "pirl" in results:
+        print(f"\n{'':24}{'linear':>8}{'kNN':>8}   (top-1, percent)")
+        for name, label in (("random", "random initialisation"), ("pirl", "PIRL")):
+            row = results[name]
+            print(f"{label:24}{row['linear_top1']:8.1f}{row['knn_top1']:8.1f}")
+    print(f"\n{results['seconds'] / 60:.1f} minutes. Open {out / 'report.html'}")
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="pirl-plugin quickstart", description=__doc__)
+    parser.add_argument("--data", type=Path, help="train/<class>/*, val/<class>/*, or images")
+    parser.add_argument("--out", type=Path, default=Path("runs/quickstart"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, help="default: 150,000 images in all")
+    options = parser.parse_args(arguments)
+    options.out = options.out.resolve()
+    if options.data is not None:
+        options.data = options.data.resolve()
+    return options

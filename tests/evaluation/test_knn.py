@@ -1,0 +1,168 @@
+"""The weighted kNN against a plain loop, a case worked out by hand, and its refusals."""
+
+import math
+
+import pytest
+import torch
+
+from pirl_plugin.evaluation.knn import knn_accuracy, nearest_neighbors
+
+
+def plain_knn(train, train_labels, test, test_labels, k, temperature):
+    """The same in plain Python, one image at a time."""
+
+    def cosine(a, b):
+        dot = sum(x * y for x, y in zip(a, b, strict=True))
+        return dot / math.sqrt(sum(x * x for x in a)) / math.sqrt(sum(y * y for y in b))
+
+    correct = 0
+    for row, label in zip(test.tolist(), test_labels.tolist(), strict=True):
+        similar = [cosine(row, other) for other in train.tolist()]
+        best = sorted(range(len(similar)), key=lambda i: -similar[i])[:k]
+        votes = {}
+        for i in best:
+            name = int(train_labels[i])
+            votes[name] = votes.get(name, 0.0) + math.exp(similar[i] / temperature)
+        correct += max(votes, key=votes.get) == label
+    return 100 * correct / len(test)
+
+
+def random_case(num_train=60, num_test=37, dim=5, classes=4, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    train = torch.randn(num_train, dim, generator=draw, dtype=torch.float64)
+    test = torch.randn(num_test, dim, generator=draw, dtype=torch.float64)
+    train_labels = torch.randint(classes, (num_train,), generator=draw)
+    return train, train_labels, test, torch.randint(classes, (num_test,), generator=draw)
+
+
+@pytest.mark.parametrize("k", [1, 3, 20, 60])
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+@pytest.mark.parametrize("chunk", [1, 10, 1000])
+def test_knn_accuracy__agrees_with_plain_loop(k, temperature, chunk):
+    case = random_case()
+    expected = plain_knn(*case, k, temperature)
+    assert knn_accuracy(*case, k=k, temperature=temperature, chunk=chunk) == pytest.approx(expected)
+
+
+def by_hand():
+    # cosines of the test feature (1, 0): 0.8 to row 0 (class 5); 0.6 to rows 1 and 2 (class 9);
+    # the features' lengths 5, 10 and 2.5 must not matter
+    train = torch.tensor([[4.0, 3.0], [6.0, 8.0], [1.5, -2.0]])
+    return train, torch.tensor([5, 9, 9]), torch.tensor([[2.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("k", "temperature", "winner"),
+    [
+        # exp(0.8 / 0.1) = 2981 against 2 · exp(0.6 / 0.1) = 807: the closest wins
+        (3, 0.1, 5),
+        # exp(0.8 / 1) = 2.23 against 2 · exp(0.6 / 1) = 3.64: the two win
+        (3, 1.0, 9),
+        # one voter: 2.23 against nothing
+        (1, 1.0, 5),
+    ],
+)
+def test_knn_accuracy__by_hand(k, temperature, winner):
+    train, labels, test = by_hand()
+    for truth in (5, 9):
+        accuracy = knn_accuracy(train, labels, test, torch.tensor([truth]), k, temperature)
+        assert accuracy == (100.0 if truth == winner else 0.0)
+
+
+def test_knn_accuracy__counts_percent():
+    train, labels = torch.eye(4), torch.tensor([0, 1, 2, 3])
+    # three of four test images lie on the row of their class: 75 %
+    assert knn_accuracy(train, labels, torch.eye(4), torch.tensor([0, 1, 2, 0])) == 75.0
+
+
+def test_knn_accuracy__more_classes_than_k_and_any_labels():
+    train = torch.eye(300)
+    labels = torch.arange(300) * 1_000_003 - 7  # neither dense nor positive
+    assert knn_accuracy(train, labels, train * 3, labels, k=5) == 100.0
+
+
+def test_knn_accuracy__unknown_test_label_is_an_error():
+    train, labels, test = by_hand()
+    assert knn_accuracy(train, labels, test, torch.tensor([1234])) == 0.0
+
+
+def test_knn_accuracy__k_above_n_is_clipped():
+    case = random_case(num_train=7)
+    assert knn_accuracy(*case, k=10_000) == knn_accuracy(*case, k=7)
+
+
+def test_knn_accuracy__one_image():
+    one, label = torch.ones(1, 3), torch.tensor([8])
+    assert knn_accuracy(one, label, one, label) == 100.0
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e-2])
+def test_knn_accuracy__small_temperature_does_not_overflow(temperature):
+    train, train_labels, test, test_labels = (
+        x.float() if x.is_floating_point() else x for x in random_case()
+    )
+    expected = plain_knn(train, train_labels, test, test_labels, 1, 1.0)  # the closest one decides
+    actual = knn_accuracy(train, train_labels, test, test_labels, temperature=1e-4)
+    assert actual == pytest.approx(expected)
+    assert 0 <= knn_accuracy(train, train_labels, test, test_labels, temperature=temperature) <= 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_knn_accuracy__takes_reduced_precision(dtype):
+    train = torch.eye(6, dtype=dtype)
+    assert knn_accuracy(train, torch.arange(6), train, torch.arange(6)) == 100.0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
+def test_knn_accuracy__cuda_agrees_with_cpu():
+    case = random_case()
+    assert knn_accuracy(*(x.cuda() for x in case)) == knn_accuracy(*case)
+
+
+def test_nearest_neighbors__by_hand():
+    train, _, test = by_hand()
+    gallery = torch.cat([train, torch.tensor([[-1.0, 0.0]])])
+    # cosines 0.8, 0.6, 0.6, -1
+    order = nearest_neighbors(test, gallery, k=9)
+    assert order.dtype == torch.int64
+    assert order.shape == (1, 4)
+    assert order[0, 0] == 0
+    assert set(order[0, 1:3].tolist()) == {1, 2}
+    assert order[0, 3] == 3
+
+
+@pytest.mark.parametrize("chunk", [1, 8, 100])
+def test_nearest_neighbors__chunks_do_not_matter(chunk):
+    gallery, _, query, _ = random_case()
+    cosine = torch.nn.functional.cosine_similarity(query[:, None], gallery[None], dim=2)
+    expected = cosine.argsort(dim=1, descending=True)[:, :4]
+    assert torch.equal(nearest_neighbors(query, gallery, 4, chunk=chunk), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_features": torch.ones(2, 4)}, "4 dimensions and gallery .* 3; expected the same"),
+        ({"test_features": torch.ones(2, 3, 1)}, r"\(2, 3, 1\).*flatten"),
+        ({"test_features": torch.ones(2, 3).long()}, "int64; expected floating"),
+        ({"train_features": torch.ones(0, 3), "train_labels": torch.ones(0).long()}, "nothing to"),
+        ({"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()}, "nothing to"),
+        ({"train_labels": torch.ones(5).long()}, r"train labels have shape \(5,\).*\(4,\)"),
+        ({"test_labels": torch.ones(2, 1).long()}, r"test labels have shape \(2, 1\).*\(2,\)"),
+        ({"test_labels": torch.ones(2)}, r"dtype torch.float32, expected whole .*\.long\(\)"),
+        ({"test_features": torch.full((2, 3), math.nan)}, "2 of 2 images hold NaN"),
+        ({"train_features": torch.full((4, 3), math.inf)}, "4 of 4 images hold NaN or infinity"),
+        ({"k": 0}, "k is 0, expected"),
+        ({"chunk": 0}, "chunk is 0, expected"),
+        ({"temperature": 0.0}, "temperature is 0.0, expected"),
+    ],
+)
+def test_knn_accuracy__refuses(changes, message):
+    case = {
+        "train_features": torch.ones(4, 3),
+        "train_labels": torch.ones(4).long(),
+        "test_features": torch.ones(2, 3),
+        "test_labels": torch.ones(2).long(),
+    }
+    with pytest.raises(ValueError, match=message):
+        knn_accuracy(**{**case, **changes})
