@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 from pirl_plugin.host.mends import mended
@@ -64,3 +65,50 @@ def extract_features_on_cpu(module: Any) -> None:
 
     trainer.extract = extract
     mended("feature extraction on a CPU")
+
+
+def missing_svm_result_is_a_failure(module: Any) -> None:
+    """Broke: an SVM whose process died is reported as ``AP: [-1]``, with exit status 0.
+
+    The tools read each layer's result with ``load_file`` and swallow exceptions; this exit is not
+    one of those.
+    """
+    original = module.load_file
+
+    @functools.wraps(original)
+    def load_file(filename: str, *args: Any, **kwargs: Any) -> Any:
+        if os.path.basename(filename) == "test_ap.npy" and not os.path.exists(filename):
+            raise SystemExit(
+                f"pirl_plugin: no average precision in {filename}: training the SVM failed, and "
+                f"its error stands above"
+            )
+        return original(filename, *args, **kwargs)
+
+    module.load_file = load_file
+    mended("VOC07 SVM failures")
+
+
+def low_shot_samples_from_a_list(module: Any) -> None:
+    """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few."""
+    original = module.generate_low_shot_samples
+    if "split" not in original.__code__.co_names:
+        return
+
+    @functools.wraps(original)
+    def generate_low_shot_samples(
+        dataset_name: str,
+        targets: Any,
+        k_values: Any,
+        sample_inds: Any,
+        output_path: str,
+        layername: str,
+        images_data_file: str | None = None,
+    ) -> Any:
+        if not isinstance(k_values, str):
+            k_values = ",".join(str(k) for k in k_values)
+        return original(
+            dataset_name, targets, k_values, sample_inds, output_path, layername, images_data_file
+        )
+
+    module.generate_low_shot_samples = generate_low_shot_samples
+    mended("low-shot SVM samples")

@@ -70,6 +70,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.data.ssl_dataset": (f"{_MENDS}:labels_of_our_sources",),
     "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),
+    "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
+    "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
     "vissl.hooks": ("pirl_plugin.host.wiring:add_our_hooks",),
     "vissl.utils.hydra_config": ("pirl_plugin.host.search_path:add_our_configs",),
     "vissl.utils.distributed_launcher": ("pirl_plugin.host.launch:guard_launcher",),

@@ -1,5 +1,6 @@
 """Each mend: needed and applied, not needed and left alone."""
 
+import contextlib
 import sys
 import time
 import types
@@ -148,3 +149,34 @@ def test_extraction__runs_on_a_cpu_and_leaves_nothing_behind():
     assert torch.equal(seen["tensor"], torch.ones(2))
     assert torch.Tensor.cuda is cuda
     assert trainer.task.device.type == "cpu"
+
+
+def test_svm__without_a_result_is_a_failure_even_for_those_who_catch_exceptions(tmp_path):
+    from vissl.utils.io import load_file
+
+    np.save(tmp_path / "test_ap.npy", np.array([[0.5]]))
+    assert load_file(str(tmp_path / "test_ap.npy")) == 0.5
+    message = r"no average precision in .*test_ap.npy: training the SVM failed"
+    with pytest.raises(SystemExit, match=message), contextlib.suppress(Exception):
+        load_file(str(tmp_path / "res5" / "test_ap.npy"))  # the host's tool suppresses exceptions
+
+
+def test_low_shot__samples_k_positives_from_a_list_of_k(tmp_path):
+    from extra_scripts.create_low_shot_samples import generate_low_shot_samples
+
+    targets = np.zeros((40, 2), dtype=np.int32)
+    targets[:20, 0] = targets[20:, 1] = 1
+    generate_low_shot_samples("voc", targets, [1, 3], [1], str(tmp_path), "res5")
+    for k in (1, 3):
+        sample = np.load(tmp_path / f"res5_sample1_k{k}.npy")
+        assert ((sample == 1).sum(axis=0) == k).all()
+        assert ((sample == 0).sum(axis=0) == k).all()  # (classes − 1) · k
+
+
+def test_low_shot__of_a_sound_host_is_left_alone():
+    def generate_low_shot_samples(dataset_name, targets, k_values):
+        return k_values
+
+    module = SimpleNamespace(generate_low_shot_samples=generate_low_shot_samples)
+    evaluation_mends.low_shot_samples_from_a_list(module)
+    assert module.generate_low_shot_samples is generate_low_shot_samples
