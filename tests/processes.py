@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 def run_in_processes(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
     """``function(rank, world_size, *arguments)`` in each process; results in the order of ranks."""
+    # Processes fork from a server that has everything imported: a tenth of a second, not five.
+    multiprocessing.set_forkserver_preload(["pirl_plugin.host.preload"])
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.start_processes(
             _rank_main,
             (function, world_size, folder, arguments),
             nprocs=world_size,
-            start_method="spawn",
+            start_method="forkserver",
         )
         return [
             torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(world_size)

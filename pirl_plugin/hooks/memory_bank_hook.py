@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import torch
 from classy_vision.hooks.classy_hook import ClassyHook
-from torch import Tensor, distributed
+from torch import distributed
 
-from pirl_plugin.memory import MemoryBank
+from pirl_plugin.memory.collectives import gather, rank, world_size
 
 
 class MemoryBankHook(ClassyHook):
@@ -26,24 +25,16 @@ class MemoryBankHook(ClassyHook):
     def on_start(self, task: Any) -> None:
         """See that the bank has a row for each training image, and the same rows on each rank."""
         loss = task.loss
-        found = loss.bank.rows.shape[0]
-        expected = len(task.datasets["train"]) if "train" in task.datasets else found
-        if found != expected:
-            # The host sizes losses by the last split it finds, which may be the test split.
+        expected = len(task.datasets["train"]) if "train" in task.datasets else loss.bank.num_rows
+        if loss.bank.num_rows != expected:
+            # The host may have sized the loss by the test split.
             logging.warning(
-                f"The memory bank had {found} rows for {expected} training images: made anew with "
-                f"{expected}"
+                f"The memory bank had {loss.bank.num_rows} rows for {expected} training images: "
+                f"made anew with {expected}"
             )
-            config = loss.config
-            config.num_train_samples = expected
-            loss.bank = MemoryBank(
-                expected,
-                config.embedding_dim,
-                momentum=config.bank.momentum,
-                dtype=config.bank.dtype,
-                seed=config.bank.seed,
-            ).to(task.device)
-        if _world_size() > 1:
+            loss.resize(expected)
+            loss.to(task.device)
+        if world_size() > 1 and loss.bank.persistent:
             distributed.broadcast(loss.bank.rows, src=0)
 
     def on_update(self, task: Any) -> None:
@@ -57,30 +48,12 @@ class MemoryBankHook(ClassyHook):
         loss = task.loss
         rows = task.last_batch.target.reshape(-1)
         embeddings = task.last_batch.model_output[-1].detach().float()
-        if not embeddings.isfinite().all():
-            bad = rows[~embeddings.isfinite().all(dim=1)]
+        finite = embeddings.isfinite().all(dim=1) | (rows < 0)
+        if not finite.all():
             raise FloatingPointError(
-                f"embeddings f(v_I) are not finite on rank {_rank()}, step {loss.step}, rows "
-                f"{bad[:8].tolist()}: the bank was left as it was; lower the learning rate, or "
-                f"look at these images"
+                f"embeddings f(v_I) are not finite on rank {rank()}, step {loss.step}, rows "
+                f"{rows[~finite][:8].tolist()}: the bank was left as it was; lower the learning "
+                f"rate, or look at these images"
             )
-        loss.bank.update(_gather(rows), _gather(embeddings))
+        loss.last_move = loss.bank.update(gather(rows), gather(embeddings))
         loss.step += 1
-
-
-def _gather(local: Tensor) -> Tensor:
-    """``(W·B, …)``: the tensors of all ranks, which have equal shapes, in the order of ranks."""
-    if _world_size() == 1:
-        return local
-    everyone = [torch.empty_like(local) for _ in range(_world_size())]
-    distributed.all_gather(everyone, local.contiguous())
-    return torch.cat(everyone)
-
-
-def _world_size() -> int:
-    initialized = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if initialized else 1
-
-
-def _rank() -> int:
-    return distributed.get_rank() if _world_size() > 1 else 0

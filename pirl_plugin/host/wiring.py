@@ -16,8 +16,12 @@ def add_our_hooks(module: Any) -> None:
         if cfg.LOSS.name == "pirl_loss":
             from pirl_plugin.hooks.input_hook import PIRLInputHook
             from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
+            from pirl_plugin.hooks.report_hook import PIRLReportHook
+            from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
 
-            hooks.extend([PIRLInputHook.from_config(cfg), MemoryBankHook()])
+            hooks.append(PIRLInputHook.from_config(cfg))
+            # Before the host's own: shards are saved before the checkpoint they belong to.
+            hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
         return hooks
 
     module.add_loss_hooks = add_loss_hooks

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 ESTIMATORS = ("nce", "nce_softmax", "info_nce")
 NEGATIVES = ("per_image", "per_batch")
-PLACEMENTS = ("replicated",)
+PLACEMENTS = ("replicated", "sharded")
 
 
 @dataclass
@@ -42,6 +42,8 @@ class PIRLLossConfig:
     negatives: str = "per_image"
     replacement: bool = True
     norm_constant: float | None = None  # Z; None: estimated from the first batch
+    norm_constant_momentum: float = 1.0  # below 1: Z ← m·Z + (1 − m)·(this batch's), each step
+    term_weights: list[float] | None = None  # one for each output; None: by lambda_invariance
     embedding_dim: int = 128
     bank: BankConfig = field(default_factory=BankConfig)
 
@@ -59,12 +61,46 @@ class PIRLLossConfig:
             self.norm_constant is None or self.norm_constant > 0,
             "above 0, or null to estimate it from the first batch",
         )
+        momentum = self.norm_constant_momentum
+        _within("norm_constant_momentum", momentum, 0 <= momentum <= 1, "a weight in [0, 1]")
+        if self.term_weights is not None:
+            for weight in self.term_weights:
+                _within("term_weights", weight, weight >= 0, "weights of at least 0")
         if not self.replacement and self.num_negatives >= self.num_train_samples:
             raise ValueError(
                 f"LOSS.pirl_loss.num_negatives = {self.num_negatives} without replacement: the "
                 f"data set has {self.num_train_samples} images, so at most "
                 f"{self.num_train_samples - 1} negatives; lower it, or set replacement: true"
             )
+
+    def weights(self, num_outputs: int) -> list[float]:
+        """Weight of each output's term: Eq. 5, or ``term_weights``.
+
+        Several transformed versions share λ equally; the image, which is last, has 1 − λ.
+
+        Raises:
+            ValueError: ``term_weights`` are of another number.
+        """
+        if self.term_weights is None:
+            transformed = num_outputs - 1
+            share = self.lambda_invariance / transformed
+            return [share] * transformed + [1 - self.lambda_invariance]
+        if len(self.term_weights) != num_outputs:
+            raise ValueError(
+                f"LOSS.pirl_loss.term_weights = {list(self.term_weights)}: expected "
+                f"{num_outputs} weights, one for each head of MODEL.MULTI_INPUT_HEAD_MAPPING"
+            )
+        return list(self.term_weights)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """What a checkpoint remembers, to say where a later run's configuration differs."""
+        return {
+            "estimator": self.estimator,
+            "lambda_invariance": self.lambda_invariance,
+            "temperature": self.temperature,
+            "num_negatives": self.num_negatives,
+            "bank.momentum": self.bank.momentum,
+        }
 
     @classmethod
     def from_mapping(cls, section: Mapping[str, Any]) -> PIRLLossConfig:

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from classy_vision.losses import ClassyLoss
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from pirl_plugin.losses import functional
+from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import PIRLLossConfig
-from pirl_plugin.memory import MemoryBank, bank_scores, draw_negatives
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, bank_scores
+from pirl_plugin.memory.collectives import sum_over_ranks, world_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class PIRLLoss(ClassyLoss):
+class PIRLLoss(LossCheckpoint, ClassyLoss):
     """The contrastive loss over a memory bank, for an image and its transformed version.
 
     The loss is the mean over the valid rows of all ranks. It keeps the bank, the partition constant
@@ -26,9 +28,12 @@ class PIRLLoss(ClassyLoss):
     by :class:`~pirl_plugin.hooks.memory_bank_hook.MemoryBankHook`, not here.
 
     Attributes:
-        bank: the :class:`~pirl_plugin.memory.MemoryBank`.
+        bank: the :class:`~pirl_plugin.memory.MemoryBank`, replicated or sharded.
         norm_constant: Z, scalar float64; NaN until it is known. Used by the ``nce`` estimator.
         step: training steps done, which keys the draw of negatives.
+        last_move: what :meth:`MemoryBank.update` returned last.
+        terms: L_NCE of each output in the last batch, unweighted, by name; the mean over ranks is
+            the mean over all valid rows. Terms of weight 0 are not computed and not there.
     """
 
     norm_constant: Tensor
@@ -37,21 +42,22 @@ class PIRLLoss(ClassyLoss):
         super().__init__()
         self.config = config
         self.step = 0
-        self.bank = MemoryBank(
-            config.num_train_samples,
-            config.embedding_dim,
-            momentum=config.bank.momentum,
-            dtype=config.bank.dtype,
-            seed=config.bank.seed,
-        )
+        self.terms: dict[str, Tensor] = {}
+        self.bank = make_bank(config)
+        self.last_move = torch.zeros(2)
         constant = math.nan if config.norm_constant is None else float(config.norm_constant)
         self.register_buffer("norm_constant", torch.tensor(constant, dtype=torch.float64))
-        self._norm_constant_known = config.norm_constant is not None
+        self.norm_constant_known = config.norm_constant is not None
 
     @classmethod
     def from_config(cls, loss_config: Mapping[str, Any]) -> PIRLLoss:
         """Build the loss from the host's ``LOSS.pirl_loss`` section."""
         return cls(PIRLLossConfig.from_mapping(loss_config))
+
+    def resize(self, num_train_samples: int) -> None:
+        """Make the bank anew, for a data set of ``num_train_samples`` images."""
+        self.config.num_train_samples = num_train_samples
+        self.bank = make_bank(self.config)
 
     def forward(
         self, output: Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
@@ -59,7 +65,8 @@ class PIRLLoss(ClassyLoss):
         """Eq. 5.
 
         Args:
-            output: ``[g(v_It), f(v_I)]``, each ``(B, D)``; normalised here, in float32 or wider.
+            output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I);
+                normalised here, in float32 or wider.
             target: ``(B,)`` int64, each image's row in the data set; −1 leaves a data point out.
             negatives: ``(B, N)`` int64, a given draw; by default the loss draws its own.
 
@@ -71,24 +78,26 @@ class PIRLLoss(ClassyLoss):
         """
         target = target.reshape(-1)
         self._check(output, target)
-        weights = (self.config.lambda_invariance, 1 - self.config.lambda_invariance)
-        terms = [i for i, weight in enumerate(weights) if weight > 0]
+        weights = self.config.weights(len(output))
+        used = [i for i, weight in enumerate(weights) if weight > 0]
         valid = target >= 0
         rows = target.clamp(min=0)
         if negatives is None:
-            negatives = self._draw(rows)
+            table, drawn = self.bank.rows, self._draw(rows)
+        else:
+            table, drawn = self.bank.locate(negatives)
         with torch.autocast(device_type=target.device.type, enabled=False):
-            queries = torch.stack([_unit(output[i]) for i in terms])  # (T, B, D)
+            queries = torch.stack([_unit(output[i]) for i in used])  # (T, B, D)
             positive, others = bank_scores(
-                queries, self.bank.rows, rows, negatives, self.config.temperature
+                queries, self.bank.own(rows), table, drawn, self.config.temperature
             )
             per_row = self._estimate(positive, others, valid)  # (T, B)
-            share = _share_of_all_ranks(valid)
-            means = per_row.masked_fill(~valid, 0).sum(dim=1) * share  # (T,)
-            loss = (means * means.new_tensor([weights[i] for i in terms])).sum()
+            means = per_row.masked_fill(~valid, 0).sum(dim=1) * _share_of_all_ranks(valid)  # (T,)
+            self.terms = dict(zip(_names(len(output), used), means.detach(), strict=True))
+            loss = (means * means.new_tensor([weights[i] for i in used])).sum()
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
             for i in range(len(output)):
-                if i not in terms:
+                if i not in used:
                     loss = loss + 0 * output[i].float().sum()
             return loss
 
@@ -99,32 +108,35 @@ class PIRLLoss(ClassyLoss):
             return torch.stack([functional.nce_softmax(p, n) for p, n in pairs])
         if self.config.estimator == "info_nce":
             return torch.stack([functional.info_nce(p, n) for p, n in pairs])
-        if not self._norm_constant_known:
-            self._set_norm_constant(negatives, valid)
-        num_rows = self.bank.rows.shape[0]
+        moving = self.training and self.config.norm_constant_momentum < 1
+        if moving or not self.norm_constant_known:
+            self._move_norm_constant(negatives, valid)
+        num_rows = self.bank.num_rows
         return torch.stack([functional.nce(p, n, self.norm_constant, num_rows) for p, n in pairs])
 
     @torch.no_grad()
-    def _set_norm_constant(self, negatives: Tensor, valid: Tensor) -> None:
+    def _move_norm_constant(self, negatives: Tensor, valid: Tensor) -> None:
         """Z = |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
 
-        Wu et al. 2018, Sec. 3.2. The positive is no noise sample and stays out.
+        Wu et al. 2018, Sec. 3.2. The positive is no noise sample and stays out. With
+        ``norm_constant_momentum`` below 1, later batches move Z.
         """
         scores = negatives.double().masked_fill(~valid[None, :, None], -torch.inf)
-        sums = torch.stack([scores.exp().sum(), valid.sum() * (scores[:, 0].numel() + 0.0)])
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(sums)
-        if sums[1] == 0:
-            self.norm_constant.fill_(self.bank.rows.shape[0])  # nothing valid yet: exp(0) each
+        per_row = negatives.shape[0] * negatives.shape[2]
+        sums = sum_over_ranks(torch.stack([scores.exp().sum(), valid.sum().double() * per_row]))
+        if sums[1] == 0:  # nothing valid yet, on any rank: any constant does for a loss of 0
+            self.norm_constant.fill_(self.norm_constant.nan_to_num(self.bank.num_rows))
             return
-        self.norm_constant.copy_(self.bank.rows.shape[0] * sums[0] / sums[1])
-        self._norm_constant_known = True
+        estimate = self.bank.num_rows * sums[0] / sums[1]
+        if self.norm_constant_known:
+            estimate = torch.lerp(estimate, self.norm_constant, self.config.norm_constant_momentum)
+        self.norm_constant.copy_(estimate)
+        self.norm_constant_known = True
 
     def _draw(self, rows: Tensor) -> Tensor:
         config = self.config
-        return draw_negatives(
+        return self.bank.draw(
             rows,
-            self.bank.rows.shape[0],
             config.num_negatives,
             seed=config.bank.seed,
             step=self.step,
@@ -134,13 +146,13 @@ class PIRLLoss(ClassyLoss):
 
     def _check(self, output: Sequence[Tensor], target: Tensor) -> None:
         """Refuse embeddings and rows that do not fit the bank."""
-        if isinstance(output, Tensor) or len(output) != 2:
+        if isinstance(output, Tensor) or len(output) < 2:
             found = "one tensor" if isinstance(output, Tensor) else f"{len(output)} tensors"
             raise ValueError(
                 f"pirl_loss got {found}: expected [g(v_It), f(v_I)]; set MODEL.MULTI_INPUT_HEAD_"
                 f'MAPPING to [["patches", ["flatten"]], ["images", ["flatten"]]]'
             )
-        num_rows, dim = self.bank.rows.shape
+        num_rows, dim = self.bank.num_rows, self.bank.rows.shape[1]
         for embedding in output:
             if embedding.shape != (target.numel(), dim):
                 raise ValueError(
@@ -154,33 +166,24 @@ class PIRLLoss(ClassyLoss):
                 f"was made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
             )
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """What the checkpoint holds beside the tensors."""
-        return {"step": self.step}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Continue the stream of negatives where the checkpoint left it."""
-        self.step = int(state["step"])
+def make_bank(config: PIRLLossConfig) -> MemoryBank:
+    """The bank that ``LOSS.pirl_loss`` describes."""
+    kind = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}[config.bank.placement]
+    return kind(
+        config.num_train_samples,
+        config.embedding_dim,
+        momentum=config.bank.momentum,
+        dtype=config.bank.dtype,
+        seed=config.bank.seed,
+    )
 
-    def load_state_dict(self, state: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load a checkpoint of the same data set.
 
-        Raises:
-            ValueError: the checkpoint's bank has another number of rows or another width.
-        """
-        found = tuple(state["bank.rows"].shape)
-        expected = tuple(self.bank.rows.shape)
-        if found != expected:
-            raise ValueError(
-                f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
-                f"embedding_dim): it is of another data set or head; point config.DATA.TRAIN at "
-                f"the same data, or start anew in another config.CHECKPOINT.DIR"
-            )
-        result = super().load_state_dict(state, *args, **kwargs)
-        if self.config.norm_constant is not None:
-            self.norm_constant.fill_(self.config.norm_constant)
-        self._norm_constant_known = not bool(self.norm_constant.isnan())
-        return result
+def _names(num_outputs: int, used: Sequence[int]) -> list[str]:
+    """Names of the terms: ``image`` for the last, ``invariance`` for a transformed version."""
+    several = num_outputs > 2
+    invariance = [f"invariance_{i}" if several else "invariance" for i in range(num_outputs - 1)]
+    return [[*invariance, "image"][i] for i in used]
 
 
 def _unit(embedding: Tensor) -> Tensor:
@@ -193,9 +196,4 @@ def _share_of_all_ranks(valid: Tensor) -> Tensor:
 
     DistributedDataParallel averages gradients over W ranks, so each rank's sum counts W times.
     """
-    count = valid.sum().float()
-    world = 1
-    if distributed.is_available() and distributed.is_initialized():
-        world = distributed.get_world_size()
-        distributed.all_reduce(count)
-    return world / count.clamp(min=1)
+    return world_size() / sum_over_ranks(valid.sum().float()).clamp(min=1)

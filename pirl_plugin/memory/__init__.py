@@ -3,5 +3,6 @@
 from pirl_plugin.memory.bank import MemoryBank
 from pirl_plugin.memory.negatives import draw_negatives
 from pirl_plugin.memory.scores import bank_scores
+from pirl_plugin.memory.sharded import ShardedMemoryBank
 
-__all__ = ["MemoryBank", "bank_scores", "draw_negatives"]
+__all__ = ["MemoryBank", "ShardedMemoryBank", "bank_scores", "draw_negatives"]

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from pirl_plugin.memory.negatives import draw_negatives
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_BLOCK = 65_536  # rows drawn from one generator; their values do not depend on who holds them
 
 
 class MemoryBank(nn.Module):
-    """``num_rows`` unit vectors, random at first, as in Wu et al. 2018.
+    """``num_rows`` unit vectors, random at first, as in Wu et al. 2018; all of them on each rank.
 
     Args:
         num_rows: |D|, the number of images.
         dim: width of the embeddings, 128 in the paper.
         momentum: weight of the old row in the moving average, 0.5 in the paper.
-        dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is float32 in any case.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is float32 or wider in any case.
         seed: of the initial rows.
 
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
+        visited: ``(num_rows,)`` bool, whether a row has been moved yet.
 
     Raises:
         ValueError: an argument cannot be used.
     """
 
     rows: Tensor
+    visited: Tensor
+    persistent = True  # whether the rows are part of the host's checkpoint
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
@@ -43,10 +51,28 @@ class MemoryBank(nn.Module):
             )
         if dtype not in DTYPES:
             raise ValueError(f"bank.dtype = {dtype!r}: expected one of {', '.join(DTYPES)}")
+        self.num_rows = num_rows
         self.momentum = momentum
-        generator = torch.Generator().manual_seed(seed)
-        rows = torch.rand(num_rows, dim, generator=generator).mul_(2).sub_(1)
-        self.register_buffer("rows", normalize(rows, out=rows).to(DTYPES[dtype]))
+        rows = _initial_rows(*self._span(), dim, seed, DTYPES[dtype])
+        self.register_buffer("rows", rows, persistent=self.persistent)
+        visited = torch.zeros(len(rows), dtype=torch.bool)
+        self.register_buffer("visited", visited, persistent=self.persistent)
+
+    def _span(self) -> tuple[int, int]:
+        """First position held here, and the one after the last."""
+        return 0, self.num_rows
+
+    def own(self, rows: Tensor) -> Tensor:
+        """The vectors of given images: ``(B, dim)`` for ``(B,)`` int64."""
+        return self.rows[rows]
+
+    def locate(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """A table of vectors, and where in it the drawn images are: ``(B, N)`` int64."""
+        return self.rows, negatives
+
+    def draw(self, rows: Tensor, count: int, **options: Any) -> Tensor:
+        """Negatives for each image, ``(B, count)`` int64 into :attr:`rows`; see draw_negatives."""
+        return draw_negatives(rows, self.num_rows, count, **options)
 
     @torch.no_grad()
     def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
@@ -60,22 +86,33 @@ class MemoryBank(nn.Module):
             embeddings: ``(B, dim)`` f(v_I), normalised here.
 
         Returns:
-            Mean norm of the moved rows before they were normalised, scalar float32: 1 where
-            embeddings agree with what the bank remembers, 0.71 where they are orthogonal to it.
+            ``(2,)`` float32: the summed norms of the moved rows before they were normalised, and
+            their number. The mean is 1 where embeddings agree with what the bank remembers, and
+            0.71 (for m = 0.5) where they are orthogonal to it.
         """
         valid = rows >= 0
         rows, embeddings = rows[valid], normalize(embeddings[valid].double())
         unique, where = rows.unique(return_inverse=True)
-        if unique.numel() == 0:
-            return torch.zeros((), device=embeddings.device)
         mean = embeddings.new_zeros(unique.numel(), embeddings.shape[1])
         mean.index_add_(0, where, embeddings)  # float64: the order of summation leaves no trace
         mean /= where.bincount(minlength=unique.numel())[:, None]
         moved = torch.lerp(mean, self.rows[unique].double(), self.momentum)
         self.rows[unique] = normalize(moved).to(self.rows.dtype)
-        return moved.norm(dim=1).mean().float()
+        self.visited[unique] = True
+        return torch.stack([moved.norm(dim=1).sum(), moved.new_tensor(len(moved))]).float()
 
     def extra_repr(self) -> str:
         """Shape, type and momentum, for the log."""
         shape = tuple(self.rows.shape)
-        return f"rows={shape}, dtype={self.rows.dtype}, momentum={self.momentum}"
+        return f"rows={shape} of {self.num_rows}, {self.rows.dtype}, momentum={self.momentum}"
+
+
+def _initial_rows(start: int, stop: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
+    """Positions ``start`` to ``stop`` of the random bank of ``seed``."""
+    rows = torch.empty(stop - start, dim, dtype=dtype)
+    for block in range(start // _BLOCK, -(-stop // _BLOCK)):
+        generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
+        values = normalize(torch.rand(_BLOCK, dim, generator=generator).mul_(2).sub_(1))
+        first, last = max(start, block * _BLOCK), min(stop, (block + 1) * _BLOCK)
+        rows[first - start : last - start] = values[first - block * _BLOCK : last - block * _BLOCK]
+    return rows

@@ -19,6 +19,7 @@ def draw_negatives(
     *,
     replacement: bool = True,
     per_batch: bool = False,
+    exclude: Tensor | None = None,
 ) -> Tensor:
     """Draw the negatives of each data point (Sec. 2.1: N per data point, never the image itself).
 
@@ -34,6 +35,8 @@ def draw_negatives(
         replacement: whether one image may be drawn twice for a data point. Without it each row
             sorts |D| random keys, which suits small data sets.
         per_batch: one draw for the whole batch, uniform over the images outside ``rows``.
+        exclude: ``(B,)`` int64, the number that stands for each image itself among the
+            ``num_rows``, −1 where it is not among them; by default ``rows``. For a part of a bank.
 
     Returns:
         ``(B, N)`` int64 row numbers; with ``per_batch`` an expanded view of one draw.
@@ -46,8 +49,10 @@ def draw_negatives(
         >>> negatives.shape, bool((negatives[0] == negatives[1]).all())
         (torch.Size([3, 4]), True)
     """
-    taken = rows.unique() if per_batch else rows.new_empty(1)
-    others = num_rows - taken.numel()
+    exclude = rows if exclude is None else exclude
+    among = exclude >= 0
+    taken = exclude[among].unique() if per_batch else exclude
+    others = num_rows - (taken.numel() if per_batch else 1)
     needed = 1 if replacement else num_negatives
     if others < needed:
         raise ValueError(
@@ -55,30 +60,35 @@ def draw_negatives(
             f"replacement from {others} other images (the data set has {num_rows}): give at most "
             f"num_negatives={max(others, 0)}, or more images"
         )
+    draw = _draw if replacement else _draw_distinct
     if per_batch:
-        shared = _draw(torch.full_like(rows[:1], _SHARED), others, num_negatives, seed, step)
-        if not replacement:
-            shared = _draw_distinct(rows[:1] * 0 + _SHARED, others, num_negatives, seed, step)
+        shared = draw(torch.full_like(rows[:1], _SHARED), others, num_negatives, seed, step)
         # taken[k] − k images before taken[k] are free: the j-th free one is j + #{k: that ≤ j}
         free_before = taken - torch.arange(taken.numel(), device=rows.device)
         drawn = shared + torch.searchsorted(free_before, shared, right=True)
         return drawn.expand(rows.numel(), -1)
-    draw = _draw if replacement else _draw_distinct
-    drawn = draw(rows, others, num_negatives, seed, step)
-    return drawn + (drawn >= rows[:, None])  # step over the own row
+    bound = (num_rows - among.long())[:, None]
+    drawn = draw(rows, bound, num_negatives, seed, step)
+    return drawn + ((drawn >= exclude[:, None]) & among[:, None])  # step over the own row
 
 
-def _draw(rows: Tensor, bound: int, count: int, seed: int, step: int) -> Tensor:
-    """``(B, count)`` integers uniform in [0, bound), keyed on (seed, step, row)."""
+def _draw(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -> Tensor:
+    """``(B, count)`` integers uniform in [0, bound), keyed on (seed, step, row).
+
+    The bound is one number, or ``(B, 1)`` of them.
+    """
     w0, w1, w2, w3 = _words(rows, (count + 1) // 2, seed, step)
     pairs = torch.stack([uniform_below(w0, w1, bound), uniform_below(w2, w3, bound)], dim=2)
     return pairs.flatten(1)[:, :count]
 
 
-def _draw_distinct(rows: Tensor, bound: int, count: int, seed: int, step: int) -> Tensor:
-    """``(B, count)`` distinct integers uniform in [0, bound): the order of random 62-bit keys."""
-    w0, w1, w2, w3 = _words(rows, (bound + 1) // 2, seed, step)
-    keys = torch.stack([(w0 << 30) ^ w1, (w2 << 30) ^ w3], dim=2).flatten(1)[:, :bound]
+def _draw_distinct(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -> Tensor:
+    """As ``_draw``, but distinct within a row: the order of random 62-bit keys."""
+    largest = int(bound.max()) if isinstance(bound, Tensor) else bound
+    w0, w1, w2, w3 = _words(rows, (largest + 1) // 2, seed, step)
+    keys = torch.stack([(w0 << 30) ^ w1, (w2 << 30) ^ w3], dim=2).flatten(1)[:, :largest]
+    numbers = torch.arange(largest, device=rows.device)[None, :]
+    keys = keys.masked_fill(numbers >= bound, torch.iinfo(torch.int64).max)  # sorted to the end
     return keys.argsort(dim=1)[:, :count]
 
 

@@ -51,4 +51,5 @@ def test_hooks__are_added_for_our_loss_only():
     for loss in ("pirl_loss", "moco_loss_of_others"):
         config = AttrDict({"LOSS": {"name": loss}, "HOOKS": {}})
         names[loss] = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
-    assert names == {"pirl_loss": ["PIRLInputHook", "MemoryBankHook"], "moco_loss_of_others": []}
+    ours = ["PIRLInputHook", "MemoryBankHook", "ShardCheckpointHook", "PIRLReportHook"]
+    assert names == {"pirl_loss": ours, "moco_loss_of_others": []}

@@ -184,7 +184,10 @@ def test_state__of_another_data_set_is_refused():
         ({"norm_constant": -1}, "norm_constant = -1: expected above 0, or null"),
         ({"estimator": "nse"}, "estimator = 'nse': expected one of nce, nce_softmax, info_nce"),
         ({"negatives": "all"}, "negatives = 'all': expected one of per_image, per_batch"),
-        ({"bank": {"placement": "disk"}}, "bank.placement = 'disk': expected one of replicated"),
+        (
+            {"bank": {"placement": "disk"}},
+            "bank.placement = 'disk': expected one of replicated, sharded",
+        ),
         ({"bank": {"size": 3}}, "bank has no key 'size': expected momentum"),
         ({"tau": 0.07}, "no key 'tau': expected num_train_samples"),
         (

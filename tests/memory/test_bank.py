@@ -22,11 +22,13 @@ def test_update__by_hand():
     bank = MemoryBank(3, 2, momentum=0.5)
     bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
     # row 0: 0.5·(1, 0) + 0.5·(0, 1) = (0.5, 0.5), norm 0.7071, → (0.7071, 0.7071)
-    norm = bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
+    norms, number = bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
     torch.testing.assert_close(
         bank.rows, torch.tensor([[0.5**0.5, 0.5**0.5], [0.0, 1.0], [1.0, 0.0]])
     )
-    assert norm.item() == pytest.approx(0.5**0.5)
+    assert norms.item() == pytest.approx(0.5**0.5)
+    assert number == 1
+    assert bank.visited.tolist() == [True, False, False]
 
 
 def test_update__weights_the_old_row_by_the_momentum():

@@ -27,7 +27,7 @@ def test_scores__agree_with_a_loop_over_rows_in_value_and_gradient(num_rows, way
             for b in range(3)
         ]
     ).view(2, 3, 8)
-    positive, others = bank_scores(queries, bank, rows, negatives, temperature=0.07)
+    positive, others = bank_scores(queries, bank[rows], bank, negatives, temperature=0.07)
     found = torch.cat([positive[..., None], others], dim=2)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(

@@ -1,0 +1,52 @@
+"""Say how the loss's terms and the memory bank are doing, in the log and in TensorBoard."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from classy_vision.hooks.classy_hook import ClassyHook
+
+from pirl_plugin.memory.collectives import rank, sum_over_ranks, world_size
+
+
+class PIRLReportHook(ClassyHook):
+    """Every ``LOG_FREQUENCY`` steps: each term of Eq. 5, and the statistics of the bank's rows.
+
+    ``row norm`` is the mean norm of the rows just moved, before they were normalised: 0.71 at first
+    (orthogonal, for a weight of 0.5), towards 1 as embeddings settle.
+    """
+
+    on_start = ClassyHook._noop
+    on_phase_start = ClassyHook._noop
+    on_forward = ClassyHook._noop
+    on_loss_and_meter = ClassyHook._noop
+    on_backward = ClassyHook._noop
+    on_step = ClassyHook._noop
+    on_phase_end = ClassyHook._noop
+    on_end = ClassyHook._noop
+
+    def on_update(self, task: Any) -> None:
+        """Collective at the steps that are reported, and nothing at the others."""
+        loss = task.loss
+        if not task.train or loss.step % task.config["LOG_FREQUENCY"]:
+            return
+        bank = loss.bank
+        shared = bank.persistent and world_size() > 1  # every rank holds the same numbers
+        moved = torch.stack([*loss.last_move, bank.visited.sum().float()])
+        moved = moved if shared else sum_over_ranks(moved)
+        terms = {
+            name: float(sum_over_ranks(value.clone()) / world_size())
+            for name, value in loss.terms.items()
+        }
+        if rank() != 0:
+            return
+        norm = float(moved[0] / moved[1].clamp(min=1))
+        values = {**terms, "row norm": norm, "rows visited": float(moved[2]) / bank.num_rows}
+        logging.info(f"PIRL: {'; '.join(f'{k}: {v:.4f}' for k, v in values.items())}")
+        for hook in task.hooks:
+            writer = getattr(hook, "tb_writer", None)
+            if writer is not None:
+                for name, value in values.items():
+                    writer.add_scalar(f"PIRL/{name.replace(' ', '_')}", value, loss.step)

@@ -1,0 +1,48 @@
+"""The few collectives that loss, bank and hooks need; each is the identity in one process."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed
+
+
+def world_size() -> int:
+    """Number of processes."""
+    return distributed.get_world_size() if _distributed() else 1
+
+
+def rank() -> int:
+    """This process, from 0."""
+    return distributed.get_rank() if _distributed() else 0
+
+
+def gather(local: Tensor) -> Tensor:
+    """``(W·B, …)``: the tensors of all ranks, of equal shapes, in the order of ranks."""
+    if world_size() == 1:
+        return local
+    everyone = [torch.empty_like(local) for _ in range(world_size())]
+    distributed.all_gather(everyone, local.contiguous())
+    return torch.cat(everyone)
+
+
+def sum_over_ranks(local: Tensor) -> Tensor:
+    """The sum of all ranks' tensors, in place."""
+    if world_size() > 1:
+        distributed.all_reduce(local)
+    return local
+
+
+def sum_and_share_out(everyones: Tensor) -> Tensor:
+    """Of ``(W·B, …)`` on each rank: the sum over ranks of this rank's ``(B, …)`` part."""
+    if world_size() == 1:
+        return everyones
+    size = everyones.shape[0] // world_size()
+    if distributed.get_backend() == "gloo":  # which has no reduce-scatter
+        return sum_over_ranks(everyones)[rank() * size : (rank() + 1) * size]
+    mine = torch.empty_like(everyones[:size])
+    distributed.reduce_scatter_tensor(mine, everyones.contiguous())
+    return mine
+
+
+def _distributed() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
