@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pirl_plugin.memory import MemoryBank
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 
 
 def host_script() -> Path:
@@ -102,6 +102,27 @@ def test_host__resumes_to_the_same_result(two_epochs, image_folder, tmp_path):
     assert torch.equal(loss["bank.rows"], expected_loss["bank.rows"])
     for name, tensor in trunk.items():
         assert torch.equal(tensor, expected_trunk[name]), name
+
+
+def test_host__resumes_a_sharded_bank_in_three_processes(image_folder, tmp_path):
+    sharded = ["config.LOSS.pirl_loss.bank.placement=sharded"]
+    whole, resumed = tmp_path / "two", tmp_path / "three"
+    run(*settings(image_folder, whole, epochs=1, processes=2), *sharded)
+    (step,) = (whole / "memory_bank").iterdir()
+    assert step.name == "step_3"
+    shutil.copytree(whole / "memory_bank", resumed / "memory_bank")
+    final = whole / "model_final_checkpoint_phase0.torch"
+    shutil.copy(final, resumed / "model_phase0.torch")
+    result = run(*settings(image_folder, resumed, epochs=2, processes=3), *sharded)
+    assert "Loaded the memory bank's shards from" in result.stdout
+    loss, _ = state(resumed)
+    assert "bank.rows" not in loss
+    assert loss["_extra_state"]["step"] == 3 + 2  # 20 images / 3 processes / 4
+    # The shards together: one process reads what three wrote.
+    bank = ShardedMemoryBank(20, 128)
+    bank.load(resumed / "memory_bank" / "step_5")
+    torch.testing.assert_close(bank.rows.norm(dim=1), torch.ones(20))
+    assert bank.visited.all()
 
 
 def test_train_command__does_what_the_hosts_script_does(image_folder, tmp_path):

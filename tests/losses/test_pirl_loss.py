@@ -218,3 +218,56 @@ def test_nce__of_random_embeddings_is_what_chance_gives():
     loss = make_loss(temperature=1e6)
     chance = math.log(1 + NEGATIVES) + NEGATIVES * math.log((1 + NEGATIVES) / NEGATIVES)
     assert loss(embeddings(), torch.arange(5)).item() == pytest.approx(chance, rel=1e-4)
+
+
+def test_lambda_of_zero__is_npid():
+    # Wu et al. 2018: the loss of f(v_I) alone, whatever the other head says.
+    target = torch.tensor([3, 0, 39, 7, 8])
+    negatives = torch.randint(0, ROWS, (5, NEGATIVES), generator=torch.Generator().manual_seed(4))
+    loss = make_loss(lambda_invariance=0.0, norm_constant=90.0)
+    g, f = embeddings()
+    value = loss([g, f], target, negatives)
+    torch.testing.assert_close(value, loss([1e3 * torch.ones_like(g), f], target, negatives))
+    both = make_loss(lambda_invariance=0.5, norm_constant=90.0)
+    both([g, f], target, negatives)
+    torch.testing.assert_close(value.detach(), both.terms["image"])
+    assert set(loss.terms) == {"image"}
+
+
+def test_several_transforms__share_lambda_or_take_given_weights():
+    target = torch.arange(5)
+    negatives = torch.randint(0, ROWS, (5, NEGATIVES), generator=torch.Generator().manual_seed(5))
+    output = [*embeddings(), *embeddings(seed=1)][:3]
+    loss = make_loss(lambda_invariance=0.5, norm_constant=90.0)
+    value = loss(output, target, negatives)
+    first, second, image = (loss.terms[n] for n in ("invariance_0", "invariance_1", "image"))
+    torch.testing.assert_close(value.detach(), 0.25 * first + 0.25 * second + 0.5 * image)
+    loss = make_loss(term_weights=[0.7, 0.0, 0.2], norm_constant=90.0)
+    value = loss(output, target, negatives)
+    torch.testing.assert_close(value.detach(), 0.7 * first + 0.2 * image)
+    assert set(loss.terms) == {"invariance_0", "image"}
+    with pytest.raises(ValueError, match=r"term_weights = \[0.7, 0.0, 0.2\]: expected 2 weights"):
+        loss(output[:2], target, negatives)
+
+
+def test_norm_constant__moves_if_asked_in_training_only():
+    loss = make_loss(norm_constant_momentum=0.9)
+    target = torch.arange(5)
+    negatives = torch.randint(0, ROWS, (5, NEGATIVES), generator=torch.Generator().manual_seed(6))
+    loss(embeddings(), target, negatives)
+    first = loss.norm_constant.clone()
+    fresh = make_loss()
+    fresh(embeddings(seed=3), target, negatives)
+    loss.eval()(embeddings(seed=3), target, negatives)
+    assert torch.equal(loss.norm_constant, first)
+    loss.train()(embeddings(seed=3), target, negatives)
+    torch.testing.assert_close(loss.norm_constant, 0.9 * first + 0.1 * fresh.norm_constant)
+
+
+def test_loss__survives_embeddings_of_extreme_norm():
+    for scale in (1e-20, 1e20):
+        output = [scale * o.detach().float() for o in embeddings()]
+        value = make_loss()([o.requires_grad_() for o in output], torch.arange(5))
+        value.backward()
+        assert value.isfinite()
+        assert all(o.grad.isfinite().all() for o in output)

@@ -1,0 +1,92 @@
+"""When the bank is moved, when it is not, and what is reported of it."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
+from pirl_plugin.hooks.report_hook import PIRLReportHook
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+ROWS, DIM = 20, 4
+
+
+@pytest.fixture
+def task():
+    loss = PIRLLoss.from_config(
+        {"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": 5}
+    )
+    output = [torch.randn(3, DIM, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
+    target = torch.tensor([4, -1, 9])
+    loss(output, target)
+    return SimpleNamespace(
+        loss=loss,
+        train=True,
+        device=torch.device("cpu"),
+        datasets={"train": range(ROWS)},
+        config={"LOG_FREQUENCY": 1},
+        hooks=[],
+        last_batch=SimpleNamespace(target=target, model_output=output),
+    )
+
+
+def test_update__moves_the_valid_rows_in_training_only(task):
+    before = task.loss.bank.rows.clone()
+    task.train = False
+    MemoryBankHook().on_update(task)
+    assert torch.equal(task.loss.bank.rows, before)
+    assert task.loss.step == 0
+    task.train = True
+    MemoryBankHook().on_update(task)
+    moved = (task.loss.bank.rows != before).any(dim=1)
+    assert moved.nonzero().flatten().tolist() == [4, 9]
+    assert task.loss.step == 1
+
+
+def test_update__refuses_embeddings_that_are_not_finite(task):
+    before = task.loss.bank.rows.clone()
+    task.last_batch.model_output[1][1] = torch.nan  # the invalid image's: nobody's business
+    MemoryBankHook().on_update(task)
+    task.loss.bank.rows.copy_(before)
+    task.last_batch.model_output[1][2, 0] = torch.inf
+    with pytest.raises(FloatingPointError, match=r"rank 0, step 1, rows \[9\]: the bank was left"):
+        MemoryBankHook().on_update(task)
+    assert torch.equal(task.loss.bank.rows, before)
+
+
+def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
+    task.datasets = {"train": range(ROWS + 5), "test": range(ROWS)}
+    with caplog.at_level(logging.WARNING):
+        MemoryBankHook().on_start(task)
+    assert task.loss.bank.rows.shape == (ROWS + 5, DIM)
+    assert "had 20 rows for 25 training images: made anew with 25" in caplog.text
+
+
+def test_report__says_each_term_and_the_rows_statistics(task, caplog):
+    written = {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
+    task.hooks = [SimpleNamespace(tb_writer=writer)]
+    MemoryBankHook().on_update(task)
+    with caplog.at_level(logging.INFO):
+        PIRLReportHook().on_update(task)
+    assert set(written) == {
+        "PIRL/invariance",
+        "PIRL/image",
+        "PIRL/row_norm",
+        "PIRL/rows_visited",
+    }
+    assert written["PIRL/rows_visited"] == pytest.approx(2 / ROWS)
+    assert written["PIRL/invariance"] == pytest.approx(task.loss.terms["invariance"].item())
+    assert 0 < written["PIRL/row_norm"] <= 1
+    assert "PIRL: invariance: " in caplog.text
+    assert "; rows visited: 0.1000" in caplog.text
+
+
+def test_report__is_silent_between_its_steps(task, caplog):
+    task.config["LOG_FREQUENCY"] = 10
+    MemoryBankHook().on_update(task)
+    with caplog.at_level(logging.INFO):
+        PIRLReportHook().on_update(task)
+    assert caplog.text == ""
