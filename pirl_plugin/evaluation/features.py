@@ -12,9 +12,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.paths import find_images
+from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.models.resnet import PIRLResNet
-
-_MEAN, _STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def new_trunk(section: dict[str, Any]) -> PIRLResNet:
@@ -83,6 +82,6 @@ def trunk_features(trunk: PIRLResNet, images: Tensor, batch: int = 128) -> Tenso
     """
     features = []
     for chunk in images.split(batch):
-        normalized = tv.normalize(chunk.float() / 255, _MEAN, _STD)
+        normalized = tv.normalize(chunk.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
         features.append(trunk(normalized, ["flatten"])[0])
     return torch.cat(features)

@@ -7,13 +7,12 @@ import json
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pirl_plugin.data.sample_scenes import write_sample_dataset
+from pirl_plugin.data.sample.scenes import write_sample_dataset
 from pirl_plugin.evaluation.features import (
     load_trunk,
     new_trunk,
@@ -23,28 +22,10 @@ from pirl_plugin.evaluation.features import (
 )
 from pirl_plugin.evaluation.host_run import run_host
 from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.quickstart_data import IMAGE_SIZE, TRUNK, Data, find_data
 from pirl_plugin.evaluation.quickstart_report import write_quickstart_report
 
-TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
-IMAGE_SIZE = 64
 IMAGES_SEEN = 120_000  # about five minutes of two cores, whatever the size of the data set
-
-
-@dataclass(frozen=True)
-class Data:
-    """Where the images are. Without a ``val`` folder there is nothing to evaluate on.
-
-    Attributes:
-        train: folder of training images.
-        val: folder of test images with the same class subfolders, or None.
-        num_train: training images.
-        num_classes: class subfolders of ``train``.
-    """
-
-    train: Path
-    val: Path | None
-    num_train: int
-    num_classes: int
 
 
 def main(arguments: list[str]) -> None:
@@ -80,25 +61,6 @@ def main(arguments: list[str]) -> None:
     command = shlex.join(["pirl-plugin", "quickstart", *arguments])
     write_quickstart_report(options.out, data, checkpoints, results, command)
     _print_summary(results, options.out)
-
-
-def find_data(folder: Path) -> Data:
-    """Look at ``train/<class>/*``, ``val/<class>/*`` or a flat folder of images.
-
-    Raises:
-        SystemExit: there are no images, or fewer than two.
-    """
-    from pirl_plugin.data.source import PIRLDiskDataset
-
-    train = folder / "train" if (folder / "train").is_dir() else folder
-    try:
-        images = PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_folder", str(train), "TRAIN")
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"pirl_plugin: {error}") from None
-    val = folder / "val"
-    num_classes = len(set(images.get_labels()))
-    labelled = train != folder and val.is_dir() and num_classes > 1
-    return Data(train, val if labelled else None, len(images), num_classes)
 
 
 def pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:

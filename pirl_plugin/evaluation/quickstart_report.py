@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pirl_plugin.data.decode import decode_image
+from pirl_plugin.data.paths import find_images
 from pirl_plugin.data.random import image_generator
 from pirl_plugin.data.views import JigsawViews
 from pirl_plugin.evaluation.features import load_trunk, read_images, trunk_features
 from pirl_plugin.evaluation.knn import nearest_neighbors
+from pirl_plugin.evaluation.quickstart_data import IMAGE_SIZE, TRUNK, Data
 from pirl_plugin.evaluation.report import Jigsaw, Neighbors, Report, write_report
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from pirl_plugin.evaluation.quickstart import Data
 
 _GALLERY, _SHOWN, _NEIGHBORS = 2000, 6, 5
 
@@ -62,9 +63,6 @@ def _loss_curve(log: Path) -> list[tuple[int, float]]:
 
 def _jigsaws(data: Data, seed: int) -> list[Jigsaw]:
     """What the network got to see of a few images, by the settings of the run."""
-    from pirl_plugin.data.decode import decode_image
-    from pirl_plugin.data.paths import find_images
-
     views = JigsawViews(image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0))
     samples = []
     for row, path in _spread(list(find_images(str(data.train))), _SHOWN):
@@ -76,8 +74,6 @@ def _jigsaws(data: Data, seed: int) -> list[Jigsaw]:
 
 def _neighbors(data: Data, checkpoints: dict[str, Path]) -> list[Neighbors]:
     """Nearest neighbours of a few images, with the pre-trained and the random trunk."""
-    from pirl_plugin.evaluation.quickstart import IMAGE_SIZE, TRUNK
-
     gallery, paths = read_images(data.train, IMAGE_SIZE, limit=_GALLERY)
     queries, names = (gallery, paths)
     if data.val is not None:

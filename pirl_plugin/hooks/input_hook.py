@@ -6,17 +6,16 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from classy_vision.hooks.classy_hook import ClassyHook
 from torch import Tensor
+
+from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.hooks.base import QuietHook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
-
-class PIRLInputHook(ClassyHook):
+class PIRLInputHook(QuietHook):
     """Installs, at the start, a forward pre-hook on the model; the host has no hook before it.
 
     Loaders hand over uint8, a quarter of the bytes of float32. The section of the configuration,
@@ -36,15 +35,6 @@ class PIRLInputHook(ClassyHook):
         ValueError: an ``autocast`` other than these; float16 would need the host's own
             ``MODEL.AMP_PARAMS``, which scales the loss.
     """
-
-    on_phase_start = ClassyHook._noop
-    on_forward = ClassyHook._noop
-    on_loss_and_meter = ClassyHook._noop
-    on_backward = ClassyHook._noop
-    on_update = ClassyHook._noop
-    on_step = ClassyHook._noop
-    on_phase_end = ClassyHook._noop
-    on_end = ClassyHook._noop
 
     def __init__(
         self,

@@ -5,22 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from classy_vision.hooks.classy_hook import ClassyHook
 from torch import distributed
 
+from pirl_plugin.hooks.base import QuietHook
 from pirl_plugin.memory.collectives import gather, rank, world_size
 
 
-class MemoryBankHook(ClassyHook):
+class MemoryBankHook(QuietHook):
     """Feeds f(v_I) of the valid images of all ranks to the bank, in training only (Sec. 2.2)."""
-
-    on_phase_start = ClassyHook._noop
-    on_forward = ClassyHook._noop
-    on_loss_and_meter = ClassyHook._noop
-    on_backward = ClassyHook._noop
-    on_step = ClassyHook._noop
-    on_phase_end = ClassyHook._noop
-    on_end = ClassyHook._noop
 
     def on_start(self, task: Any) -> None:
         """See that the bank has a row for each training image, and the same rows on each rank."""

@@ -6,26 +6,17 @@ import logging
 from typing import Any
 
 import torch
-from classy_vision.hooks.classy_hook import ClassyHook
 
+from pirl_plugin.hooks.base import QuietHook
 from pirl_plugin.memory.collectives import rank, sum_over_ranks, world_size
 
 
-class PIRLReportHook(ClassyHook):
+class PIRLReportHook(QuietHook):
     """Every ``LOG_FREQUENCY`` steps: each term of Eq. 5, and the statistics of the bank's rows.
 
     ``row norm`` is the mean norm of the rows just moved, before they were normalised: 0.71 at first
     (orthogonal, for a weight of 0.5), towards 1 as embeddings settle.
     """
-
-    on_start = ClassyHook._noop
-    on_phase_start = ClassyHook._noop
-    on_forward = ClassyHook._noop
-    on_loss_and_meter = ClassyHook._noop
-    on_backward = ClassyHook._noop
-    on_step = ClassyHook._noop
-    on_phase_end = ClassyHook._noop
-    on_end = ClassyHook._noop
 
     def on_update(self, task: Any) -> None:
         """Collective at the steps that are reported, and nothing at the others."""

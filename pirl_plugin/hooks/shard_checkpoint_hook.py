@@ -7,27 +7,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from classy_vision.hooks.classy_hook import ClassyHook
 from torch import distributed
 
+from pirl_plugin.hooks.base import QuietHook
 from pirl_plugin.memory.collectives import rank, world_size
 
 _KEPT = 2  # the newest, and the one before it: what the host's last whole checkpoint belongs to
 
 
-class ShardCheckpointHook(ClassyHook):
+class ShardCheckpointHook(QuietHook):
     """The host saves the loss of rank 0 alone; this hook saves each rank's part of the bank.
 
     The shards of step S go to ``memory_bank/step_S`` of the checkpoint folder, before the host
     writes the checkpoint that belongs to them. Any number of ranks can load them.
     """
-
-    on_phase_start = ClassyHook._noop
-    on_forward = ClassyHook._noop
-    on_loss_and_meter = ClassyHook._noop
-    on_backward = ClassyHook._noop
-    on_update = ClassyHook._noop
-    on_end = ClassyHook._noop
 
     def on_start(self, task: Any) -> None:
         """Load the shards of the step that the host's checkpoint is of.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.data import sample_scenes
-from pirl_plugin.data.sample_scenes import SCENES, sample_scene, write_sample_dataset
+from pirl_plugin.data.sample import scenes
+from pirl_plugin.data.sample.scenes import SCENES, sample_scene, write_sample_dataset
 
 SMALL = {"num_train": 20, "num_val": 10, "size": 24}
 
@@ -55,7 +55,7 @@ def test_write_sample_dataset__keeps_what_is_there(tmp_path, monkeypatch):
     write_sample_dataset(out, **SMALL)
     before = digest(out)
     with monkeypatch.context() as patch:
-        patch.setattr(sample_scenes, "sample_scene", lambda *_: pytest.fail("drew it again"))
+        patch.setattr(scenes, "sample_scene", lambda *_: pytest.fail("drew it again"))
         write_sample_dataset(out, **SMALL)
     assert digest(out) == before
     write_sample_dataset(out, seed=1, **SMALL)  # other parameters: made anew
@@ -72,7 +72,7 @@ def test_write_sample_dataset__a_killed_run_leaves_nothing(tmp_path, monkeypatch
         return sample_scene(name, rng, size)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sample_scenes, "sample_scene", stops)
+        patch.setattr(scenes, "sample_scene", stops)
         with pytest.raises(KeyboardInterrupt):
             write_sample_dataset(out, **SMALL)
     assert not out.exists()

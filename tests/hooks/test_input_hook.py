@@ -6,7 +6,8 @@ import pytest
 import torch
 from torchvision.transforms import functional as tv
 
-from pirl_plugin.hooks.input_hook import IMAGENET_MEAN, IMAGENET_STD, PIRLInputHook
+from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.hooks.input_hook import PIRLInputHook
 
 
 def test_prepare__equals_to_tensor_and_normalize():

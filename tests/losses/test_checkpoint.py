@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import torch
+from vissl_reference import vissl_loss
 
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 
@@ -35,29 +36,8 @@ def test_load__says_nothing_where_nothing_differs(caplog):
     assert caplog.records == []
 
 
-def vissl_state(loss_type="nce"):
-    from vissl.config import AttrDict
-    from vissl.losses.nce_loss import NCELossWithMemory
-
-    memory = {
-        "memory_size": ROWS, "embedding_dim": DIM, "momentum": 0.5,
-        "norm_init": True, "update_mem_on_forward": False,
-    }  # fmt: skip
-    theirs = NCELossWithMemory(
-        AttrDict(
-            {
-                "norm_embedding": True,
-                "temperature": 0.07,
-                "loss_weights": [0.5, 0.5],
-                "norm_constant": 123.0,
-                "loss_type": loss_type,
-                "update_mem_with_emb_index": 1,
-                "negative_sampling_params": {"num_negatives": 5, "type": "random"},
-                "memory_params": memory,
-                "num_train_samples": ROWS,
-            }
-        )
-    )
+def vissl_state():
+    theirs = vissl_loss(ROWS, DIM, num_negatives=5, norm_constant=123.0)
     return theirs.state_dict(), theirs.nce_average.memory
 
 

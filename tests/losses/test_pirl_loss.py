@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch.nn.functional import normalize
+from vissl_reference import vissl_loss
 
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 
@@ -57,27 +58,8 @@ def test_loss__agrees_with_a_loop_in_value_and_gradient(weight):
 
 @pytest.mark.parametrize("estimator", ["nce", "info_nce"])
 def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
-    from vissl.config import AttrDict
-    from vissl.losses.nce_loss import NCELossWithMemory
-
-    theirs = NCELossWithMemory(
-        AttrDict(
-            {
-                "norm_embedding": True,
-                "temperature": 0.07,
-                "loss_weights": [0.5, 0.5],
-                "norm_constant": 90.0,
-                "loss_type": {"nce": "nce", "info_nce": "cross_entropy"}[estimator],
-                "update_mem_with_emb_index": 1,
-                "negative_sampling_params": {"num_negatives": NEGATIVES, "type": "random"},
-                "memory_params": {
-                    "memory_size": ROWS, "embedding_dim": DIM, "momentum": 0.5,
-                    "norm_init": True, "update_mem_on_forward": False,
-                },
-                "num_train_samples": ROWS,
-            }
-        )
-    ).double()  # fmt: skip
+    loss_type = {"nce": "nce", "info_nce": "cross_entropy"}[estimator]
+    theirs = vissl_loss(ROWS, DIM, NEGATIVES, norm_constant=90.0, loss_type=loss_type).double()
     ours = make_loss(estimator=estimator, norm_constant=90.0).double()
     theirs.nce_average.memory.copy_(ours.bank.rows)
     theirs.init_sync_memory = True  # one process: nothing to average

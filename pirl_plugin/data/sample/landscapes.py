@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from pirl_plugin.data.scene_light import Array, Rng, noise, palette, pixel, shuffled
-from pirl_plugin.data.scene_things import draw_boat, draw_fir, draw_flower, draw_tower
+from pirl_plugin.data.sample.light import Array, Rng, noise, palette, pixel, shuffled
+from pirl_plugin.data.sample.things import draw_boat, draw_fir, draw_flower, draw_tower
 
 
 def mountains(rng: Rng, side: int) -> Array:

@@ -1,4 +1,4 @@
-"""What stands in the views of `scene_views`: flowers, firs, towers and boats.
+"""What stands in the views of `landscapes`: flowers, firs, towers and boats.
 
 Each function draws one thing with random proportions; lengths and places are in pixels.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import ImageDraw
 
-from pirl_plugin.data.scene_light import Array, Rng, pixel
+from pirl_plugin.data.sample.light import Array, Rng, pixel
 
 
 def draw_flower(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pirl_plugin.data.scene_light import Array, Rng, noise, palette, relief, shuffled
+from pirl_plugin.data.sample.light import Array, Rng, noise, palette, relief, shuffled
 
 
 def brick_wall(rng: Rng, side: int) -> Array:

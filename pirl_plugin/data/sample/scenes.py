@@ -1,6 +1,6 @@
 """A small labelled data set made from nothing, for the quickstart and for tests.
 
-Scenes are drawn by `scene_surfaces` and `scene_views` and photographed by `scene_light`. The class
+Scenes are drawn by `surfaces` and `landscapes` and photographed by `light`. The class
 is in the structure alone: colour, light, scale, place, occluders and grain are drawn without regard
 to it, so a network has to learn what PIRL teaches, features that colour and crops do not move.
 """
@@ -17,20 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pirl_plugin.data import scene_surfaces, scene_views
-from pirl_plugin.data.scene_light import Array, Rng, photograph
+from pirl_plugin.data.sample import landscapes, surfaces
+from pirl_plugin.data.sample.light import Array, Rng, photograph
 
 SCENES: dict[str, Callable[[Rng, int], Array]] = {
-    "balls": scene_views.balls,
-    "brick_wall": scene_surfaces.brick_wall,
-    "city": scene_views.city,
-    "flowers": scene_views.flowers,
-    "forest": scene_views.forest,
-    "mountains": scene_views.mountains,
-    "pebbles": scene_surfaces.pebbles,
-    "roof_tiles": scene_surfaces.roof_tiles,
-    "sea": scene_views.sea,
-    "tartan": scene_surfaces.tartan,
+    "balls": landscapes.balls,
+    "brick_wall": surfaces.brick_wall,
+    "city": landscapes.city,
+    "flowers": landscapes.flowers,
+    "forest": landscapes.forest,
+    "mountains": landscapes.mountains,
+    "pebbles": surfaces.pebbles,
+    "roof_tiles": surfaces.roof_tiles,
+    "sea": landscapes.sea,
+    "tartan": surfaces.tartan,
 }
 """Every class of the data set and its painter, `(rng, side) -> float32 (side, side, 3)`."""
 
