@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ _SIZES = re.compile(  # what the host says before it trains, in this order
 )
 
 
-def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> None:
+def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> float | None:
     """Train or evaluate through the host's engine; the whole of its log goes to ``out``.
 
     Args:
@@ -30,6 +31,9 @@ def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> N
         out: folder for ``console.log`` and the host's checkpoints and metrics.
         title: what the progress line calls the run.
         threads: of the run's one process.
+
+    Returns:
+        Images a second of the training loop; None where the host found the run finished already.
 
     Raises:
         SystemExit: the run failed; quotes the end of its log and says where the rest is.
@@ -53,6 +57,7 @@ def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> N
         _bar(title) as bar,
     ):
         sizes: dict[str, int] = {}
+        began, resumed_at = time.perf_counter(), None
         for line in process.stdout or ():
             file.write(line)
             last.append(line)
@@ -61,8 +66,13 @@ def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> N
                 if len(sizes) == 3:
                     bar.reset(total=sizes["iterations"] * sizes["images"] // sizes["epoch"])
             elif (found := _STEP.search(line)) and bar.total:
+                done = int(found[2]) * sizes["images"] // sizes["epoch"]
+                resumed_at = done if resumed_at is None else resumed_at
                 bar.set_postfix_str(f"epoch {int(found[1]) + 1}, loss {float(found[3]):.2f}", False)
-                bar.update(int(found[2]) * sizes["images"] // sizes["epoch"] - bar.n)
+                bar.update(done - bar.n)
+            elif "Starting training" in line:
+                began = time.perf_counter()
+        seconds = time.perf_counter() - began
         if process.wait() == 0 and bar.total:
             bar.update(bar.total - bar.n)
     if process.returncode != 0:
@@ -70,6 +80,7 @@ def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> N
             f"pirl_plugin: {title} failed with exit status {process.returncode}; the end of "
             f"{log}:\n{''.join(last)}"
         )
+    return None if resumed_at is None else (bar.total - resumed_at) / seconds
 
 
 def _bar(title: str) -> tqdm[None]:

@@ -39,14 +39,13 @@ def main(arguments: list[str]) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     data = find_data(options.data or _sample_data(options.out))
     epochs = options.epochs or max(1, round(IMAGES_SEEN / data.num_train))
+    _claim(options.out, {"data": str(data.train), "epochs": epochs, "seed": options.seed})
     print(f"{data.num_train} images in {data.train}; {epochs} epochs", flush=True)
 
     torch.manual_seed(options.seed)
     random_init = options.out / "random_init.torch"
     save_trunk(new_trunk(TRUNK), random_init)
-    pretrain_start = time.perf_counter()
-    pretrained = pretrain(data, options.out / "pretrain", epochs, options.seed)
-    pretrain_seconds = time.perf_counter() - pretrain_start
+    pretrained, rate = pretrain(data, options.out / "pretrain", epochs, options.seed)
 
     checkpoints = {"random": random_init, "pirl": pretrained}
     accuracies = evaluate(data, checkpoints, options.out, options.seed)
@@ -54,7 +53,7 @@ def main(arguments: list[str]) -> None:
         **accuracies,
         "seed": options.seed,
         "epochs": epochs,
-        "images_per_s": round(epochs * data.num_train / pretrain_seconds, 1),
+        "images_per_s": round(rate or 0.0, 1),  # 0 where pre-training was finished already
         "seconds": round(time.perf_counter() - start, 1),
     }
     (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
@@ -63,8 +62,8 @@ def main(arguments: list[str]) -> None:
     _print_summary(results, options.out)
 
 
-def pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
-    """PIRL-jigsaw through the host's engine; returns the final checkpoint."""
+def pretrain(data: Data, out: Path, epochs: int, seed: int) -> tuple[Path, float | None]:
+    """PIRL-jigsaw through the host's engine; returns the final checkpoint and images a second."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
         f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
@@ -74,8 +73,8 @@ def pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
         f"config.LOSS.pirl_loss.bank.seed={seed}",
         f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}",
     ]
-    run_host(overrides, out, "pre-training", threads=torch.get_num_threads())
-    return out / f"model_final_checkpoint_phase{epochs - 1}.torch"
+    rate = run_host(overrides, out, "pre-training", threads=torch.get_num_threads())
+    return out / f"model_final_checkpoint_phase{epochs - 1}.torch", rate
 
 
 def evaluate(
@@ -120,6 +119,23 @@ def _linear(data: Data, checkpoint: Path, out: Path, seed: int) -> float:
     lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
     tested = [line for line in lines if "test_accuracy_list_meter" in line]
     return float(next(iter(tested[-1]["test_accuracy_list_meter"]["top_1"].values())))
+
+
+def _claim(out: Path, run: dict[str, Any]) -> None:
+    """Make ``out`` the folder of this run; the same run again goes on where it stopped.
+
+    Raises:
+        SystemExit: the folder holds another run, whose checkpoints the host would take for ours.
+    """
+    file = out / "run.json"
+    before = json.loads(file.read_text()) if file.is_file() else run
+    if before != run:
+        differences = ", ".join(f"{k} {before.get(k)} (now {v})" for k, v in run.items())
+        raise SystemExit(
+            f"pirl_plugin: {out} holds the run of {differences}: give another folder with --out, "
+            f"or remove this one"
+        )
+    file.write_text(json.dumps(run, indent=2) + "\n")
 
 
 def _class_numbers(data: Data, paths: list[str]) -> torch.Tensor:

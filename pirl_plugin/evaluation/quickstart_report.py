@@ -58,7 +58,7 @@ def write_quickstart_report(
 def _loss_curve(log: Path) -> list[tuple[int, float]]:
     """(iteration, loss) from the host's log; a resumed run's later values win."""
     entries = [json.loads(line) for line in log.read_text().splitlines()]
-    return sorted({int(e["iter"]): float(e["loss"]) for e in entries if e["iter"] > 0}.items())
+    return sorted({int(e["iter"]): float(e["loss"]) for e in entries}.items())
 
 
 def _jigsaws(data: Data, seed: int) -> list[Jigsaw]:
