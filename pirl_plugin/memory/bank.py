@@ -110,9 +110,11 @@ class MemoryBank(nn.Module):
 def _initial_rows(start: int, stop: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
     """Positions ``start`` to ``stop`` of the random bank of ``seed``."""
     rows = torch.empty(stop - start, dim, dtype=dtype)
+    values = torch.empty(_BLOCK, dim)
     for block in range(start // _BLOCK, -(-stop // _BLOCK)):
         generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
-        values = normalize(torch.rand(_BLOCK, dim, generator=generator).mul_(2).sub_(1))
+        values.uniform_(-1, 1, generator=generator)
+        values /= values.norm(dim=1, keepdim=True)
         first, last = max(start, block * _BLOCK), min(stop, (block + 1) * _BLOCK)
         rows[first - start : last - start] = values[first - block * _BLOCK : last - block * _BLOCK]
     return rows
