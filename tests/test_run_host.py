@@ -4,8 +4,10 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,7 @@ def settings(data, out, epochs, processes=1, workers=0):
         "config.OPTIMIZER.param_schedulers.lr.name=constant",
         "config.OPTIMIZER.param_schedulers.lr.value=0.01",
         "config.HOOKS.PIRL_INPUT.autocast=null",
+        "config.LOG_FREQUENCY=5",
     ]
 
 
@@ -134,6 +137,33 @@ def test_train_command__does_what_the_hosts_script_does(image_folder, tmp_path):
     assert state(tmp_path)[0]["_extra_state"]["step"] == 3
 
 
+def test_train_command__runs_as_a_slurm_job(image_folder, tmp_path):
+    """Through submitit, which runs the job on this machine where there is no SLURM."""
+    overrides = [
+        *settings(image_folder, tmp_path / "out", epochs=1),
+        "config.SLURM.USE_SLURM=true",
+        "config.SLURM.PARTITION=any",
+        f"config.SLURM.LOG_FOLDER={tmp_path / 'logs'}",
+        f"config.SLURM.PORT_ID={free_port()}",
+    ]
+    command = [sys.executable, "-m", "pirl_plugin", "train"]
+    result = run(*overrides, command=command, environment={"PIRL_PLUGIN_AUTOLOAD": "0"})
+    assert "SUBMITTED: " in result.stdout
+    end = time.monotonic() + 180
+    while not (logs := list((tmp_path / "logs").glob("*_result.pkl"))):
+        assert time.monotonic() < end, "the job did not end"
+        time.sleep(0.5)
+    printed = logs[0].with_name(logs[0].name.replace("_result.pkl", "_log.out")).read_text()
+    assert "PIRL: invariance: " in printed
+    assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
 def test_host__counts_a_corrupt_image_and_finishes(image_folder, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(image_folder, data)
@@ -164,12 +194,27 @@ def test_host__ends_bad_input_in_one_sentence(overrides, message, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_train_command__says_how_to_install_a_missing_host(tmp_path):
+@pytest.mark.parametrize("command", ["train", "quickstart"])
+def test_commands__say_how_to_install_a_missing_host(command):
     code = (
-        "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train'];"
+        f"import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', '{command}'];"
         "from pirl_plugin.__main__ import main; main()"
     )
     result = run(command=[sys.executable, "-c", code], check=False)
     assert result.returncode == 1
-    assert "VISSL is not installed: pip install --no-deps vissl==0.1.6" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.stderr.strip() == "VISSL is not installed: pip install --no-deps vissl==0.1.6"
+
+
+def test_parts__say_how_to_install_a_missing_host():
+    code = (
+        "import sys; from importlib.abc import MetaPathFinder\n"
+        "class Without(MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'classy_vision':\n"
+        "            raise ModuleNotFoundError(name=name)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "import pirl_plugin.losses.pirl_loss"
+    )
+    result = run(command=[sys.executable, "-c", code], check=False)
+    message = "ModuleNotFoundError: VISSL is not installed: pip install --no-deps vissl==0.1.6"
+    assert result.stderr.strip().splitlines()[-1] == message

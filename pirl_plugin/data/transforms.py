@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from classy_vision.dataset.transforms.classy_transform import ClassyTransform
-
+from pirl_plugin.bases import ClassyTransform
 from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.data.random import image_generator
 from pirl_plugin.data.source import SourceImage

@@ -24,6 +24,7 @@ from pirl_plugin.evaluation.host_run import run_host
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.quickstart_data import IMAGE_SIZE, TRUNK, Data, find_data
 from pirl_plugin.evaluation.quickstart_report import write_quickstart_report
+from pirl_plugin.requirements import require_host
 
 IMAGES_SEEN = 120_000  # about five minutes of two cores, whatever the size of the data set
 
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> None:
         SystemExit: data that cannot be used, or a run that failed.
     """
     options = _parse(arguments)
+    require_host()
     start = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
     data = find_data(options.data or _sample_data(options.out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from classy_vision.hooks.classy_hook import ClassyHook
+from pirl_plugin.bases import ClassyHook
 
 
 class QuietHook(ClassyHook):

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TESTED_HOSTS = ("0.1.6",)  # the last wheel, and git main, which calls itself the same
-NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 
 
 def guard_launcher(module: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
-from pirl_plugin.host.launch import NOT_INSTALLED
+from pirl_plugin.requirements import require_host
 
 
 def main(overrides: list[str]) -> None:
@@ -16,8 +14,7 @@ def main(overrides: list[str]) -> None:
     Raises:
         SystemExit: VISSL is not installed, or an argument or the data cannot be used.
     """
-    if importlib.util.find_spec("vissl") is None:
-        raise SystemExit(NOT_INSTALLED)
+    require_host()
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher as launcher
     from vissl.utils import hydra_config

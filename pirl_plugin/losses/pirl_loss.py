@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from classy_vision.losses import ClassyLoss
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pirl_plugin.bases import ClassyLoss
 from pirl_plugin.losses import functional
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import PIRLLossConfig
