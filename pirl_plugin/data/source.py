@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -206,3 +207,15 @@ class PIRLDiskDataset:
         self._reported.add(index)
         reason = error if isinstance(error, UnreadableImageError) else f"cannot be read: {error}"
         logging.warning(f"Image {index}, {path}: {reason}. A grey image takes its place.")
+
+
+def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:
+    """Complain as ``PIRLDiskDataset`` would, without listing a folder that holds enough.
+
+    Raises:
+        FileNotFoundError: if ``path`` does not exist or is of the other kind.
+        ValueError: if it holds fewer than two images, or a list cannot be read.
+    """
+    is_folder = data_source == DISK_FOLDER and os.path.isdir(path)
+    if not is_folder or len(list(islice(find_images(path), 2))) < 2:
+        PIRLDiskDataset(cfg, data_source, path, split)

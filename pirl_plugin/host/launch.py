@@ -88,7 +88,7 @@ def check_data(config: Any) -> None:
     """
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
-    from pirl_plugin.data.source import PIRLDiskDataset
+    from pirl_plugin.data.source import check_source
 
     splits = ["TRAIN"] if not config.TEST_ONLY else []
     splits += ["TEST"] if config.TEST_MODEL else []
@@ -104,10 +104,10 @@ def check_data(config: Any) -> None:
                 f"config.DATA.{split}.DATA_PATHS=[DIR]"
             )
         paths, _ = get_data_files(split, config.DATA)
-        for name, source, path in zip(data.DATASET_NAMES, data.DATA_SOURCES, paths, strict=False):
+        for source, path in zip(data.DATA_SOURCES, paths, strict=True):
             if not source.startswith("pirl_disk_"):
                 continue
             try:
-                PIRLDiskDataset(config, source, path, split, name)
+                check_source(config, source, path, split)
             except (OSError, ValueError) as error:
                 raise SystemExit(f"pirl_plugin: {error}") from None
