@@ -28,6 +28,8 @@ class BuildWithDoor(build_py):
 
     def run(self):
         """Build the modules, then add what is not a module."""
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)  # modules of an earlier build
         super().run()
         if self.editable_mode:
             # Where setuptools unpacks what an editable wheel installs beside its own .pth file.

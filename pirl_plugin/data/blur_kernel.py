@@ -12,6 +12,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.data.compile import compiled
+
 _jit = numba.njit(nogil=True, error_model="numpy")
 _PASSES = 3
 _ONE = 1 << 24
@@ -77,7 +79,7 @@ def _along_columns(plane, out, sums, reach, inner, outer):  # type: ignore[no-un
         _weigh(sums, first, last, out[y], inner, outer)
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def _blur(views, radii):  # type: ignore[no-untyped-def]
     size = views.shape[3]
     sums = np.empty(size, np.uint32)

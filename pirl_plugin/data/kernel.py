@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.data.blur_kernel import blur_views
+from pirl_plugin.data.compile import compiled
 from pirl_plugin.data.photometric import (
     BRIGHTNESS,
     CONTRAST,
@@ -284,7 +285,7 @@ def _greyscale(r, g, b):  # type: ignore[no-untyped-def]
         b[x] = grey
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled
 def render_views(canvas, corners, rows, out):  # type: ignore[no-untyped-def]
     """Cut views out of an image and apply each one's parameter row (all but blur).
 

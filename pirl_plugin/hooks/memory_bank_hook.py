@@ -8,7 +8,7 @@ from typing import Any
 from torch import distributed
 
 from pirl_plugin.hooks.base import QuietHook
-from pirl_plugin.memory.collectives import gather, rank, world_size
+from pirl_plugin.memory.collectives import gather, world_size
 
 
 class MemoryBankHook(QuietHook):
@@ -19,7 +19,7 @@ class MemoryBankHook(QuietHook):
         loss = task.loss
         expected = len(task.datasets["train"]) if "train" in task.datasets else loss.bank.num_rows
         if loss.bank.num_rows != expected:
-            # The host may have sized the loss by the test split.
+            # The configuration says otherwise, or the host sized the loss by another split.
             logging.warning(
                 f"The memory bank had {loss.bank.num_rows} rows for {expected} training images: "
                 f"made anew with {expected}"
@@ -33,19 +33,22 @@ class MemoryBankHook(QuietHook):
         """Gather (row, f(v_I)) from all ranks and move those rows.
 
         Raises:
-            FloatingPointError: an embedding is not finite; names rank, step and row.
+            FloatingPointError: an embedding is not finite; names rank, step and row, on all ranks
+                alike, so that none waits for another.
         """
         if not task.train:
             return
         loss = task.loss
         rows = task.last_batch.target.reshape(-1)
         embeddings = task.last_batch.model_output[-1].detach().float()
-        finite = embeddings.isfinite().all(dim=1) | (rows < 0)
-        if not finite.all():
+        batch, rows, embeddings = len(rows), gather(rows), gather(embeddings)
+        bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+        if bad.any():
+            ranks = (bad.nonzero().flatten() // batch).unique().tolist()
             raise FloatingPointError(
-                f"embeddings f(v_I) are not finite on rank {rank()}, step {loss.step}, rows "
-                f"{rows[~finite][:8].tolist()}: the bank was left as it was; lower the learning "
-                f"rate, or look at these images"
+                f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
+                f"{loss.step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; lower "
+                f"the learning rate, or look at these images"
             )
-        loss.last_move = loss.bank.update(gather(rows), gather(embeddings))
+        loss.last_move = loss.bank.update(rows, embeddings)
         loss.step += 1

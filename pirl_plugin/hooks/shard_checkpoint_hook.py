@@ -64,9 +64,11 @@ class ShardCheckpointHook(QuietHook):
         folder = _folder(task)
         loss.bank.save(folder / f"step_{loss.step}")
         if rank() == 0:
-            saved = sorted(folder.glob("step_*"), key=lambda p: int(p.name.removeprefix("step_")))
-            for old in saved[:-_KEPT]:
-                shutil.rmtree(old)
+            steps = sorted(int(p.name.removeprefix("step_")) for p in folder.glob("step_*"))
+            # Steps to come are those of an abandoned run, which this one has taken over from.
+            kept = [step for step in steps if step <= loss.step][-_KEPT:]
+            for step in set(steps) - set(kept):
+                shutil.rmtree(folder / f"step_{step}")
         if world_size() > 1:
             distributed.barrier()
 

@@ -16,12 +16,15 @@ door.install()
 
 
 def distributed_worker(*args: Any, **kwargs: Any) -> Any:
-    """The host's ``_distributed_worker``: one rank of a run.
+    """The host's ``_distributed_worker``: one rank of a run; the second argument is the config.
 
-    The rank's data-loader workers fork from a server that has the host imported and the kernels
+    The rank's data-loader workers fork from a server that has the host imported and our kernels
     compiled, instead of importing it anew (3.6 s, 855 MB) in each worker, each epoch.
     """
-    multiprocessing.set_forkserver_preload(["pirl_plugin.host.preload"])
+    preload = ["pirl_plugin.host.preload"]
+    if uses_our_sources(kwargs["cfg"] if "cfg" in kwargs else args[1]):
+        preload.append("pirl_plugin.host.preload_views")
+    multiprocessing.set_forkserver_preload(preload)
     return _launcher().pirl_plugin_originals["_distributed_worker"](*args, **kwargs)
 
 
@@ -42,6 +45,13 @@ class SlurmJob:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(SlurmJob(self.engine_name, self.config))
+
+
+def uses_our_sources(config: Any) -> bool:
+    """Whether a split of ``config.DATA`` is read by a data source of ours."""
+    splits = [config.DATA.get(name) or {} for name in ("TRAIN", "TEST")]
+    sources = [source for split in splits for source in split.get("DATA_SOURCES") or []]
+    return any(source.startswith("pirl_disk_") for source in sources)
 
 
 def _launcher() -> Any:

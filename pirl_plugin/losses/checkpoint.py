@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from pirl_plugin.memory import ShardedMemoryBank
 
@@ -75,7 +76,8 @@ class LossCheckpoint(nn.Module):
         constant = state[_VISSL_PARAMS][2].double() if _VISSL_PARAMS in state else -1
         ours = dict(self.state_dict())
         ours["norm_constant"] = constant if constant > 0 else self.norm_constant
-        ours["bank.rows"] = state[_VISSL_BANK]
+        # VISSL averages the ranks' random banks, which leaves rows not yet visited short.
+        ours["bank.rows"] = normalize(state[_VISSL_BANK])
         ours["bank.visited"] = state[_VISSL_BANK].new_ones(len(state[_VISSL_BANK])).bool()
         logging.info(f"Loaded the memory bank of VISSL's loss: {len(state[_VISSL_BANK])} rows")
         return ours

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 ESTIMATORS = ("nce", "nce_softmax", "info_nce")
 NEGATIVES = ("per_image", "per_batch")
+_WEIGHTS = "weights of at least 0, one of them above"
 PLACEMENTS = ("replicated", "sharded")
 
 
@@ -50,22 +51,22 @@ class PIRLLossConfig:
     def __post_init__(self) -> None:
         _one_of("estimator", self.estimator, ESTIMATORS)
         _one_of("negatives", self.negatives, NEGATIVES)
-        _within(
-            "lambda_invariance", self.lambda_invariance, 0 <= self.lambda_invariance <= 1, "[0, 1]"
-        )
-        _within("temperature", self.temperature, self.temperature > 0, "above 0, such as 0.07")
-        _within("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
-        _within(
-            "norm_constant",
-            self.norm_constant,
-            self.norm_constant is None or self.norm_constant > 0,
-            "above 0, or null to estimate it from the first batch",
-        )
-        momentum = self.norm_constant_momentum
-        _within("norm_constant_momentum", momentum, 0 <= momentum <= 1, "a weight in [0, 1]")
+        for key, holds, expected in (
+            ("lambda_invariance", lambda value: 0 <= value <= 1, "a weight in [0, 1]"),
+            ("temperature", lambda value: value > 0, "above 0, such as 0.07"),
+            ("num_negatives", lambda value: value >= 1, "at least 1"),
+            ("norm_constant_momentum", lambda value: 0 <= value <= 1, "a weight in [0, 1]"),
+        ):
+            value = getattr(self, key)
+            _within(key, value, _is_number(value) and holds(value), expected)
+        if self.norm_constant is not None:
+            constant = self.norm_constant
+            expected = "above 0, or null to estimate it from the first batch"
+            _within("norm_constant", constant, _is_number(constant) and constant > 0, expected)
         if self.term_weights is not None:
             for weight in self.term_weights:
-                _within("term_weights", weight, weight >= 0, "weights of at least 0")
+                _within("term_weights", weight, _is_number(weight) and weight >= 0, _WEIGHTS)
+            _within("term_weights", self.term_weights, any(self.term_weights), _WEIGHTS)
         if not self.replacement and self.num_negatives >= self.num_train_samples:
             raise ValueError(
                 f"LOSS.pirl_loss.num_negatives = {self.num_negatives} without replacement: the "
@@ -100,6 +101,7 @@ class PIRLLossConfig:
             "temperature": self.temperature,
             "num_negatives": self.num_negatives,
             "bank.momentum": self.bank.momentum,
+            "bank.seed": self.bank.seed,  # which keys the draw of negatives
         }
 
     @classmethod
@@ -117,7 +119,11 @@ def _one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"LOSS.pirl_loss.{key} = {value!r}: expected one of {', '.join(choices)}")
 
 
-def _within(key: str, value: float | None, holds: bool, expected: str) -> None:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _within(key: str, value: Any, holds: bool, expected: str) -> None:
     if not holds:
         raise ValueError(f"LOSS.pirl_loss.{key} = {value}: expected {expected}")
 

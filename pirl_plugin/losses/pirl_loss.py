@@ -67,7 +67,8 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
         Args:
             output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I);
                 normalised here, in float32 or wider.
-            target: ``(B,)`` int64, each image's row in the data set; −1 leaves a data point out.
+            target: ``(B,)`` int64, each image's row in the data set; −1 leaves a data point out,
+                and so does, in a test phase, a row that the training set does not have.
             negatives: ``(B, N)`` int64, a given draw; by default the loss draws its own.
 
         Returns:
@@ -80,21 +81,22 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
         self._check(output, target)
         weights = self.config.weights(len(output))
         used = [i for i, weight in enumerate(weights) if weight > 0]
-        valid = target >= 0
-        rows = target.clamp(min=0)
+        valid = (target >= 0) & (target < self.bank.num_rows)
+        rows = torch.where(valid, target, 0)
         if negatives is None:
             table, drawn = self.bank.rows, self._draw(rows)
         else:
             table, drawn = self.bank.locate(negatives)
         with torch.autocast(device_type=target.device.type, enabled=False):
-            queries = torch.stack([_unit(output[i]) for i in used])  # (T, B, D)
+            # Invalid rows are blanked before they are scored: no gradient comes from them.
+            queries = torch.stack([_unit(output[i], valid) for i in used])  # (T, B, D)
             positive, others = bank_scores(
                 queries, self.bank.own(rows), table, drawn, self.config.temperature
             )
             per_row = self._estimate(positive, others, valid)  # (T, B)
             means = per_row.masked_fill(~valid, 0).sum(dim=1) * _share_of_all_ranks(valid)  # (T,)
             self.terms = dict(zip(_names(len(output), used), means.detach(), strict=True))
-            loss = (means * means.new_tensor([weights[i] for i in used])).sum()
+            loss = torch.stack([weights[i] * means[t] for t, i in enumerate(used)]).sum()
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
             for i in range(len(output)):
                 if i not in used:
@@ -108,11 +110,14 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
             return torch.stack([functional.nce_softmax(p, n) for p, n in pairs])
         if self.config.estimator == "info_nce":
             return torch.stack([functional.info_nce(p, n) for p, n in pairs])
-        moving = self.training and self.config.norm_constant_momentum < 1
+        # The host puts models into evaluation mode, never losses: test phases have no gradients.
+        moving = torch.is_grad_enabled() and self.config.norm_constant_momentum < 1
         if moving or not self.norm_constant_known:
             self._move_norm_constant(negatives, valid)
         num_rows = self.bank.num_rows
-        return torch.stack([functional.nce(p, n, self.norm_constant, num_rows) for p, n in pairs])
+        # Still unknown where no rank had a valid row: any constant does for a loss of 0.
+        constant = self.norm_constant.nan_to_num(num_rows)
+        return torch.stack([functional.nce(p, n, constant, num_rows) for p, n in pairs])
 
     @torch.no_grad()
     def _move_norm_constant(self, negatives: Tensor, valid: Tensor) -> None:
@@ -124,8 +129,7 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
         scores = negatives.double().masked_fill(~valid[None, :, None], -torch.inf)
         per_row = negatives.shape[0] * negatives.shape[2]
         sums = sum_over_ranks(torch.stack([scores.exp().sum(), valid.sum().double() * per_row]))
-        if sums[1] == 0:  # nothing valid yet, on any rank: any constant does for a loss of 0
-            self.norm_constant.fill_(self.norm_constant.nan_to_num(self.bank.num_rows))
+        if sums[1] == 0:  # nothing valid, on any rank
             return
         estimate = self.bank.num_rows * sums[0] / sums[1]
         if self.norm_constant_known:
@@ -160,7 +164,8 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
                     f"{target.numel()} images: expected ({target.numel()}, {dim}); make the head's "
                     f"out_dim and LOSS.pirl_loss.embedding_dim equal"
                 )
-        if target.device.type == "cpu" and target.numel() and int(target.max()) >= num_rows:
+        in_training = torch.is_grad_enabled() and target.device.type == "cpu"
+        if in_training and target.numel() and int(target.max()) >= num_rows:
             raise ValueError(
                 f"row {int(target.max())} is outside the memory bank of {num_rows} rows: the bank "
                 f"was made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
@@ -168,15 +173,27 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
 
 
 def make_bank(config: PIRLLossConfig) -> MemoryBank:
-    """The bank that ``LOSS.pirl_loss`` describes."""
+    """The bank that ``LOSS.pirl_loss`` describes.
+
+    Raises:
+        ValueError: there are too few rows for it, or for negatives without replacement.
+    """
     kind = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}[config.bank.placement]
-    return kind(
+    bank = kind(
         config.num_train_samples,
         config.embedding_dim,
         momentum=config.bank.momentum,
         dtype=config.bank.dtype,
         seed=config.bank.seed,
     )
+    if isinstance(bank, ShardedMemoryBank) and not config.replacement:
+        if config.num_negatives >= bank.smallest_shard:
+            raise ValueError(
+                f"LOSS.pirl_loss.num_negatives = {config.num_negatives} without replacement: the "
+                f"smallest shard has {bank.smallest_shard} rows, so at most "
+                f"{bank.smallest_shard - 1} negatives; lower it, or set replacement: true"
+            )
+    return bank
 
 
 def _names(num_outputs: int, used: Sequence[int]) -> list[str]:
@@ -186,8 +203,9 @@ def _names(num_outputs: int, used: Sequence[int]) -> list[str]:
     return [[*invariance, "image"][i] for i in used]
 
 
-def _unit(embedding: Tensor) -> Tensor:
-    """Unit-norm rows, in float32 or wider."""
+def _unit(embedding: Tensor, valid: Tensor) -> Tensor:
+    """Unit-norm rows, in float32 or wider; zeros where they are not valid."""
+    embedding = embedding.masked_fill(~valid[:, None], 0)
     return normalize(embedding.to(torch.promote_types(embedding.dtype, torch.float32)))
 
 

@@ -23,8 +23,9 @@ def draw_negatives(
 ) -> Tensor:
     """Draw the negatives of each data point (Sec. 2.1: N per data point, never the image itself).
 
-    The draw is a function of (seed, step, row) alone: the same at any world size, on any device and
-    after a restart.
+    The draw of a data point is a function of (seed, step, row) and of what it draws from: with a
+    replicated bank the same at any world size, on any device and after a restart. With
+    ``per_batch`` it depends on the rows of the batch too.
 
     Args:
         rows: ``(B,)`` int64, each image's row in the data set; may repeat.
@@ -97,6 +98,5 @@ def _words(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Four ``(B, blocks)`` random words; counter = (block, row, step), key = seed."""
     block = torch.arange(blocks, device=rows.device)[None, :]
-    low, high = torch.tensor(step & 0xFFFFFFFF), torch.tensor((step >> 32) & 0xFFFFFFFF)
-    counter = (block, rows[:, None], low.to(rows.device), high.to(rows.device))
+    counter = (block, rows[:, None], step & 0xFFFFFFFF, (step >> 32) & 0xFFFFFFFF)
     return philox4x32(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))

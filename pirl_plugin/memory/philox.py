@@ -14,18 +14,18 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox4x32(
-    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]
+    counter: tuple[Tensor, Tensor, Tensor | int, Tensor | int], key: tuple[int, int]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ten rounds of Philox4x32.
 
     Args:
-        counter: four int64 tensors of broadcastable shapes, each word in [0, 2³²).
+        counter: int64 tensors of broadcastable shapes, or numbers; each word in [0, 2³²).
         key: two words in [0, 2³²).
 
     Returns:
         Four int64 tensors of the broadcast shape, each word uniform in [0, 2³²).
     """
-    c0, c1, c2, c3 = counter
+    c0, c1, c2, c3 = counter[0], counter[1], *(c + counter[0] * 0 for c in counter[2:])
     k0, k1 = key
     for _ in range(10):
         high0, low0 = _wide_product(c0, _MULTIPLIERS[0])

@@ -11,9 +11,9 @@ def bank_scores(
 ) -> tuple[Tensor, Tensor]:
     """Cosine similarity over τ, of each query with its own row and with the drawn rows.
 
-    Two ways to the same numbers, whichever touches less memory: gather the drawn rows once for all
-    terms, B·N·D values, or score the whole table and pick the drawn scores, T·B·rows values. The
-    second is the better one for small data sets.
+    Two ways to the same numbers, whichever takes less memory: gather the drawn rows once for all
+    terms, B·N·D values; or score the whole table and pick the drawn scores, T·B·rows values and as
+    many for their gradient, which is the better way for small data sets.
 
     Args:
         queries: ``(T, B, D)`` unit-norm embeddings of the loss's T terms, float32 or float64.
@@ -26,9 +26,14 @@ def bank_scores(
         ``(T, B)`` and ``(T, B, N)``, in the queries' type.
     """
     positive = torch.einsum("tbd,bd->tb", queries, own.to(queries.dtype))
-    (terms, _, dim), (_, count) = queries.shape, negatives.shape
-    score = _pick_drawn if terms * table.shape[0] <= count * dim else _gather_drawn
+    score = _pick_drawn if _picking_is_smaller(queries, table, negatives) else _gather_drawn
     return positive / temperature, score(queries, table, negatives) / temperature
+
+
+def _picking_is_smaller(queries: Tensor, table: Tensor, negatives: Tensor) -> bool:
+    (terms, batch, dim), rows = queries.shape, table.shape[0]
+    converted = 0 if table.dtype == queries.dtype else rows * dim
+    return 2 * terms * batch * rows + converted <= batch * negatives.shape[1] * dim
 
 
 def _gather_drawn(queries: Tensor, table: Tensor, negatives: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ class ShardedMemoryBank(MemoryBank):
         rows: ``(stop − start, dim)``, this rank's shard.
         start: first permuted position of the shard.
         stop: the one after its last.
+        smallest_shard: rows of the last rank, which may have fewer than the others.
         loaded: whether the rows come from a checkpoint.
 
     Raises:
@@ -42,7 +43,7 @@ class ShardedMemoryBank(MemoryBank):
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
-        self.permutation = RowPermutation(num_rows, seed)
+        self.permutation = RowPermutation(num_rows)  # fixed: saved shards depend on it
         size = -(-num_rows // world_size())  # as torch.chunk deals them
         self.start, self.stop = (min((rank() + i) * size, num_rows) for i in (0, 1))
         if num_rows < size * (world_size() - 1) + 2:
@@ -50,6 +51,7 @@ class ShardedMemoryBank(MemoryBank):
                 f"a sharded memory bank of {num_rows} rows on {world_size()} ranks: each needs at "
                 f"least 2; set LOSS.pirl_loss.bank.placement to replicated"
             )
+        self.smallest_shard = num_rows - size * (world_size() - 1)
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
 
     def _span(self) -> tuple[int, int]:

@@ -51,7 +51,9 @@ def test_update__refuses_embeddings_that_are_not_finite(task):
     MemoryBankHook().on_update(task)
     task.loss.bank.rows.copy_(before)
     task.last_batch.model_output[1][2, 0] = torch.inf
-    with pytest.raises(FloatingPointError, match=r"rank 0, step 1, rows \[9\]: the bank was left"):
+    with pytest.raises(
+        FloatingPointError, match=r"on rank 0, step 1, rows \[9\]: the bank was left"
+    ):
         MemoryBankHook().on_update(task)
     assert torch.equal(task.loss.bank.rows, before)
 

@@ -57,6 +57,17 @@ def test_doorbell__makes_way_for_the_door_at_the_hosts_first_import():
     assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False"] * 4
 
 
+def test_doorbell__lets_the_host_in_where_the_package_has_moved_away():
+    code = (
+        "import sys;" + WITHOUT_DOORBELL + "from pathlib import Path; import pirl_plugin;"
+        "bell = Path(pirl_plugin.__file__).with_name('host') / 'doorbell.py';"
+        "exec(bell.read_text(), {});"
+        "sys.modules['pirl_plugin.host'] = None;"
+        "import vissl; print(vissl.__version__)"
+    )
+    assert python(code) == "0.1.6"
+
+
 def test_install__twice_opens_one_door():
     assert door.install() is door.install()
     assert sum(isinstance(finder, door.Door) for finder in sys.meta_path) == 1

@@ -111,8 +111,30 @@ def test_loss__of_no_valid_row_is_zero_with_its_graph():
     value.backward()
     assert value.item() == 0
     assert all((o.grad == 0).all() for o in output)
+    again = make_loss()
+    again.load_state_dict(loss.state_dict())  # Z is still unknown, and says so
+    assert again.norm_constant.isnan()
     loss(embeddings(3), torch.tensor([0, 1, 2]))  # Z is estimated from the first valid batch
     assert loss.norm_constant.isfinite()
+
+
+def test_loss__gets_no_gradient_from_an_invalid_row_however_broken():
+    output = [o.detach() for o in embeddings(3)]
+    output[0][1] = torch.nan
+    output = [o.requires_grad_() for o in output]
+    make_loss()(output, torch.tensor([0, -1, 2])).backward()
+    assert all(o.grad.isfinite().all() for o in output)
+    assert (output[0].grad[1] == 0).all()
+
+
+def test_loss__leaves_rows_of_a_test_set_out_in_a_test_phase():
+    loss = make_loss(norm_constant=90.0)
+    negatives = torch.randint(0, ROWS, (2, NEGATIVES), generator=torch.Generator().manual_seed(7))
+    output = [o.detach() for o in embeddings(2)]
+    with torch.no_grad():
+        value = loss(output, torch.tensor([3, ROWS + 5]), negatives)
+        alone = loss([o[:1] for o in output], torch.tensor([3]), negatives[:1])
+    torch.testing.assert_close(value, alone)
 
 
 def test_loss__takes_a_batch_of_one():
@@ -161,7 +183,10 @@ def test_state__of_another_data_set_is_refused():
     ("settings", "message"),
     [
         ({"temperature": 0}, "temperature = 0: expected above 0"),
-        ({"lambda_invariance": 1.5}, r"lambda_invariance = 1.5: expected \[0, 1\]"),
+        ({"lambda_invariance": 1.5}, r"lambda_invariance = 1.5: expected a weight in \[0, 1\]"),
+        ({"temperature": None}, "temperature = None: expected above 0"),
+        ({"num_negatives": "9"}, "num_negatives = 9: expected at least 1"),
+        ({"term_weights": [0, 0]}, r"term_weights = \[0, 0\]: expected weights of at least 0, one"),
         ({"num_negatives": 0}, "num_negatives = 0: expected at least 1"),
         ({"norm_constant": -1}, "norm_constant = -1: expected above 0, or null"),
         ({"estimator": "nse"}, "estimator = 'nse': expected one of nce, nce_softmax, info_nce"),
@@ -181,6 +206,13 @@ def test_state__of_another_data_set_is_refused():
 def test_config__refuses_what_it_cannot_use(settings, message):
     with pytest.raises(ValueError, match=message):
         make_loss(**settings)
+
+
+def test_sharded__refuses_more_negatives_than_a_shard_has_without_replacement():
+    sharded = {"bank": {"placement": "sharded"}, "replacement": False}
+    make_loss(**sharded, num_negatives=ROWS - 1)
+    with pytest.raises(ValueError, match="without replacement"):
+        make_loss(**sharded, num_negatives=ROWS)
 
 
 def test_forward__refuses_what_does_not_fit_the_bank():
@@ -240,9 +272,10 @@ def test_norm_constant__moves_if_asked_in_training_only():
     first = loss.norm_constant.clone()
     fresh = make_loss()
     fresh(embeddings(seed=3), target, negatives)
-    loss.eval()(embeddings(seed=3), target, negatives)
+    with torch.no_grad():  # how the host runs a test phase; it never calls loss.eval()
+        loss(embeddings(seed=3), target, negatives)
     assert torch.equal(loss.norm_constant, first)
-    loss.train()(embeddings(seed=3), target, negatives)
+    loss(embeddings(seed=3), target, negatives)
     torch.testing.assert_close(loss.norm_constant, 0.9 * first + 0.1 * fresh.norm_constant)
 
 
