@@ -1,6 +1,7 @@
 """Kernels compile where nothing can be cached, and the log says what that costs."""
 
 import logging
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -16,7 +17,7 @@ def test_compiled__without_a_place_for_the_cache_says_so(monkeypatch, caplog):
             raise RuntimeError("cannot cache function 'double': no locator available")
         return njit(**options)
 
-    monkeypatch.setattr("pirl_plugin.data.compile.numba.njit", no_cache)
+    monkeypatch.setattr("pirl_plugin.data.compile.numba", SimpleNamespace(njit=no_cache))
 
     def double(values):
         return 2 * values
