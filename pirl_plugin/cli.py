@@ -18,6 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.evaluation.quickstart:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
     ),
+    "benchmark": (
+        "pirl_plugin.benchmark.command:main",
+        "time a part of the plugin beside VISSL's own, in the same process",
+    ),
 }
 
 

@@ -169,8 +169,9 @@ def test_host__counts_a_corrupt_image_and_finishes(image_folder, tmp_path):
     shutil.copytree(image_folder, data)
     broken = data / "train" / "ants" / "0.jpg"
     broken.write_bytes(broken.read_bytes()[:200])
-    result = run(*settings(data, tmp_path / "out", epochs=1))
-    assert result.stdout.count(str(broken)) == 1
+    result = run(*settings(data, tmp_path / "out", epochs=2, workers=2))
+    assert (result.stdout + result.stderr).count(str(broken)) == 1  # not once an epoch or worker
+    assert "1 of 20 files could not be read so far on rank 0" in result.stdout
     loss, _ = state(tmp_path / "out")
     untouched = MemoryBank(20, 128).rows
     moved = (loss["bank.rows"] != untouched).any(dim=1)

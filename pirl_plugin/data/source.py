@@ -40,8 +40,8 @@ class PIRLDiskDataset:
     It stands in for VISSL's ``disk_folder`` and ``disk_filelist`` under any transforms: where the
     split's first transform is one of PIRL's it yields ``SourceImage``, elsewhere PIL RGB images.
 
-    A file that cannot be read or decoded yields a grey image and ``False``, is counted in
-    ``num_unreadable`` (of this process), and is named with the reason in one warning.
+    A file that cannot be read or decoded yields a grey image and ``False``, and is named with the
+    reason in one warning, by whichever loader worker meets it first, in whichever epoch.
 
     Args:
         cfg: VISSL's configuration; of ``cfg["DATA"][split]`` it reads ``TRANSFORMS``,
@@ -69,11 +69,9 @@ class PIRLDiskDataset:
         self.data_source = data_source
         self.dataset_name = dataset_name
         self.split = split
-        self.num_unreadable = 0
         self._path = os.fspath(path)
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = 0
-        self._reported: set[int] = set()
         self._mmap = bool(options.get("MMAP_MODE", True))
         self._prefix_out = str(options.get("REMOVE_IMG_PATH_PREFIX") or "")
         self._prefix_in = str(options.get("NEW_IMG_PATH_PREFIX") or "")
@@ -83,6 +81,8 @@ class PIRLDiskDataset:
         self._table: Sequence[Any] | None = self._load()
         self._length = len(self._table)
         self._check_length()
+        # A byte an image, shared with the loader's workers.
+        self._unreadable = torch.zeros(self._length, dtype=torch.bool).share_memory_()
         logging.info(f"{dataset_name or split}: {self._length} images in {self._path}")
 
     def __len__(self) -> int:
@@ -91,6 +91,11 @@ class PIRLDiskDataset:
     def num_samples(self) -> int:
         """Number of images."""
         return self._length
+
+    @property
+    def num_unreadable(self) -> int:
+        """Number of files found unreadable so far, by this process and its loader workers."""
+        return int(self._unreadable.sum())
 
     def set_epoch(self, epoch: int) -> None:
         """Say which pass over the data comes next; call it before the workers start."""
@@ -201,10 +206,9 @@ class PIRLDiskDataset:
         return os.path.join(os.path.dirname(self._path), path)
 
     def _report(self, index: int, path: str, error: Exception) -> None:
-        self.num_unreadable += 1
-        if index in self._reported:
+        if self._unreadable[index]:
             return
-        self._reported.add(index)
+        self._unreadable[index] = True
         reason = error if isinstance(error, UnreadableImageError) else f"cannot be read: {error}"
         logging.warning(f"Image {index}, {path}: {reason}. A grey image takes its place.")
 

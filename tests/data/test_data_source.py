@@ -91,7 +91,7 @@ def test_unreadable__is_grey_counted_and_named_once(folder, caplog, transform):
         if index != 2:
             grey = image.pixels if transform == "PIRLJigsaw" else torch.tensor(np.array(image))
             assert (grey == 128).all()
-    assert source.num_unreadable == 5
+    assert source.num_unreadable == 3
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 3
     assert "x.webp: the file is empty (0 bytes)" in warnings[0]
@@ -106,7 +106,7 @@ def test_filelist__npy_is_mapped_and_not_pickled(folder):
     source = make(folder / "list.npy", "pirl_disk_filelist")
     assert len(source) == 5000
     sent = pickle.dumps(source)
-    assert len(sent) < 2000
+    assert len(sent) < 5000 + 2000  # a byte an image says which were unreadable
     received = pickle.loads(sent)
     assert len(received) == 5000
     assert received[4999][1]

@@ -1,0 +1,61 @@
+"""``pirl-plugin benchmark NAME``: run one benchmark, print its tables, keep its figures."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.requirements import require_host
+
+# Name -> what it measures. Each is a module of this package with two functions: add_arguments(
+# parser), and run(options), which returns what --json keeps and prints the tables.
+BENCHMARKS = {
+    "pipeline": "image file to batch: VISSL's transforms, ours, and the floor",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command.
+
+    Raises:
+        SystemExit: an argument, or the data it names, cannot be used.
+    """
+    parser = argparse.ArgumentParser(prog="pirl-plugin benchmark", description=__doc__)
+    commands = parser.add_subparsers(dest="name", required=True)
+    modules = {}
+    for name, measures in BENCHMARKS.items():
+        command = commands.add_parser(name, help=measures, description=measures)
+        modules[name] = importlib.import_module(f"pirl_plugin.benchmark.{name}")
+        modules[name].add_arguments(command)
+        command.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here")
+    options = parser.parse_args(arguments)
+    require_host()
+    figures = {"machine": machine(), **modules[options.name].run(options)}
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    import torch
+
+    return {
+        "processor": _processor(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,90 @@
+"""VISSL's own PIRL pipeline and ours, each built by the host from a config of its own."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TRANSFORMS = {
+    "jigsaw": "PIRLJigsaw",
+    "rotation": "PIRLRotation",
+    "rotation_jigsaw": "PIRLRotationJigsaw",
+}
+VISSL_CONFIG = "config=pretrain/pirl/pirl_jigsaw_4node_resnet50"
+OUR_CONFIG = "config=pretrain/pirl/jigsaw_8node"
+
+
+def compose(*overrides: str) -> Any:
+    """The host's configuration for command-line overrides."""
+    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+    return convert_to_attrdict(compose_hydra_configuration(list(overrides)), dump_config=False)[1]
+
+
+def our_pipeline(folder: Path, transform: str, backend: str) -> tuple[Any, Callable[..., Any]]:
+    """Our data set and its collate function, as jigsaw_8node sets them up.
+
+    Args:
+        folder: of images.
+        transform: a key of ``TRANSFORMS``.
+        backend: ``fused`` or ``pil``.
+    """
+    config = compose(OUR_CONFIG, f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
+    (entry,) = config.DATA.TRAIN.TRANSFORMS
+    entry.update(name=TRANSFORMS[transform], backend=backend)
+    if transform == "rotation":
+        for name in ("patches_crop_size", "patch_size", "patches_scale", "grid", "flip"):
+            entry.pop(name)
+        entry.pop("num_permutations")
+    return _built(config)
+
+
+def vissl_pipeline(folder: Path, transform: str) -> tuple[Any, Callable[..., Any]] | None:
+    """VISSL's data set and collate function: its PIRL config's, or its parts' for the rotation.
+
+    VISSL has no PIRL with rotation. The peer is two views of an image through the image transforms
+    of its PIRL config, the second of them through its ``ImgRotatePil``. For rotation + jigsaw it
+    has no parts: None.
+    """
+    if transform == "rotation_jigsaw":
+        return None
+    config = compose(
+        VISSL_CONFIG,
+        f"config.DATA.TRAIN.DATA_PATHS=[{folder}]",
+        "config.DATA.TRAIN.LABEL_PATHS=[]",
+    )
+    train = config.DATA.TRAIN
+    if transform == "rotation":
+        _, *photometric, tensor, normalize = train.TRANSFORMS
+        train.TRANSFORMS = [
+            {"name": "ImgReplicatePil", "num_times": 2},
+            {"name": "RandomResizedCrop", "size": 224},
+            *photometric,
+            {"name": "ImgRotatePil"},
+            tensor,
+            normalize,
+        ]
+        train.COLLATE_FUNCTION = "simclr_collator"
+    dataset, collate = _built(config)
+    for step in dataset.transform.transforms:
+        if step.name == "ImgRotatePil":
+            step.indices = {1}  # the second view; the host's YAML key for it raises
+    return dataset, collate
+
+
+def _built(config: Any) -> tuple[Any, Callable[..., Any]]:
+    from vissl.data import build_dataset
+    from vissl.data.collators import get_collator
+
+    level = logging.root.level
+    logging.root.setLevel(logging.WARNING)  # the host prints every transform it makes
+    try:
+        dataset = build_dataset(config, "TRAIN")
+    finally:
+        logging.root.setLevel(level)
+    train = config.DATA.TRAIN
+    return dataset, get_collator(train.COLLATE_FUNCTION, train.get("COLLATE_FUNCTION_PARAMS") or {})

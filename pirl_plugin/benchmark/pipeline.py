@@ -1,0 +1,98 @@
+"""From image file to batch: VISSL's own PIRL pipeline, our two backends, and the floor.
+
+One process, one thread, all pipelines in turn on the same images. Each is a data set that the host
+builds from a config, read sample by sample and collated: what a loader's worker does.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from pirl_plugin.benchmark.images import image_folder
+from pirl_plugin.benchmark.loaders import loader_table
+from pirl_plugin.benchmark.peers import TRANSFORMS, our_pipeline, vissl_pipeline
+from pirl_plugin.benchmark.timing import interleave, ratio
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+_HEADERS = {
+    "transform": "transform",
+    "pipeline": "pipeline",
+    "ms_min": "ms, min",
+    "ms_median": "ms, median",
+    "images_per_s_per_core": "images/s/core",
+    "ratio_to_vissl": "times VISSL's",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``pirl-plugin benchmark pipeline``."""
+    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--images", type=int, default=64, help="images in a round")
+    parser.add_argument("--rounds", type=int, default=7, help="times each pipeline is timed")
+    parser.add_argument("--workers", type=int, default=2, help="of the loaders; 0: no such table")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure, print both tables; returns ``{"rows": [...], "loaders": [...]}``."""
+    import torch
+
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    with image_folder(options.data, options.images) as folder:
+        for transform in TRANSFORMS:
+            rows += measure(folder, transform, options.rounds)
+        print(tabulate([{h: r[k] for k, h in _HEADERS.items()} for r in rows], "keys", ".3g"))
+        loaders = loader_table(folder, options.workers) if options.workers else []
+    return {"rows": rows, "loaders": loaders}
+
+
+def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
+    """Rows of the first table for one transform.
+
+    Args:
+        folder: of images, as ``image_folder`` makes it.
+        transform: a key of ``TRANSFORMS``.
+        rounds: times that each pipeline passes over the folder.
+
+    Returns:
+        A row for each pipeline: milliseconds an image, images a second, and ``ratio_to_vissl``,
+        how many times VISSL's speed it has (None where VISSL has no such pipeline).
+    """
+    pipelines = {
+        "vissl": vissl_pipeline(folder, transform),
+        "pil": our_pipeline(folder, transform, "pil"),
+        "fused": our_pipeline(folder, transform, "fused"),
+    }
+    functions = {name: _batch(*made) for name, made in pipelines.items() if made is not None}
+    fused = pipelines["fused"]
+    assert fused is not None
+    (source,) = fused[0].data_objs
+    functions["decode"] = lambda: [source[index] for index in range(len(source))]
+    seconds = interleave(functions, rounds)
+    count = len(source)
+    rows = []
+    for name, times in seconds.items():
+        median = statistics.median(times) / count
+        rows.append(
+            {
+                "pipeline": name,
+                "transform": transform,
+                "ms_min": 1e3 * min(times) / count,
+                "ms_median": 1e3 * median,
+                "images_per_s_per_core": 1 / median,
+                "ratio_to_vissl": ratio(seconds["vissl"], times) if "vissl" in seconds else None,
+            }
+        )
+    return rows
+
+
+def _batch(dataset: Any, collate: Callable[..., Any]) -> Callable[[], Any]:
+    indices = range(dataset.num_samples())
+    return lambda: collate([dataset[index] for index in indices])
