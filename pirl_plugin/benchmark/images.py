@@ -35,7 +35,7 @@ def image_folder(data: Path | None, count: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         if data is None:
-            write_sample_dataset(root / "drawn", num_train=max(count, 8), num_val=8, size=SIDE)
+            write_sample_dataset(root / "drawn", num_train=max(count, 10), num_val=10, size=SIDE)
             source = root / "drawn" / "train"
         elif not data.is_dir():
             raise SystemExit(f"pirl_plugin: --data {data} is not a folder that exists")
