@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 door.install()
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels run on the CPU
 torch.set_num_threads(1)  # small tensors; the suite runs beside the ranks that it spawns
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 ESTIMATORS = ("nce", "nce_softmax", "info_nce")
 NEGATIVES = ("per_image", "per_batch")
 _WEIGHTS = "weights of at least 0, one of them above"
+SCORES = ("auto", "plain", "blocked", "triton")
 PLACEMENTS = ("replicated", "sharded")
 
 
@@ -46,11 +47,13 @@ class PIRLLossConfig:
     norm_constant_momentum: float = 1.0  # below 1: Z ← m·Z + (1 − m)·(this batch's), each step
     term_weights: list[float] | None = None  # one for each output; None: by lambda_invariance
     embedding_dim: int = 128
+    scores: str = "auto"  # how sums over the negatives are computed: see make_contrast
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
         _one_of("estimator", self.estimator, ESTIMATORS)
         _one_of("negatives", self.negatives, NEGATIVES)
+        _one_of("scores", self.scores, SCORES)
         for key, holds, expected in (
             ("lambda_invariance", lambda value: 0 <= value <= 1, "a weight in [0, 1]"),
             ("temperature", lambda value: value > 0, "above 0, such as 0.07"),

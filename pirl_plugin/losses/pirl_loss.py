@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pirl_plugin.bases import ClassyLoss
-from pirl_plugin.losses import functional
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import PIRLLossConfig
-from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, bank_scores
+from pirl_plugin.losses.contrast import Contrast, make_contrast
+from pirl_plugin.memory import Draw, MemoryBank, ShardedMemoryBank
 from pirl_plugin.memory.collectives import sum_over_ranks, world_size
 
 if TYPE_CHECKING:
@@ -83,17 +83,19 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
         used = [i for i, weight in enumerate(weights) if weight > 0]
         valid = (target >= 0) & (target < self.bank.num_rows)
         rows = torch.where(valid, target, 0)
+        draw: Draw | Tensor
         if negatives is None:
-            table, drawn = self.bank.rows, self._draw(rows)
+            table, draw = self.bank.rows, self._draw(rows)
         else:
-            table, drawn = self.bank.locate(negatives)
+            table, draw = self.bank.locate(negatives)
         with torch.autocast(device_type=target.device.type, enabled=False):
             # Invalid rows are blanked before they are scored: no gradient comes from them.
             queries = torch.stack([_unit(output[i], valid) for i in used])  # (T, B, D)
-            positive, others = bank_scores(
-                queries, self.bank.own(rows), table, drawn, self.config.temperature
-            )
-            per_row = self._estimate(positive, others, valid)  # (T, B)
+            contrast = make_contrast(
+                self.config.scores, queries, self.bank.own(rows), table, draw,
+                self.config.temperature,
+            )  # fmt: skip
+            per_row = self._estimate(contrast, valid)  # (T, B)
             means = per_row.masked_fill(~valid, 0).sum(dim=1) * _share_of_all_ranks(valid)  # (T,)
             self.terms = dict(zip(_names(len(output), used), means.detach(), strict=True))
             loss = torch.stack([weights[i] * means[t] for t, i in enumerate(used)]).sum()
@@ -103,41 +105,40 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
                     loss = loss + 0 * output[i].float().sum()
             return loss
 
-    def _estimate(self, positive: Tensor, negatives: Tensor, valid: Tensor) -> Tensor:
-        """``(T, B)`` values of L_NCE from ``(T, B)`` and ``(T, B, N)`` scores."""
-        pairs = zip(positive, negatives, strict=True)
-        if self.config.estimator == "nce_softmax":
-            return torch.stack([functional.nce_softmax(p, n) for p, n in pairs])
-        if self.config.estimator == "info_nce":
-            return torch.stack([functional.info_nce(p, n) for p, n in pairs])
+    def _estimate(self, contrast: Contrast, valid: Tensor) -> Tensor:
+        """``(T, B)`` values of L_NCE."""
+        if self.config.estimator != "nce":
+            return contrast.loss(self.config.estimator)
         # The host puts models into evaluation mode, never losses: test phases have no gradients.
         moving = torch.is_grad_enabled() and self.config.norm_constant_momentum < 1
         if moving or not self.norm_constant_known:
-            self._move_norm_constant(negatives, valid)
+            self._move_norm_constant(contrast.log_sums(), valid)
         num_rows = self.bank.num_rows
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.
-        constant = self.norm_constant.nan_to_num(num_rows)
-        return torch.stack([functional.nce(p, n, constant, num_rows) for p, n in pairs])
+        return contrast.loss("nce", self.norm_constant.nan_to_num(num_rows), num_rows)
 
     @torch.no_grad()
-    def _move_norm_constant(self, negatives: Tensor, valid: Tensor) -> None:
+    def _move_norm_constant(self, log_sums: Tensor, valid: Tensor) -> None:
         """Z = |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
 
         Wu et al. 2018, Sec. 3.2. The positive is no noise sample and stays out. With
         ``norm_constant_momentum`` below 1, later batches move Z.
+
+        Args:
+            log_sums: ``(T, B)``, log Σ exp(s/τ) over a data point's negatives.
+            valid: ``(B,)`` bool.
         """
-        scores = negatives.double().masked_fill(~valid[None, :, None], -torch.inf)
-        per_row = negatives.shape[0] * negatives.shape[2]
-        sums = sum_over_ranks(torch.stack([scores.exp().sum(), valid.sum().double() * per_row]))
-        if sums[1] == 0:  # nothing valid, on any rank
-            return
-        estimate = self.bank.num_rows * sums[0] / sums[1]
+        sums = log_sums.double().exp().masked_fill(~valid, 0).sum()
+        number = valid.sum().double() * (len(log_sums) * self.config.num_negatives)
+        total = sum_over_ranks(torch.stack([sums, number]))
+        estimate = self.bank.num_rows * total[0] / total[1]  # NaN without a valid row on any rank
         if self.norm_constant_known:
             estimate = torch.lerp(estimate, self.norm_constant, self.config.norm_constant_momentum)
-        self.norm_constant.copy_(estimate)
-        self.norm_constant_known = True
+        self.norm_constant.copy_(torch.where(total[1] > 0, estimate, self.norm_constant))
+        if not self.norm_constant_known:
+            self.norm_constant_known = bool(total[1] > 0)  # waits for the GPU, in the first step
 
-    def _draw(self, rows: Tensor) -> Tensor:
+    def _draw(self, rows: Tensor) -> Draw:
         config = self.config
         return self.bank.draw(
             rows,

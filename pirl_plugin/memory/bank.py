@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.memory.negatives import draw_negatives
+from pirl_plugin.memory.negatives import Draw
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values do not depend on who holds them
@@ -70,9 +70,13 @@ class MemoryBank(nn.Module):
         """A table of vectors, and where in it the drawn images are: ``(B, N)`` int64."""
         return self.rows, negatives
 
-    def draw(self, rows: Tensor, count: int, **options: Any) -> Tensor:
-        """Negatives for each image, ``(B, count)`` int64 into :attr:`rows`; see draw_negatives."""
-        return draw_negatives(rows, self.num_rows, count, **options)
+    def places(self, rows: Tensor) -> Tensor:
+        """Where in :attr:`rows` given images are, ``(B,)`` int64; −1 for those not on this rank."""
+        return rows
+
+    def draw(self, rows: Tensor, count: int, **options: Any) -> Draw:
+        """Negatives for each image, as numbers of :attr:`rows`; options as of draw_negatives."""
+        return Draw(rows, self.places(rows), len(self.rows), count, **options)
 
     @torch.no_grad()
     def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
@@ -90,16 +94,30 @@ class MemoryBank(nn.Module):
             their number. The mean is 1 where embeddings agree with what the bank remembers, and
             0.71 (for m = 0.5) where they are orthogonal to it.
         """
-        valid = rows >= 0
-        rows, embeddings = rows[valid], normalize(embeddings[valid].double())
-        unique, where = rows.unique(return_inverse=True)
-        mean = embeddings.new_zeros(unique.numel(), embeddings.shape[1])
-        mean.index_add_(0, where, embeddings)  # float64: the order of summation leaves no trace
-        mean /= where.bincount(minlength=unique.numel())[:, None]
-        moved = torch.lerp(mean, self.rows[unique].double(), self.momentum)
-        self.rows[unique] = normalize(moved).to(self.rows.dtype)
-        self.visited[unique] = True
-        return torch.stack([moved.norm(dim=1).sum(), moved.new_tensor(len(moved))]).float()
+        # Sorted, so that equal rows follow each other, and the invalid come first. All shapes are
+        # those of the batch: nothing here waits for a GPU to say how many rows there are.
+        rows, order = rows.sort()
+        embeddings = normalize(embeddings[order].double())
+        starts = torch.ones_like(rows, dtype=torch.bool)
+        starts[1:] = rows[1:] != rows[:-1]
+        group = starts.cumsum(0) - 1
+        mean = torch.zeros_like(embeddings)
+        mean.index_add_(0, group, embeddings)  # float64: the order of summation leaves no trace
+        repeats = torch.zeros_like(rows).index_add_(0, group, torch.ones_like(rows))
+        mean /= repeats.clamp(min=1)[:, None]
+        groups = torch.full_like(rows, -1).index_copy_(0, group, rows)
+        valid = groups >= 0
+        # Left-over places repeat the last group, whose row is the largest; without any valid row,
+        # row 0 is written as it is.
+        places = torch.where(valid, groups, rows[-1]).clamp(min=0)
+        moved = torch.lerp(mean, self.rows[places].double(), self.momentum)
+        norms = moved.norm(dim=1).masked_fill(~valid, 0).sum()
+        outcome = normalize(moved).to(self.rows.dtype)
+        outcome = torch.where(valid[:, None], outcome, outcome.index_select(0, group[-1:]))
+        any_valid = valid.any()
+        self.rows[places] = torch.where(any_valid, outcome, self.rows[places])
+        self.visited[places] |= any_valid
+        return torch.stack([norms, valid.sum()]).float()
 
     def extra_repr(self) -> str:
         """Shape, type and momentum, for the log."""

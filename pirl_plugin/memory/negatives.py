@@ -2,12 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from pirl_plugin.memory.philox import philox4x32, uniform_below
 
 _SHARED = 0xFFFFFFFF  # stands for the row where one draw serves the whole batch
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw that is made where it is used: for one data point at a time, or inside a kernel.
+
+    Args:
+        rows: ``(B,)`` int64, each image's row in the data set.
+        exclude: ``(B,)`` int64, its number among ``num_rows``, −1 where it is not among them.
+        num_rows: images to draw from.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: as of :func:`draw_negatives`.
+        per_batch: as of :func:`draw_negatives`.
+    """
+
+    rows: Tensor
+    exclude: Tensor
+    num_rows: int
+    num_negatives: int
+    seed: int
+    step: int
+    replacement: bool = True
+    per_batch: bool = False
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether a kernel can make this draw: it is with replacement, one for each data point."""
+        return self.replacement and not self.per_batch
+
+    def all(self) -> Tensor:
+        """``(B, N)`` int64."""
+        return self._of(slice(None))
+
+    def of(self, point: int) -> Tensor:
+        """``(N,)`` int64, the draw of one data point of the batch; not for ``per_batch``."""
+        return self._of(slice(point, point + 1))[0]
+
+    def _of(self, points: slice) -> Tensor:
+        return draw_negatives(
+            self.rows[points],
+            self.num_rows,
+            self.num_negatives,
+            self.seed,
+            self.step,
+            replacement=self.replacement,
+            per_batch=self.per_batch,
+            exclude=self.exclude[points],
+        )
 
 
 def draw_negatives(
@@ -78,6 +130,17 @@ def _draw(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -
 
     The bound is one number, or ``(B, 1)`` of them.
     """
+    if rows.device.type == "cpu":
+        from pirl_plugin.memory.draw_kernel import fill_draws
+
+        out = torch.empty(rows.numel(), count, dtype=torch.int64)
+        bounds = torch.as_tensor(bound).flatten().expand(rows.numel()).contiguous()
+        fill_draws(rows.contiguous().numpy(), bounds.numpy(), seed, step, out.numpy())
+        return out
+    return _draw_on_device(rows, bound, count, seed, step)
+
+
+def _draw_on_device(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -> Tensor:
     w0, w1, w2, w3 = _words(rows, (count + 1) // 2, seed, step)
     pairs = torch.stack([uniform_below(w0, w1, bound), uniform_below(w2, w3, bound)], dim=2)
     return pairs.flatten(1)[:, :count]

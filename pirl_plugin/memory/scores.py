@@ -1,4 +1,8 @@
-"""Scores s/τ of embeddings against the memory bank (Eq. 3)."""
+"""Scores s/τ of embeddings against the memory bank (Eq. 3), all of them at once.
+
+This is what :mod:`pirl_plugin.memory.blocked` and :mod:`pirl_plugin.memory.triton_kernel` are
+checked against, and the quickest way for small data sets and for draws that a batch shares.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,6 @@ def bank_scores(
 ) -> tuple[Tensor, Tensor]:
     """Cosine similarity over τ, of each query with its own row and with the drawn rows.
 
-    Two ways to the same numbers, whichever takes less memory: gather the drawn rows once for all
-    terms, B·N·D values; or score the whole table and pick the drawn scores, T·B·rows values and as
-    many for their gradient, which is the better way for small data sets.
-
     Args:
         queries: ``(T, B, D)`` unit-norm embeddings of the loss's T terms, float32 or float64.
         own: ``(B, D)``, the own rows.
@@ -26,23 +26,18 @@ def bank_scores(
         ``(T, B)`` and ``(T, B, N)``, in the queries' type.
     """
     positive = torch.einsum("tbd,bd->tb", queries, own.to(queries.dtype))
-    score = _pick_drawn if _picking_is_smaller(queries, table, negatives) else _gather_drawn
-    return positive / temperature, score(queries, table, negatives) / temperature
+    batch, count = negatives.shape
+    if negatives.stride(0) == 0 or batch == 1:  # one draw for the batch
+        scores = queries @ table[negatives[0]].to(queries.dtype).T
+    elif prefers_whole_table(len(table), count):
+        everything = queries @ table.to(queries.dtype).T
+        scores = everything.gather(2, negatives.expand(queries.shape[0], -1, -1))
+    else:
+        drawn = table[negatives].to(queries.dtype)  # (B, N, D), read once for all terms
+        scores = torch.bmm(drawn, queries.permute(1, 2, 0)).permute(2, 0, 1)
+    return positive / temperature, scores / temperature
 
 
-def _picking_is_smaller(queries: Tensor, table: Tensor, negatives: Tensor) -> bool:
-    (terms, batch, dim), rows = queries.shape, table.shape[0]
-    converted = 0 if table.dtype == queries.dtype else rows * dim
-    return 2 * terms * batch * rows + converted <= batch * negatives.shape[1] * dim
-
-
-def _gather_drawn(queries: Tensor, table: Tensor, negatives: Tensor) -> Tensor:
-    """``(T, B, N)`` through the gathered rows ``(B, N, D)``, read once for all terms."""
-    drawn = table[negatives].to(queries.dtype)
-    return torch.bmm(drawn, queries.permute(1, 2, 0)).permute(2, 0, 1)
-
-
-def _pick_drawn(queries: Tensor, table: Tensor, negatives: Tensor) -> Tensor:
-    """``(T, B, N)`` out of the scores of all rows ``(T, B, rows)``."""
-    scores = queries @ table.to(queries.dtype).T
-    return scores.gather(2, negatives.expand(queries.shape[0], -1, -1))
+def prefers_whole_table(num_rows: int, num_negatives: int) -> bool:
+    """Whether scoring the whole table and picking the drawn scores beats gathering the rows."""
+    return num_rows <= 2 * num_negatives

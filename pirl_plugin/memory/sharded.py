@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pirl_plugin.memory.bank import MemoryBank
 from pirl_plugin.memory.collectives import gather, rank, sum_and_share_out, world_size
-from pirl_plugin.memory.negatives import draw_negatives
 from pirl_plugin.memory.permutation import RowPermutation
 
 if TYPE_CHECKING:
@@ -67,16 +66,14 @@ class ShardedMemoryBank(MemoryBank):
         table = self.own(negatives.flatten())
         return table, torch.arange(len(table), device=table.device).view_as(negatives)
 
-    def draw(self, rows: Tensor, count: int, **options: Any) -> Tensor:
-        """See :meth:`MemoryBank.draw`; uniform over this rank's shard, as slots of it."""
-        slots, mine = self._slots(rows)
-        exclude = torch.where(mine, slots, -1)
-        return draw_negatives(rows, self.stop - self.start, count, exclude=exclude, **options)
+    def places(self, rows: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.places`. Draws are so uniform over this rank's shard."""
+        slots, mine = self._slots(rows.clamp(min=0))
+        return torch.where(mine & (rows >= 0), slots, -1)
 
     def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
         """See :meth:`MemoryBank.update`; moves the rows that are this rank's, leaves the others."""
-        slots, mine = self._slots(rows.clamp(min=0))
-        return super().update(torch.where(mine & (rows >= 0), slots, -1), embeddings)
+        return super().update(self.places(rows), embeddings)
 
     def fill(self, rows: Tensor) -> None:
         """Take the rows of a whole bank ``(|D|, dim)``, in the order of the data set."""

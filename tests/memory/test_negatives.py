@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from pirl_plugin.memory import draw_negatives
+from pirl_plugin.memory import Draw, draw_negatives, negatives
 from pirl_plugin.memory.philox import philox4x32
 
 
@@ -71,3 +71,19 @@ def test_draw__changes_with_seed_step_and_row():
 def test_draw__says_when_there_are_too_few_images(num_rows, count, replacement):
     with pytest.raises(ValueError, match=r"from \d+ other images .*num_negatives="):
         draw_negatives(torch.tensor([0]), num_rows, count, seed=0, step=0, replacement=replacement)
+
+
+@pytest.mark.parametrize("bound", [1, 10, 2**31 - 1, torch.tensor([[10], [2**31 - 1], [77]])])
+@pytest.mark.parametrize("count", [1, 2, 33])
+def test_draw__is_the_same_compiled_and_with_tensors(bound, count):
+    rows = torch.tensor([0, 5, 2**32 - 1])
+    for seed, step in ((0, 0), (3, 2**40 + 5), (2**63 - 1, 9)):
+        compiled = negatives._draw(rows, bound, count, seed, step)
+        tensors = negatives._draw_on_device(rows, bound, count, seed, step)
+        assert torch.equal(compiled, tensors)
+
+
+def test_draw__of_one_data_point_is_its_line_of_all():
+    rows = torch.tensor([4, 0, 99])
+    draw = Draw(rows, torch.tensor([4, -1, 99]), 100, 21, seed=1, step=2)
+    assert torch.equal(torch.stack([draw.of(point) for point in range(3)]), draw.all())

@@ -4,20 +4,18 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pirl_plugin.memory import bank_scores, scores
+from pirl_plugin.memory import bank_scores
 
 
-@pytest.mark.parametrize("num_rows", [10, 60])  # below and above N·D / 2T = 10.5: both ways
-@pytest.mark.parametrize("way", [None, "_gather_drawn", "_pick_drawn"])
-def test_scores__agree_with_a_loop_over_rows_in_value_and_gradient(num_rows, way, monkeypatch):
-    if way is not None:
-        for name in ("_gather_drawn", "_pick_drawn"):
-            monkeypatch.setattr(scores, name, getattr(scores, way))
+@pytest.mark.parametrize("num_rows", [10, 60])  # all scores of the table; the drawn rows
+@pytest.mark.parametrize("shared", [False, True])
+def test_scores__agree_with_a_loop_over_rows_in_value_and_gradient(num_rows, shared):
     generator = torch.Generator().manual_seed(0)
     bank = normalize(torch.randn(num_rows, 6, generator=generator, dtype=torch.float64))
     queries = torch.randn(2, 3, 6, generator=generator, dtype=torch.float64).requires_grad_()
     rows = torch.tensor([4, 0, 9])
-    negatives = torch.randint(0, num_rows, (3, 7), generator=generator)
+    negatives = torch.randint(0, num_rows, (1 if shared else 3, 7), generator=generator)
+    negatives = negatives.expand(3, 7)
     weights = torch.randn(2, 3, 8, generator=generator, dtype=torch.float64)
 
     expected = torch.stack(

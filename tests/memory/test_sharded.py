@@ -48,7 +48,7 @@ def _draws(rank, world_size):
     bank = ShardedMemoryBank(ROWS, DIM)
     bank.rows.copy_(torch.arange(bank.start, bank.stop)[:, None].expand(-1, DIM))  # the position
     rows = torch.arange(0, ROWS, 10)
-    drawn = torch.cat([bank.draw(rows, 300, seed=1, step=step) for step in range(40)], dim=1)
+    drawn = torch.cat([bank.draw(rows, 300, seed=1, step=step).all() for step in range(40)], dim=1)
     positions = bank.rows[:, 0][drawn].long()  # of the drawn rows, N above the shard's size
     return positions, bank.permutation.position(rows), (bank.start, bank.stop)
 
