@@ -15,6 +15,7 @@ from pirl_plugin.requirements import require_host
 # parser), and run(options), which returns what --json keeps and prints the tables.
 BENCHMARKS = {
     "pipeline": "image file to batch: VISSL's transforms, ours, and the floor",
+    "loss": "the loss over the memory bank: time, memory, and bandwidth on a GPU",
 }
 
 

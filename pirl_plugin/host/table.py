@@ -47,6 +47,7 @@ _EVALUATION = "pirl_plugin.host.evaluation_mends"
 # Steps taken before the body of a host module runs.
 BEFORE: dict[str, tuple[str, ...]] = {
     "vissl": ("pirl_plugin.host.quiet:silence_host_warnings",),
+    "classy_vision": ("pirl_plugin.host.quiet:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_MENDS}:alias_kinetics400",),
     "vissl.utils.misc": (f"{_MENDS}:lend_pkg_resources",),
     "vissl.utils.collect_env": (f"{_MENDS}:lend_pkg_resources",),

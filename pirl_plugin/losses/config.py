@@ -23,6 +23,7 @@ class BankConfig:
     placement: str = "replicated"
     dtype: str = "float32"
     seed: int = 0
+    overlap: bool = True  # gather f(v_I) from the ranks while loss and gradient are computed
 
     def __post_init__(self) -> None:
         _one_of("bank.placement", self.placement, PLACEMENTS)

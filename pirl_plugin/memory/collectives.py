@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def world_size() -> int:
@@ -18,11 +23,21 @@ def rank() -> int:
 
 def gather(local: Tensor) -> Tensor:
     """``(W·B, …)``: the tensors of all ranks, of equal shapes, in the order of ranks."""
+    return start_gather(local)()
+
+
+def start_gather(local: Tensor) -> Callable[[], Tensor]:
+    """Begin :func:`gather`, and go on; what is returned waits for its result and returns it."""
     if world_size() == 1:
-        return local
+        return lambda: local
     everyone = [torch.empty_like(local) for _ in range(world_size())]
-    distributed.all_gather(everyone, local.contiguous())
-    return torch.cat(everyone)
+    work = distributed.all_gather(everyone, local.contiguous(), async_op=True)
+
+    def finish() -> Tensor:
+        work.wait()  # with NCCL the GPU waits, not the host
+        return torch.cat(everyone)
+
+    return finish
 
 
 def sum_over_ranks(local: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
 from pirl_plugin.hooks.report_hook import PIRLReportHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.memory import MemoryBank
 
 ROWS, DIM = 20, 4
 
@@ -56,6 +57,25 @@ def test_update__refuses_embeddings_that_are_not_finite(task):
     ):
         MemoryBankHook().on_update(task)
     assert torch.equal(task.loss.bank.rows, before)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_hooks__in_the_hosts_order_move_the_same_rows(task, overlap):
+    expected = MemoryBank(ROWS, DIM)
+    expected.update(task.last_batch.target, task.last_batch.model_output[-1])
+    task.loss.config.bank.overlap = overlap
+    task.last_batch.sample = {"target": task.last_batch.target}
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    assert (hook._gathering is not None) == overlap
+    hook.on_loss_and_meter(task)
+    hook.on_update(task)
+    assert torch.equal(task.loss.bank.rows, expected.rows)
+    task.train = False  # a test phase after it: nothing is kept, nothing moves
+    hook.on_forward(task)
+    hook.on_loss_and_meter(task)
+    hook.on_update(task)
+    assert torch.equal(task.loss.bank.rows, expected.rows)
 
 
 def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 import torch
-from vissl_reference import vissl_loss
 
+from pirl_plugin.benchmark.vissl_loss import vissl_loss
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 ROWS, DIM = 30, 8

@@ -52,12 +52,16 @@ def train(rank, world_size, settings):
         negatives = torch.randint(0, ROWS, (BATCH, 7), generator=generator)
         mine = slice(rank * BATCH // world_size, (rank + 1) * BATCH // world_size)
         output = wrapped(images[mine])
+        task.last_batch = SimpleNamespace(
+            sample={"target": target[mine]}, target=target[mine], model_output=output
+        )
+        hook.on_forward(task)
         given = negatives[mine] if settings.get("given_draw", False) else None
         value = loss(output, target[mine], given)
+        hook.on_loss_and_meter(task)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        task.last_batch = SimpleNamespace(target=target[mine], model_output=output)
         hook.on_update(task)
         values.append(value.detach())
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]

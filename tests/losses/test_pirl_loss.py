@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 from torch.nn.functional import normalize
-from vissl_reference import vissl_loss
 
+from pirl_plugin.benchmark.vissl_loss import vissl_loss
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 ROWS, DIM, NEGATIVES = 40, 8, 11

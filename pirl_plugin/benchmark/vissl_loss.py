@@ -8,7 +8,7 @@ from typing import Any
 def vissl_loss(
     num_rows: int, dim: int, num_negatives: int, norm_constant: float, loss_type: str = "nce"
 ) -> Any:
-    """``NCELossWithMemory`` on two heads, each with weight 0.5, the bank fed by the second."""
+    """Its ``NCELossWithMemory`` on two heads, each with weight 0.5, the bank fed by the second."""
     from vissl.config import AttrDict
     from vissl.losses.nce_loss import NCELossWithMemory
 

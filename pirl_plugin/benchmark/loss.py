@@ -1,0 +1,209 @@
+"""The loss over the memory bank: VISSL's ``NCELossWithMemory`` and ours, on the same embeddings.
+
+A call is what a training step asks of it: the draw, two heads' terms, their gradient, and the
+bank's update. VISSL's estimators are ``nce`` and ``info_nce`` (its ``cross_entropy``);
+``nce_softmax`` is compared with its ``nce``.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from pirl_plugin.benchmark.memory import available_bytes, peak_extra_bytes
+from pirl_plugin.benchmark.timing import interleave, ratio
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+_DIM, _TERMS = 128, 2
+_NORM_CONSTANT = 2_876_934.0  # VISSL's own at ImageNet's size; both losses get it
+_PEER = ("replicated", "vissl")
+_HEADERS = {
+    "estimator": "estimator",
+    "batch": "B",
+    "negatives": "N",
+    "placement": "bank",
+    "loss": "loss",
+    "seconds_min": "s, min",
+    "seconds_median": "s, median",
+    "extra_bytes": "extra MB",
+    "speedup_over_vissl": "times VISSL's speed",
+    "memory_ratio_to_vissl": "of its memory",
+    "bandwidth_fraction": "of bandwidth",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``pirl-plugin benchmark loss``."""
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
+    parser.add_argument("--batch", type=int, nargs="+", default=[32, 256])
+    parser.add_argument("--negatives", type=int, nargs="+", default=[4096, 32_000])
+    parser.add_argument("--dtype", default="float32", help="of our bank's rows")
+    parser.add_argument("--rounds", type=int, default=5, help="times each loss is timed")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print.
+
+    Returns:
+        ``rows``, our loss with a draw for each image; ``vissl``, its loss; and ``shared_draw``, our
+        loss with one draw for the batch, which is a matrix product.
+    """
+    import torch
+
+    torch.set_num_threads(options.threads)
+    available = "cuda" if torch.cuda.is_available() else "cpu"
+    device = available if options.device == "auto" else options.device
+    bandwidth = _copy_bandwidth() if device == "cuda" else None
+    bench = _Bench(options.rows, options.dtype, device, options.rounds, bandwidth)
+    rows = []
+    for batch in options.batch:
+        for count in options.negatives:
+            for estimator in ("nce", "nce_softmax", "info_nce"):
+                rows += bench.measure(estimator, batch, count)
+    shown = [dict(row, extra_bytes=row["extra_bytes"] / 1e6) for row in rows]
+    print(tabulate([{h: row[k] for k, h in _HEADERS.items()} for row in shown], "keys", ".3g"))
+    figures: dict[str, Any] = {"bank_rows": options.rows, "threads": options.threads}
+    for kind, loss in (("rows", "ours"), ("vissl", "vissl"), ("shared_draw", "ours, one draw")):
+        figures[kind] = [row for row in rows if row["loss"] == loss]
+    return figures
+
+
+class _Bench:
+    """Both losses, each with one bank, whatever the batch and the number of negatives are."""
+
+    def __init__(
+        self, rows: int, dtype: str, device: str, rounds: int, bandwidth: float | None
+    ) -> None:
+        from pirl_plugin.benchmark.vissl_loss import vissl_loss
+        from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+        self.device, self.rounds, self.bandwidth = device, rounds, bandwidth
+        self.vissl = vissl_loss(rows, _DIM, 1, _NORM_CONSTANT).to(device)
+        self.ours = {
+            placement: PIRLLoss.from_config(
+                {
+                    "num_train_samples": rows,
+                    "embedding_dim": _DIM,
+                    "norm_constant": _NORM_CONSTANT,
+                    "bank": {"placement": placement, "dtype": dtype},
+                }
+            ).to(device)
+            for placement in ("replicated", "sharded")
+        }
+
+    def measure(self, estimator: str, batch: int, negatives: int) -> list[dict[str, Any]]:
+        """Rows of the table: VISSL's loss, ours in both placements, and ours with one draw."""
+        case = (estimator, batch, negatives)
+        calls = {(p, "ours"): self._ours(p, "per_image", *case) for p in self.ours}
+        calls["replicated", "ours, one draw"] = self._ours("replicated", "per_batch", *case)
+        # Both heads' gathered rows, and what autograd copies of them.
+        needed = 3 * _TERMS * batch * (negatives + 1) * _DIM * 4
+        if self.device == "cuda" or needed < available_bytes():
+            calls[_PEER] = self._vissl(*case)
+        else:
+            print(f"VISSL's loss left out at B = {batch}, N = {negatives}: {needed / 1e9:.0f} GB")
+        for call in calls.values():  # compiles, and makes what is made once
+            call()
+        extra = {key: peak_extra_bytes(call, self.device) for key, call in calls.items()}
+        timed = {" ".join(key): self._timed(call) for key, call in calls.items()}
+        seconds = dict(zip(calls, interleave(timed, self.rounds).values(), strict=True))
+        read = batch * negatives * _DIM * self.ours["replicated"].bank.rows.element_size()
+        rows = []
+        for key in calls:
+            speedup = share = fraction = None
+            if _PEER in calls:
+                speedup = ratio(seconds[_PEER], seconds[key])
+                share = extra[key] / extra[_PEER]
+            if self.bandwidth and key[1] == "ours":
+                fraction = read / min(seconds[key]) / self.bandwidth
+            rows.append(
+                {
+                    "device": self.device,
+                    "estimator": estimator,
+                    "batch": batch,
+                    "negatives": negatives,
+                    "placement": key[0],
+                    "loss": key[1],
+                    "seconds_min": min(seconds[key]),
+                    "seconds_median": statistics.median(seconds[key]),
+                    "extra_bytes": extra[key],
+                    "speedup_over_vissl": speedup,
+                    "memory_ratio_to_vissl": share,
+                    "bandwidth_fraction": fraction,
+                }
+            )
+        return rows
+
+    def _ours(
+        self, placement: str, draw: str, estimator: str, batch: int, negatives: int
+    ) -> Callable[[], Any]:
+        loss = self.ours[placement]
+        output, target = self._batch(batch)
+
+        def step() -> None:
+            loss.config.estimator, loss.config.num_negatives = estimator, negatives
+            loss.config.negatives = draw
+            loss(output, target).backward()
+            loss.bank.update(target, output[-1].detach())
+            loss.step += 1
+
+        return step
+
+    def _vissl(self, estimator: str, batch: int, negatives: int) -> Callable[[], Any]:
+        import torch
+
+        loss = self.vissl
+        output, target = self._batch(batch)
+
+        def step() -> None:
+            loss.loss_type = "cross_entropy" if estimator == "info_nce" else "nce"
+            loss.nce_average.loss_type = loss.loss_type
+            loss.xe_criterion = torch.nn.CrossEntropyLoss()
+            loss.nce_average.params[0] = negatives
+            loss(output, target).backward()
+
+        return step
+
+    def _batch(self, batch: int) -> tuple[list[Tensor], Tensor]:
+        import torch
+
+        generator = torch.Generator().manual_seed(batch)
+        rows = len(self.vissl.nce_average.memory)
+        output = [
+            torch.randn(batch, _DIM, generator=generator).to(self.device).requires_grad_()
+            for _ in range(_TERMS)
+        ]
+        target = torch.randperm(rows, generator=generator)[:batch]
+        return output, target.to(self.device)
+
+    def _timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        if self.device == "cpu":
+            return call
+        import torch
+
+        def timed() -> None:
+            call()
+            torch.cuda.synchronize()
+
+        return timed
+
+
+def _copy_bandwidth() -> float:
+    """Bytes a second that a copy on the GPU reads and writes, the best of ten."""
+    import torch
+
+    source = torch.empty(256 * 2**20, device="cuda")
+    target = torch.empty_like(source)
+    seconds = interleave(
+        {"copy": lambda: (target.copy_(source), torch.cuda.synchronize())}, rounds=10
+    )
+    return 2 * source.nbytes / min(seconds["copy"])

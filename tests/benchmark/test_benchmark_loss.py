@@ -1,0 +1,45 @@
+"""The benchmark of the loss: what it writes, and that it measures what it says."""
+
+import json
+import time
+
+import pytest
+import torch
+
+from pirl_plugin.benchmark.command import main
+from pirl_plugin.benchmark.memory import peak_extra_bytes
+
+
+def test_loss__writes_a_row_for_each_case(tmp_path):
+    file = tmp_path / "rows.json"
+    sizes = ["--rows", "500", "--batch", "2", "4", "--negatives", "16", "--rounds", "2"]
+    main(["loss", "--device", "cpu", "--json", str(file), *sizes])
+    figures = json.loads(file.read_text())
+    cases = {
+        (row["estimator"], row["batch"], row["negatives"], row["placement"])
+        for row in figures["rows"]
+    }
+    assert cases == {
+        (estimator, batch, 16, placement)
+        for estimator in ("nce", "nce_softmax", "info_nce")
+        for batch in (2, 4)
+        for placement in ("replicated", "sharded")
+    }
+    assert len(figures["rows"]) == len(cases)
+    assert len(figures["vissl"]) == len(figures["shared_draw"]) == 6
+    for row in figures["rows"]:
+        assert row["device"] == "cpu"
+        assert row["bandwidth_fraction"] is None
+        assert row["seconds_min"] > 0
+        assert row["speedup_over_vissl"] > 0
+    assert all(row["speedup_over_vissl"] == 1 for row in figures["vissl"])
+
+
+def test_memory__is_the_peak_of_the_call():
+    def hold(count):
+        tensors = [torch.ones(25_000_000) for _ in range(count)]  # 100 MB each
+        time.sleep(0.01)
+        return tensors
+
+    assert peak_extra_bytes(lambda: hold(1), "cpu") == pytest.approx(100e6, rel=0.2)
+    assert peak_extra_bytes(lambda: hold(3), "cpu") == pytest.approx(300e6, rel=0.2)
