@@ -16,6 +16,8 @@ from pirl_plugin.requirements import require_host
 BENCHMARKS = {
     "pipeline": "image file to batch: VISSL's transforms, ours, and the floor",
     "loss": "the loss over the memory bank: time, memory, and bandwidth on a GPU",
+    "startup": "imports, the loss, the first batch, a checkpoint",
+    "train": "images a second through VISSL's engine, its own PIRL and ours",
 }
 
 

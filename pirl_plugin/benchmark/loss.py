@@ -203,7 +203,10 @@ def _copy_bandwidth() -> float:
 
     source = torch.empty(256 * 2**20, device="cuda")
     target = torch.empty_like(source)
-    seconds = interleave(
-        {"copy": lambda: (target.copy_(source), torch.cuda.synchronize())}, rounds=10
-    )
+
+    def copy() -> None:
+        target.copy_(source)
+        torch.cuda.synchronize()
+
+    seconds = interleave({"copy": copy}, rounds=10)
     return 2 * source.nbytes / min(seconds["copy"])

@@ -1,0 +1,122 @@
+"""What a run spends before its first step: imports, the loss, the first batch, a checkpoint."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from pirl_plugin.benchmark import loaders
+from pirl_plugin.benchmark.images import image_folder
+from pirl_plugin.benchmark.timing import interleave, ratio
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+_DIM = 128
+_MODEL_BYTES = 194_000_000  # a checkpoint of ResNet-50 with its optimiser's state
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``pirl-plugin benchmark startup``."""
+    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
+    parser.add_argument("--rounds", type=int, default=3, help="times each is timed")
+    parser.add_argument("--workers", type=int, default=2, help="of the loader; 0: no first batch")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print; returns ``{"rows": [...]}``."""
+    rows = _imports(options.rounds) + _losses(options.rows, options.rounds)
+    rows += _checkpoints(options.rows, options.rounds)
+    if options.workers:
+        rows += _first_batches(options.data, options.workers)
+    table = [
+        {"what": row["what"], "s, ours": row["seconds_min"], "s, VISSL's": row["vissl_seconds_min"],
+         "times faster": row["speedup_over_vissl"]} for row in rows
+    ]  # fmt: skip
+    print(tabulate(table, "keys", ".3g"))
+    return {"rows": rows, "bank_rows": options.rows}
+
+
+def _row(what: str, ours: list[float], vissl: list[float] | None = None) -> dict[str, Any]:
+    return {
+        "what": what,
+        "seconds_min": min(ours),
+        "seconds_median": statistics.median(ours),
+        "vissl_seconds_min": min(vissl) if vissl else None,
+        "speedup_over_vissl": ratio(vissl, ours) if vissl else None,
+    }
+
+
+def _imports(rounds: int) -> list[dict[str, Any]]:
+    """Of this plugin, of the host with it, and of Python with and without the import hook."""
+
+    def python(code: str, *flags: str) -> Callable[[], Any]:
+        command = [sys.executable, *flags, "-c", code]
+        return lambda: subprocess.run(command, check=True, capture_output=True)
+
+    seconds = interleave(
+        {
+            "python, no .pth file": python("", "-S"),
+            "python, the import hook": python(""),
+            "import pirl_plugin": python("import pirl_plugin"),
+            "import vissl.engines": python("import vissl.engines"),
+        },
+        rounds,
+    )
+    return [_row(what, times) for what, times in seconds.items()]
+
+
+def _losses(rows: int, rounds: int) -> list[dict[str, Any]]:
+    from pirl_plugin.benchmark.vissl_loss import vissl_loss
+    from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+    ours = {"num_train_samples": rows, "embedding_dim": _DIM}
+    seconds = interleave(
+        {
+            "ours": lambda: PIRLLoss.from_config(ours),
+            "vissl": lambda: vissl_loss(rows, _DIM, 32_000, -1.0),
+        },
+        rounds,
+        warm_up=0,
+    )
+    return [_row(f"loss of {rows:,} rows", seconds["ours"], seconds["vissl"])]
+
+
+def _checkpoints(rows: int, rounds: int) -> list[dict[str, Any]]:
+    """As the host loads them, with its own ``broadcast_object`` and with ours."""
+    import torch
+    from classy_vision.generic import distributed_util
+    from classy_vision.generic.util import load_checkpoint
+
+    ours = distributed_util.broadcast_object
+    theirs = getattr(ours, "__wrapped__", None)  # there where this host was mended
+    results = []
+    bank_bytes = rows * _DIM * 4
+    for what, size in (("model", _MODEL_BYTES), ("model and bank", _MODEL_BYTES + bank_bytes)):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "checkpoint.torch"
+            torch.save({"tensors": list(torch.zeros(10, size // 40).unbind())}, file)
+            calls = {"ours": lambda file=file: ours(load_checkpoint(str(file)))}
+            if theirs is not None:
+                calls["vissl"] = lambda file=file: theirs(load_checkpoint(str(file)))
+            seconds = interleave(calls, rounds, warm_up=0)
+        title = f"checkpoint of {size / 1e6:,.0f} MB ({what})"
+        results.append(_row(title, seconds["ours"], seconds.get("vissl")))
+    return results
+
+
+def _first_batches(data: Path | None, workers: int) -> list[dict[str, Any]]:
+    with image_folder(data, 64) as folder:
+        vissl, ours = loaders.loader_table(folder, workers)
+    return [
+        _row(f"first batch, {which} epoch", [ours[key]], [vissl[key]])
+        for which, key in (("first", "first_batch_s"), ("later", "later_first_batch_s"))
+    ]

@@ -1,0 +1,156 @@
+"""Training, end to end: VISSL's own PIRL config and ours through VISSL's engine, in turn.
+
+The same folder of images, network, batch and number of negatives; each run is the host's own
+script in a process of its own, and the times are those of the host's own timers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from pirl_plugin.benchmark.images import image_folder
+from pirl_plugin.benchmark.peers import OUR_CONFIG, VISSL_CONFIG
+from pirl_plugin.benchmark.timing import ratio
+from pirl_plugin.evaluation.host_run import run_host
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+_WARM_UP = 2  # steps that are not counted
+_TIMER = re.compile(r"^\s*(\w+):\s+([\d.]+) ms\s+([\d.]+) ms$")
+_STEP = "train_step_total"
+# Shares of a step -> the host's timers. What no timer covers is the hooks'.
+_PARTS = {
+    "input": ("read_sample",),
+    "forward": ("forward",),
+    "loss": ("loss_compute", "loss_all_reduce"),
+    "backward": ("backward",),
+    "update": ("optimizer_step",),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``pirl-plugin benchmark train``."""
+    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
+    parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--negatives", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=8, help=f"of a run, after {_WARM_UP} more")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each")
+    parser.add_argument("--workers", type=int, default=0, help="of the loader")
+    parser.add_argument("--threads", type=int, default=2, help="of the run, on a CPU")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print; returns ``{"rows": [...]}``, one for each kind of run."""
+    steps: dict[str, list[dict[str, float]]] = {"vissl": [], "ours": [], "ours, bfloat16": []}
+    with image_folder(options.data, options.batch * (options.steps + _WARM_UP)) as folder:
+        for turn in range(options.rounds):
+            for kind, found in steps.items():
+                title = f"{kind}, run {turn + 1} of {options.rounds}"
+                found += _measure(kind, folder, options, title)
+    totals = {kind: [step[_STEP] for step in found] for kind, found in steps.items()}
+    rows = []
+    for kind, found in steps.items():
+        median = statistics.median(totals[kind])
+        row = {
+            "training": kind,
+            "images_per_s": 1e3 * options.batch / median,
+            "images_per_s_max": 1e3 * options.batch / min(totals[kind]),
+            "speedup_over_vissl": ratio(totals["vissl"], totals[kind]),
+        }
+        for part, timers in {**_PARTS, "hooks": ()}.items():
+            parts = [_share(step, timers) for step in found]
+            row[f"{part}_share"] = statistics.median(parts)
+        rows.append(row)
+    print(tabulate(rows, "keys", ".3g"))
+    return {"rows": rows, "options": {k: str(v) for k, v in vars(options).items()}}
+
+
+def _share(step: dict[str, float], timers: Sequence[str]) -> float:
+    """Share of a step's time that some timers took; without any, what none of them took."""
+    covered = timers or [timer for part in _PARTS.values() for timer in part]
+    share = sum(step.get(timer, 0.0) for timer in covered) / step[_STEP]
+    return share if timers else 1 - share
+
+
+def _measure(
+    kind: str, folder: Path, options: argparse.Namespace, title: str
+) -> list[dict[str, float]]:
+    """Milliseconds of each timer in each counted step of one run."""
+    with tempfile.TemporaryDirectory() as out:
+        run_host(_overrides(kind, folder, options), Path(out), title, options.threads)
+        log = (Path(out) / "console.log").read_text()
+    return parse_timers(log, on_gpu=options.device == "gpu")[_WARM_UP:]
+
+
+def parse_timers(log: str, on_gpu: bool = False) -> list[dict[str, float]]:
+    """Milliseconds of each of the host's timers in each step, from a log with reports of all steps.
+
+    The host reports, in the middle of a step, the means over all steps so far; a timer that has not
+    stopped by then, such as the whole step's, is a step behind.
+    """
+    reports: list[dict[str, float]] = []
+    for line in log.splitlines():
+        found = _TIMER.match(line)
+        if found is None:
+            continue
+        name, host, gpu = found[1], float(found[2]), float(found[3])
+        if not reports or name in reports[-1]:
+            reports.append({})
+        reports[-1][name] = gpu if on_gpu and name != "read_sample" else host
+    columns = {}
+    for name in {name for report in reports for name in report}:
+        means = [report[name] for report in reports if name in report]
+        sums = [0.0, *(mean * count for count, mean in enumerate(means, 1))]
+        columns[name] = [after - before for before, after in itertools.pairwise(sums)]
+    steps = min((len(column) for column in columns.values()), default=0)
+    return [{name: column[step] for name, column in columns.items()} for step in range(steps)]
+
+
+def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str]:
+    machine = "cpu" if options.device == "cpu" else "1gpu"
+    images = sum(1 for _ in (folder / "all").iterdir())
+    epochs = -(
+        -(options.steps + _WARM_UP) * options.batch // (images // options.batch * options.batch)
+    )
+    common = [
+        f"+config/pirl/machines={machine}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{folder}]",
+        f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={options.batch}",
+        f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}",
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        "config.HOOKS.PERF_STATS.MONITOR_PERF_STATS=true",
+        "config.HOOKS.PERF_STATS.PERF_STAT_FREQUENCY=1",
+        "config.CHECKPOINT.CHECKPOINT_FREQUENCY=1000",
+    ]
+    if kind == "vissl":
+        width = 512 if options.depth == 18 else 2048
+        g = f'[["mlp",{{dims:[{width},128],use_bn:false,use_relu:false}}]'
+        g += ',["siamese_concat_view",{num_towers:9}],["mlp",{dims:[1152,128]}]]'
+        trunk = [f"config.MODEL.TRUNK.RESNETS.DEPTH={options.depth}"]
+        if options.depth == 18:  # VISSL's own trunk begins at 50
+            name = "config.MODEL.TRUNK.NAME=pirl_resnet"
+            trunk = [name, "+config.MODEL.TRUNK.PIRL_RESNET.DEPTH=18"]
+        return [
+            VISSL_CONFIG,
+            *common,
+            *trunk,
+            f'config.MODEL.HEAD.PARAMS=[{g},[["mlp",{{dims:[{width},128]}}]]]',
+            "config.LOSS.nce_loss_with_memory.negative_sampling_params.num_negatives="
+            f"{options.negatives}",
+        ]
+    ours = [OUR_CONFIG, f"+config/pirl/models=resnet{options.depth}", *common]
+    ours.append(f"config.LOSS.pirl_loss.num_negatives={options.negatives}")
+    if kind.endswith("bfloat16"):
+        ours.append("config.HOOKS.PIRL_INPUT.autocast=bfloat16")
+    return ours
