@@ -18,6 +18,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.evaluation.quickstart:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
     ),
+    "export": (
+        "pirl_plugin.export.command:main",
+        "a checkpoint's trunk for Detectron2, torchvision or timm",
+    ),
+    "detection": (
+        "pirl_plugin.evaluation.detection:main",
+        "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
+    ),
 }
 
 
