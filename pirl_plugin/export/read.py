@@ -72,14 +72,16 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
 
 
 def _check_sums(path: Path) -> None:
-    """Compare a zip archive with its check sums, which torch does not; ValueError if they differ."""
+    """Compare a zip archive with its check sums, as torch does not.
+
+    Raises:
+        ValueError: they differ.
+    """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             written = any(record.CRC for record in archive.infolist())  # torch can leave them out
             if written and (record := archive.testzip()):
-                raise ValueError(
-                    f"its record {record} does not have the check sum it was saved with"
-                )
+                raise ValueError(f"its record {record} has another check sum than when saved")
 
 
 def _read_arrays(path: Path) -> dict[str, Any] | None:
@@ -102,7 +104,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _SAFE:
-            raise pickle.UnpicklingError(f"Unsupported global: GLOBAL {module}.{name}")
+            raise pickle.UnpicklingError(f"a pickle with a {module}.{name}, not of arrays alone")
         return super().find_class(module, name)
 
 

@@ -80,7 +80,7 @@ def find_trunk(checkpoint: Mapping[str, Any], name: str, at: str | None = None) 
             f"{name} holds {len(found)} trunks, at {', '.join(found)}: choose with --trunk"
         )
     ((where, (prefix, tensors)),) = found.items()
-    # All that VISSL keeps under "trunk" must be the trunk's; torchvision keeps a classifier with it.
+    # All that VISSL keeps under "trunk" must be the trunk's; torchvision has a classifier in it.
     keys = where.removesuffix(prefix)
     root = where[: where.rindex("trunk.") + 6] if "trunk." in where else where
     ours, ignored = {}, []
@@ -97,13 +97,9 @@ def find_trunk(checkpoint: Mapping[str, Any], name: str, at: str | None = None) 
 def _check(trunk: dict[str, Tensor], name: str) -> tuple[int, float, bool]:
     """Depth, width and kind of stem; raises ValueError unless each tensor is in its place."""
     depth = min(STAGES, key=lambda d: len(expected_shapes(d, 1, False).keys() ^ trunk.keys()))
-    narrow = expected_shapes(depth, 1, False)
-    widths = Counter(
-        trunk[n].shape[0] / narrow[n][0]
-        for n in trunk
-        if n in narrow and narrow[n] and trunk[n].ndim
-    )
-    width = widths.most_common(1)[0][0]
+    narrow = {n: shape[0] for n, shape in expected_shapes(depth, 1, False).items() if shape}
+    widths = Counter(t.shape[0] / narrow[n] for n, t in trunk.items() if n in narrow and t.ndim)
+    width = widths.most_common(1)[0][0] if widths else 1
     stem = trunk.get("conv1.weight")
     small_stem = stem is not None and tuple(stem.shape[2:]) == (3, 3)
     expected = expected_shapes(depth, width, small_stem)
