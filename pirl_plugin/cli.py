@@ -23,7 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a checkpoint's trunk for Detectron2, torchvision or timm",
     ),
     "detection": (
-        "pirl_plugin.evaluation.detection:main",
+        "pirl_plugin.detection.command:main",
         "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
     ),
 }
