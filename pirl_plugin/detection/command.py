@@ -181,9 +181,14 @@ def _versions() -> dict[str, str]:
 
     folder = Path(detectron2.__file__).resolve().parent
     git = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        ["git", "-C", str(folder), "rev-parse", "--show-toplevel", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    commit = git.stdout.strip() if git.returncode == 0 else "commit unknown"
+    top, _, commit = git.stdout.strip().partition("\n")
+    if git.returncode != 0 or Path(top) != folder.parent:  # not Detectron2's own checkout
+        commit = "commit unknown"
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine()
     return {
         "pirl_plugin": __version__,

@@ -111,9 +111,9 @@ class _ArrayUnpickler(pickle.Unpickler):
 def _why_not(path: Path, error: Exception) -> str:
     """One sentence for a file that could not be read: what is wrong, and what to do."""
     text = str(error)
-    if refused := re.search(r"GLOBAL ([\w.]+)|Unsupported (?:class|operand) ([\w.]+)", text):
+    if refused := re.search(r"GLOBAL ([A-Za-z_][\w.]*)", text):
         return (
-            f"{path} holds more than weights: safe loading refuses {refused[1] or refused[2]}. If "
+            f"{path} holds more than weights: safe loading refuses {refused[1]}. If "
             f"you trust who wrote the file, add --trust-pickle (trust_pickle=True), which lets it "
             f"run code"
         )

@@ -90,7 +90,8 @@ def find_trunk(checkpoint: Mapping[str, Any], name: str, at: str | None = None) 
         else:
             ours[full.removeprefix(prefix)] = tensor
     depth, width, small_stem = _check(ours, f"{name} at '{where}'" if where else name)
-    whole = {n: t.detach().contiguous() for n, t in ours.items()}
+    order = expected_shapes(depth, width, small_stem)
+    whole = {n: ours[n].detach().contiguous() for n in order if n in ours}
     return Trunk(whole, depth, width, small_stem, where, tuple(ignored))
 
 
