@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _codecs
 import pickle
 import re
 import zipfile
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pirl_plugin.export.names import to_torchvision
@@ -55,7 +57,8 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             content = arrays
         else:
             _check_sums(path)
-            content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+            with torch.serialization.safe_globals(_numpy_globals()):
+                content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except Exception as error:  # a damaged pickle can raise anything
         raise ValueError(_why_not(path, error)) from error
     if isinstance(content, torch.nn.Module):
@@ -106,6 +109,21 @@ class _ArrayUnpickler(pickle.Unpickler):
         if (module, name) not in _SAFE:
             raise pickle.UnpicklingError(f"a pickle with a {module}.{name}, not of arrays alone")
         return super().find_class(module, name)
+
+
+def _numpy_globals() -> list[Any]:
+    """Arrays and numbers of numpy, which some converted checkpoints hold; they run no code."""
+    types = [np.dtype(t) for t in ("float16", "float32", "float64", "int32", "int64", "bool")]
+    functions = {
+        "_reconstruct": np.zeros(0).__reduce__()[0],
+        "scalar": np.float64(0).__reduce__()[0],
+    }
+    named = [  # in modules of numpy 1 and 2
+        (function, f"numpy.{core}.multiarray.{name}")
+        for name, function in functions.items()
+        for core in ("core", "_core")
+    ]
+    return [np.ndarray, np.dtype, _codecs.encode, *(type(t) for t in types), *named]
 
 
 def _why_not(path: Path, error: Exception) -> str:

@@ -222,13 +222,18 @@ def test_export__asks_before_it_runs_code_in_a_file(tmp_path):
     assert same(torch.load(out), bare(trunk))
 
 
-def test_export__takes_arrays_and_whole_modules_from_trusted_files(tmp_path):
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "older format"])
+def test_export__takes_arrays_without_being_asked_for_trust(zipped, tmp_path):
     trunk, out = small_trunk(), tmp_path / "out.pth"
-    arrays = {"model_state_dict": {n: t.numpy() for n, t in weights(trunk).items()}}
-    source = save(arrays, tmp_path / "in.torch")
-    export_checkpoint(source, out, "torchvision", trust_pickle=True)
+    arrays = {n: t.numpy() for n, t in weights(trunk).items()}
+    content = {"model_state_dict": arrays, "top_1": np.float64(63.6), "steps": np.int64(3)}
+    source = save(content, tmp_path / "in.torch", _use_new_zipfile_serialization=zipped)
+    export_checkpoint(source, out, "torchvision")
     assert same(torch.load(out), weights(trunk))
-    model = torchvision.models.resnet18()
+
+
+def test_export__takes_whole_modules_from_trusted_files(tmp_path):
+    out, model = tmp_path / "out.pth", torchvision.models.resnet18()
     source = save(model, tmp_path / "module.torch")
     found = export_checkpoint(source, out, "torchvision", trust_pickle=True)
     assert set(found.ignored) == {"fc.weight", "fc.bias"}
