@@ -19,12 +19,14 @@ from pirl_plugin.detection.setup import check_weights, find_config, load_config,
 from pirl_plugin.export import export_checkpoint
 from pirl_plugin.export.trunk import find_trunk
 from pirl_plugin.models.resnet import PIRLResNet
+from pirl_plugin.places import config_root
 
 pytest.importorskip(
     "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
 )
 
 ROOT = Path(__file__).parents[2]
+FILES = sorted((config_root() / "detection").glob("*.yaml"))
 WIDTH = 0.25  # of ResNet-50, and what makes Detectron2 build the same
 NARROW = [
     *("MODEL.RESNETS.STEM_OUT_CHANNELS", "16"),
@@ -68,6 +70,11 @@ def test_learning_rate__is_the_appendixs_at_every_iteration(name, base, warmup, 
         assert trace[[0, 500, 1000, 9499, 9500]] == pytest.approx(
             [0.001, 0.002, 0.003, 0.003, 0.0003]
         )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_configs__have_no_key_that_detectron2_does_not_read(file):
+    assert load_config(file).VERSION == 2  # an unknown key would have raised
 
 
 def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():
