@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin import __version__
 from pirl_plugin.detection.results import summarize, table
 from pirl_plugin.detection.setup import (
     check_data,
@@ -23,6 +20,7 @@ from pirl_plugin.detection.setup import (
     find_config,
     load_config,
     metric_kind,
+    versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
 from pirl_plugin.requirements import require_detectron2
@@ -42,18 +40,19 @@ def main(arguments: list[str]) -> int:
         run, config = prepare(options)
     except (OSError, ValueError) as error:
         raise SystemExit(f"pirl_plugin: {error}") from None
-    trials: list[dict[str, Any]] = []
+    failed: list[dict[str, Any]] = []
     for seed in range(options.seed, options.seed + options.trials):
         folder = options.out / f"trial_{seed}"
         if (folder / RESULT).is_file():
             print(f"Seed {seed} is finished: {folder / RESULT}", flush=True)
         else:
             print(f"Seed {seed}: {folder}", flush=True)
-        trials.append(run_trial(config, folder, seed, options.num_gpus))
+        trial = run_trial(config, folder, seed, options.num_gpus)
+        failed += [trial] if "error" in trial else []
+        trials = [*finished_trials(options.out), *failed]
         results = {**run, "trials": trials, **summarize(trials)}
         (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     print(f"\n{run['config']}, {run['metric']}\n{table(Path(run['config']).stem, results)}")
-    failed = [trial for trial in trials if "error" in trial]
     for trial in failed:
         print(f"Seed {trial['seed']} failed: {trial['error']}", file=sys.stderr)
     return 1 if failed else 0
@@ -112,7 +111,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     metric = metric_kind(config.DATASETS.TEST[0])
-    return {**run, "metric": metric, "network": trunk.title, "versions": _versions()}, config
+    return {**run, "metric": metric, "network": trunk.title, "versions": versions()}, config
 
 
 def run_trial(config: Any, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
@@ -155,6 +154,12 @@ def run_trial(config: Any, folder: Path, seed: int, num_gpus: int) -> dict[str, 
     return result
 
 
+def finished_trials(out: Path) -> list[dict[str, Any]]:
+    """Results of all finished trials of a run, of this command or an earlier one, by seed."""
+    results = [json.loads(file.read_text()) for file in out.glob(f"trial_*/{RESULT}")]
+    return sorted(results, key=lambda result: result["seed"])
+
+
 def _check_folder(out: Path, run: dict[str, Any]) -> None:
     """Let the same run go on in its folder.
 
@@ -173,30 +178,6 @@ def _without_places(config: Any) -> str:
     config = config.clone()
     config.MODEL.WEIGHTS = config.OUTPUT_DIR = ""
     return str(config.dump())
-
-
-def _versions() -> dict[str, str]:
-    import detectron2
-    import torch
-
-    folder = Path(detectron2.__file__).resolve().parent
-    git = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "--show-toplevel", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    top, _, commit = git.stdout.strip().partition("\n")
-    if git.returncode != 0 or Path(top) != folder.parent:  # not Detectron2's own checkout
-        commit = "commit unknown"
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine()
-    return {
-        "pirl_plugin": __version__,
-        "detectron2": f"{detectron2.__version__}, {commit}",
-        **{n: importlib.metadata.version(n) for n in ("torch", "torchvision", "numpy")},
-        "python": platform.python_version(),
-        "device": device,
-    }
 
 
 def _sha256(content: bytes) -> str:

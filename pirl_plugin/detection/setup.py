@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin import __version__
 from pirl_plugin.places import config_root
 
 if TYPE_CHECKING:
@@ -136,6 +140,32 @@ def metric_kind(dataset: str) -> str:
         if about.year == 2007
         else "PASCAL VOC 2010 and later, every recall point, IoU 0.50:0.95"
     )
+
+
+def versions() -> dict[str, str]:
+    """What a run is made with; Detectron2 by its commit, for its version stays."""
+    import detectron2
+    import torch
+
+    folder = Path(detectron2.__file__).resolve().parent
+    git = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "--show-toplevel", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    top, _, commit = git.stdout.strip().partition("\n")
+    if git.returncode != 0 or Path(top) != folder.parent:  # not Detectron2's own checkout
+        commit = "commit unknown"
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine()
+    return {
+        "pirl_plugin": __version__,
+        "detectron2": f"{detectron2.__version__}, {commit}",
+        "torch": str(torch.__version__),
+        **{n: importlib.metadata.version(n) for n in ("torchvision", "numpy")},
+        "python": platform.python_version(),
+        "device": device,
+    }
 
 
 def _get(config: Any, key: str) -> Any:

@@ -119,7 +119,8 @@ echo "ran" >> "$5/count"
 case "$5" in
   *trial_1) echo "RuntimeError: out of memory"; exit 3;;
 esac
-echo '{"AP": 50.0, "AP50": 80.0, "AP75": 55.0, "seed": 0}' > "$5/result.json"
+seed=${5##*_}
+echo '{"AP": 5'$seed', "AP50": 80.0, "AP75": 55.0, "seed": '$seed'}' > "$5/result.json"
 """
 
 
@@ -145,8 +146,9 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     assert command.main(arguments) == 1
     results = json.loads((out / "results.json").read_text())
     assert results["finished"] == 2
-    assert results["trials"][1]["seed"] == 1
-    assert "exit status 3: RuntimeError: out of memory" in results["trials"][1]["error"]
+    assert [trial["seed"] for trial in results["trials"]] == [0, 2, 1]
+    assert results["mean"]["AP"] == 51  # of 50 and 52
+    assert "exit status 3: RuntimeError: out of memory" in results["trials"][2]["error"]
     assert "Seed 1 failed" in capsys.readouterr().err
     assert "SEED: 2" in (out / "trial_2" / "trial.yaml").read_text()
 
@@ -155,3 +157,7 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     assert json.loads((out / "results.json").read_text())["finished"] == 3
     counts = [(out / f"trial_{i}" / "count").read_text().count("ran") for i in range(3)]
     assert counts == [1, 2, 1]
+
+    later = [*arguments[:-1], "1", "--seed", "3"]  # one trial more, beside those there are
+    assert command.main(later) == 0
+    assert json.loads((out / "results.json").read_text())["finished"] == 4
