@@ -80,6 +80,7 @@ setup(
         "matplotlib>=3.8",
         "jinja2>=3.1",
         "tqdm>=4.65",
+        "safetensors>=0.4",
     ],
     extras_require={
         "test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.9", "mypy>=1.13"],

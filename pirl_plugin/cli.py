@@ -22,6 +22,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.benchmark.command:main",
         "time a part of the plugin beside VISSL's own, in the same process",
     ),
+    "export": (
+        "pirl_plugin.export.command:main",
+        "a checkpoint's trunk for Detectron2, torchvision or timm",
+    ),
+    "detection": (
+        "pirl_plugin.detection.command:main",
+        "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
+    ),
 }
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from pirl_plugin.places import config_root
 
-def config_root() -> Path:
-    """Folder that holds ``config/``: inside the package when installed, beside it in a clone."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+__all__ = ["add_our_configs", "config_root"]
 
 
 def add_our_configs(module: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-_STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
+STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
     10: (BasicBlock, [1, 1, 1, 1]),
     18: (BasicBlock, [2, 2, 2, 2]),
     34: (BasicBlock, [3, 4, 6, 3]),
@@ -33,7 +33,7 @@ class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2)."""
 
     def __init__(self, depth: int, width: float, small_stem: bool) -> None:
-        block, stages = _STAGES[depth]
+        block, stages = STAGES[depth]
         super().__init__(block, stages)
         self.inplanes = round(64 * width)
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
@@ -79,10 +79,10 @@ class PIRLResNet(nn.Module):
                 f"MODEL.TRUNK.PIRL_RESNET has no key '{next(iter(section))}': expected DEPTH, "
                 f"WIDTH_MULTIPLIER, SMALL_STEM"
             )
-        if depth not in _STAGES:
+        if depth not in STAGES:
             raise ValueError(
                 f"MODEL.TRUNK.PIRL_RESNET.DEPTH = {depth}: expected one of "
-                f"{', '.join(map(str, _STAGES))}"
+                f"{', '.join(map(str, STAGES))}"
             )
         if round(64 * width) < 1:
             raise ValueError(

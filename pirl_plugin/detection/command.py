@@ -1,0 +1,199 @@
+"""``pirl-plugin detection``: from a checkpoint to AP, AP50 and AP75, in one command."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.detection.results import summarize, table
+from pirl_plugin.detection.setup import (
+    check_data,
+    check_machine,
+    check_weights,
+    find_config,
+    load_config,
+    metric_kind,
+    versions,
+)
+from pirl_plugin.detection.trial import CONFIG, RESULT
+from pirl_plugin.requirements import require_detectron2
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; returns the exit status, 1 if a trial failed.
+
+    Raises:
+        SystemExit: Detectron2, the config, the weights, the data or the machine will not do.
+    """
+    options = _parse(arguments)
+    if options.data:  # before Detectron2 is imported, which reads it then
+        os.environ["DETECTRON2_DATASETS"] = str(options.data.resolve())
+    require_detectron2()
+    try:
+        run, config = prepare(options)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"pirl_plugin: {error}") from None
+    failed: list[dict[str, Any]] = []
+    for seed in range(options.seed, options.seed + options.trials):
+        folder = options.out / f"trial_{seed}"
+        if (folder / RESULT).is_file():
+            print(f"Seed {seed} is finished: {folder / RESULT}", flush=True)
+        else:
+            print(f"Seed {seed}: {folder}", flush=True)
+        trial = run_trial(config, folder, seed, options.num_gpus)
+        failed += [trial] if "error" in trial else []
+        trials = [*finished_trials(options.out), *failed]
+        results = {**run, "trials": trials, **summarize(trials)}
+        (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    print(f"\n{run['config']}, {run['metric']}\n{table(Path(run['config']).stem, results)}")
+    for trial in failed:
+        print(f"Seed {trial['seed']} failed: {trial['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def prepare(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
+    """Check everything that can be checked before hours of training.
+
+    Returns:
+        What ``results.json`` says of the run, and its configuration without seed and folder.
+
+    Raises:
+        OSError, ValueError: what will not do, in a sentence.
+    """
+    from pirl_plugin.export.checkpoint import export_checkpoint
+    from pirl_plugin.export.read import read_checkpoint
+    from pirl_plugin.export.trunk import find_trunk
+
+    if options.trials < 1:
+        raise ValueError(f"--trials {options.trials}: expected 1 or more")
+    file = find_config(options.config)
+    config = load_config(file, options.options)
+    if options.num_gpus is None:
+        import torch
+
+        options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
+    check_machine(config, options.num_gpus)
+    check_data(config)
+    if options.out is None:
+        options.out = Path("runs", "detection", f"{file.stem}_{options.weights.stem}")
+    options.out = options.out.resolve()
+    weights = options.weights.resolve()
+    if not weights.is_file():
+        raise ValueError(f"there is no file {weights}")
+    run = {
+        "config": options.config,
+        "options": options.options,
+        "weights": str(weights),
+        "weights_sha256": _sha256(weights.read_bytes()),
+        "num_gpus": options.num_gpus,
+        "config_sha256": _sha256(_without_places(config).encode()),
+    }
+    _check_folder(options.out, run)
+    if weights.suffix == ".pkl":
+        trunk = find_trunk(read_checkpoint(weights), str(weights))
+        check_weights(config, trunk)
+    else:
+        exported = options.out / "weights.pkl"
+        trunk = export_checkpoint(
+            weights, exported, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
+        )
+        check_weights(config, trunk)
+        print(f"Exported {trunk.title} from {weights} to {exported}", flush=True)
+        weights = exported
+    config.MODEL.WEIGHTS = str(weights)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "run.json").write_text(json.dumps(run, indent=2) + "\n")
+    metric = metric_kind(config.DATASETS.TEST[0])
+    return {**run, "metric": metric, "network": trunk.title, "versions": versions()}, config
+
+
+def run_trial(config: Any, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
+    """Run a trial that is not finished, on from its last checkpoint, in a process of its own.
+
+    Returns:
+        Its result, or ``seed`` and ``error`` where it failed.
+    """
+    if not (folder / RESULT).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        config = config.clone()
+        config.merge_from_list(["SEED", seed, "OUTPUT_DIR", str(folder)])
+        (folder / CONFIG).write_text(config.dump())
+        quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
+        command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial"]
+        last: deque[str] = deque([""], maxlen=1)
+        with (
+            (folder / "console.log").open("a") as log,
+            subprocess.Popen(
+                [*command, str(folder), str(num_gpus)],
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                text=True,
+                errors="replace",
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            for line in process.stdout or ():
+                log.write(line)
+                print(line, end="", flush=True)
+                if line.strip():
+                    last.append(line.strip())
+        if process.returncode != 0 or not (folder / RESULT).is_file():
+            log_file = folder / "console.log"
+            return {
+                "seed": seed,
+                "error": f"exit status {process.returncode}: {last[-1]} (all of it: {log_file})",
+            }
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    return result
+
+
+def finished_trials(out: Path) -> list[dict[str, Any]]:
+    """Results of all finished trials of a run, of this command or an earlier one, by seed."""
+    results = [json.loads(file.read_text()) for file in out.glob(f"trial_*/{RESULT}")]
+    return sorted(results, key=lambda result: result["seed"])
+
+
+def _check_folder(out: Path, run: dict[str, Any]) -> None:
+    """Let the same run go on in its folder.
+
+    Raises:
+        ValueError: the folder holds another run.
+    """
+    file = out / "run.json"
+    before = json.loads(file.read_text()) if file.is_file() else run
+    if keys := [key for key in run if before.get(key) != run[key]]:
+        differ = ", ".join(f"{key} {before.get(key)} (now {run[key]})" for key in keys)
+        raise ValueError(f"{out} holds the run of {differ}: give another folder with --out")
+
+
+def _without_places(config: Any) -> str:
+    """The configuration as text, but for where things lie."""
+    config = config.clone()
+    config.MODEL.WEIGHTS = config.OUTPUT_DIR = ""
+    return str(config.dump())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="pirl-plugin detection", description=__doc__)
+    parser.add_argument("--config", required=True, help="a name, such as voc07_pirl, or a path")
+    parser.add_argument("--weights", required=True, type=Path, help="exported .pkl, or checkpoint")
+    parser.add_argument("--data", type=Path, help="folder with VOC2007, VOC2012, coco")
+    parser.add_argument("--out", type=Path, help="default: runs/detection/CONFIG_WEIGHTS")
+    parser.add_argument("--num-gpus", type=int, help="default: all that there are")
+    parser.add_argument("--trials", type=int, default=1, help="of seeds SEED, SEED + 1, …")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trunk", metavar="KEYS", help="as in pirl-plugin export")
+    parser.add_argument("--trust-pickle", action="store_true", help="as in pirl-plugin export")
+    parser.add_argument("options", nargs="*", metavar="KEY VALUE", help="over the config")
+    return parser.parse_args(arguments)
