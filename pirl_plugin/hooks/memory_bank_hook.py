@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from torch import distributed
+from torch import Tensor, distributed
 
 from pirl_plugin.hooks.base import QuietHook
 from pirl_plugin.memory.collectives import gather, world_size
@@ -40,7 +40,9 @@ class MemoryBankHook(QuietHook):
             return
         loss = task.loss
         rows = task.last_batch.target.reshape(-1)
-        embeddings = task.last_batch.model_output[-1].detach().float()
+        output = task.last_batch.model_output  # NPID's is f(v_I) alone, outside a list
+        images = output if isinstance(output, Tensor) else output[-1]
+        embeddings = images.detach().float()
         batch, rows, embeddings = len(rows), gather(rows), gather(embeddings)
         bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
         if bad.any():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.host.combinations import check_combination
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -22,9 +24,10 @@ def guard_launcher(module: Any) -> None:
     module.pirl_plugin_originals = {name: getattr(module, name) for name in ours}
     for name, replacement in ours.items():
         setattr(module, name, replacement)
-    module.launch_distributed = _guarded(module.launch_distributed, (check_machine, check_data))
+    checks = (check_combination, check_data)
+    module.launch_distributed = _guarded(module.launch_distributed, (check_machine, *checks))
     on_slurm = module.launch_distributed_on_slurm
-    module.launch_distributed_on_slurm = _guarded(on_slurm, (check_data,))
+    module.launch_distributed_on_slurm = _guarded(on_slurm, checks)
 
 
 def _guarded(launch: Any, checks: Sequence[Callable[[Any], None]]) -> Any:

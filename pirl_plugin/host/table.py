@@ -29,6 +29,9 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
             "PIRLJigsaw": "pirl_plugin.data.transforms:PIRLJigsaw",
             "PIRLRotation": "pirl_plugin.data.transforms:PIRLRotation",
             "PIRLRotationJigsaw": "pirl_plugin.data.transforms:PIRLRotationJigsaw",
+            "PIRLImage": "pirl_plugin.data.transforms:PIRLImage",
+            "PredictJigsaw": "pirl_plugin.data.transforms:PredictJigsaw",
+            "PredictRotation": "pirl_plugin.data.transforms:PredictRotation",
         },
     ),
     "vissl.data": (

@@ -7,13 +7,23 @@ from PIL import Image
 from pirl_plugin.data.collator import pirl_collator
 from pirl_plugin.data.names import PIRL_TRANSFORMS
 from pirl_plugin.data.source import PIRLDiskDataset, SourceImage
-from pirl_plugin.data.transforms import PIRLJigsaw, PIRLRotation, PIRLRotationJigsaw
+from pirl_plugin.data.transforms import (
+    PIRLImage,
+    PIRLJigsaw,
+    PIRLRotation,
+    PIRLRotationJigsaw,
+    PredictJigsaw,
+    PredictRotation,
+)
 
-CLASSES = [PIRLJigsaw, PIRLRotation, PIRLRotationJigsaw]
+CLASSES = [PIRLImage, PIRLJigsaw, PIRLRotation, PIRLRotationJigsaw, PredictJigsaw, PredictRotation]
 SMALL = {
     "PIRLJigsaw": {"image_size": 32, "patches_crop_size": 36, "patch_size": 8},
     "PIRLRotation": {"image_size": 32},
     "PIRLRotationJigsaw": {"image_size": 32, "patches_crop_size": 36, "patch_size": 8},
+    "PIRLImage": {"image_size": 32},
+    "PredictJigsaw": {"num_permutations": 20, "patches_crop_size": 36, "patch_size": 8},
+    "PredictRotation": {"image_size": 32},
 }
 
 
