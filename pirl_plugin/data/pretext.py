@@ -6,12 +6,14 @@ transformation's number as the label, and without the image I, which these tasks
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from pirl_plugin.data.checks import make_photometric
 from pirl_plugin.data.views import JigsawViews, RotationViews, black
 
 
@@ -40,6 +42,8 @@ class JigsawTask(JigsawViews):
         backend: str = "fused",
         **photometric: Any,
     ) -> None:
+        # image_size and image_scale, which this task would not use, are refused here.
+        make_photometric(photometric, list(inspect.signature(JigsawTask).parameters)[:-1])
         if num_permutations is None:
             raise ValueError(
                 "num_permutations is null; expected a number such as 2000: the classifier has one "

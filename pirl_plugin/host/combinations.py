@@ -6,11 +6,8 @@ from typing import Any
 
 from pirl_plugin.data.names import VIEWS
 
-_POOLED: tuple[list[str], ...] = (
-    [],
-    ["flatten"],
-    ["res5avg"],
-)  # features of the trunk's full width
+# Features of the trunk's full width; none asked for is the last, flattened.
+_POOLED: tuple[list[str], ...] = ([], ["flatten"], ["res5avg"])
 
 
 def check_combination(config: Any) -> None:
