@@ -1,9 +1,10 @@
 """Which keys of a config does a run never read? A script, for a process of its own:
 
-    python tests/unread_keys.py CONFIG OVERRIDE …
+    python tests/unread_keys.py '{"pretrain/pirl/npid_8node": ["OVERRIDE", …], …}'
 
-It composes CONFIG as the host does, lets the host's launcher train with a configuration that notes
-each key that is read, and prints the keys that CONFIG's files set and nothing read, as JSON.
+It composes each config as the host does, lets the host's launcher train with a configuration that
+notes each key that is read, and prints the keys that the config's files (and those of overlays
+among the overrides) set and nothing read, as JSON.
 
 What is passed on as keyword arguments counts as read: there, Python refuses an unknown name. A key
 that only an interpolation refers to is read where the interpolation stands.
@@ -17,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from pirl_plugin.host import door
@@ -160,20 +162,26 @@ def unread(name: str, overrides: list[str]) -> list[str]:
         sources += files("/".join(group.groups())) if group else []
     composed = hydra_config.compose_hydra_configuration([f"config={name}", *overrides])
     whole = OmegaConf.to_container(composed)["config"]
-    ours, read = set(), set()
+    ours, read, referred = set(), set(), set()
     for file in sources:
         for path in leaves(yaml.safe_load(file.read_text()).get("config", {})):
             ours |= {(*path, *below) for below in leaves(find(whole, path))}
         for reference in re.findall(r"\$\{config\.([\w.\[\]]+)\}", file.read_text()):
             keys = re.findall(r"\w+", reference)
-            read.add(tuple(int(key) if key.isdigit() else key for key in keys))
+            referred.add(tuple(int(key) if key.isdigit() else key for key in keys))
     config = Noting(whole, (), read)
     hydra_config.infer_and_assert_hydra_config(config)
     hydra_config.convert_fsdp_dtypes(config)
     launch = distributed_launcher.launch_distributed.__wrapped__  # our own checks are no readers
     launch(cfg=config, node_id=0, engine_name="train", hook_generator=default_hook_generator)
-    return sorted(".".join(map(str, path)) for path in ours - read)
+    left = [path for path in ours - read if not any(path[: len(r)] == r for r in referred)]
+    return sorted(".".join(map(str, path)) for path in left)
 
 
 if __name__ == "__main__":
-    print(json.dumps(unread(sys.argv[1], sys.argv[2:])))
+    found = {}
+    for config, chosen in json.loads(sys.argv[1]).items():
+        found[config] = unread(config.partition(" ")[0], chosen)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    print(json.dumps(found))

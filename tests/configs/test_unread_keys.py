@@ -16,21 +16,24 @@ from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 # Read only where there is a checkpoint to resume from; test_run_host.py resumes.
 WITH_A_CHECKPOINT = "CHECKPOINT.AUTO_RESUME"
-SLOW = [
-    "jigsaw_8node",
-    "rotation_8node",
-    "rotation_jigsaw_8node",
-    "npid_8node",
-    "npidpp_8node",
-    "jigsaw_baseline_8node",
-    "rotation_baseline_8node",
-    "quick_jigsaw",
+# What a small trunk takes the place of.
+RESNETS = ["MODEL.TRUNK.RESNETS.DEPTH", "MODEL.TRUNK.RESNETS.WIDTH_MULTIPLIER"]
+COMPLETE = [
+    "pretrain/pirl/jigsaw_8node",
+    "pretrain/pirl/rotation_8node",
+    "pretrain/pirl/rotation_jigsaw_8node",
+    "pretrain/pirl/npid_8node",
+    "pretrain/pirl/npidpp_8node",
+    "pretrain/pirl/jigsaw_baseline_8node",
+    "pretrain/pirl/rotation_baseline_8node",
 ]
+OVERLAYS = [
+    "models=resnet50_mlp", "transforms=gaussian_blur", "bank=sharded", "datasets=folder",
+]  # fmt: skip
 PLANTED = """\
 # @package _global_
 defaults:
   - /config/pretrain/pirl/npid_8node
-  - /config/pirl/models/resnet18
   - _self_
 config:
   HOOKS:
@@ -40,7 +43,7 @@ config:
       BATCH_SIZE: 4
   MODEL:
     HEAD:
-      PARAMS: [["mlp", {"dims": [512, 512, 128]}, "use_relu": True]]
+      PARAMS: [["mlp", {"dims": [2048, 512, 128]}, "use_relu": True]]
   OPTIMIZER:
     param_schedulers:
       lr:
@@ -48,28 +51,31 @@ config:
 """
 
 
-def unread(name, data, folder, *overrides):
-    """What ``unread_keys.py`` finds in a run of two steps on a CPU."""
-    command = [
-        sys.executable,
-        str(Path(__file__).parents[1] / "unread_keys.py"),
-        name,
-        "+config/pirl/machines=cpu",
-        f"config.DATA.TRAIN.DATA_PATHS=[{data / 'val'}]",
-        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
-        "config.DATA.TRAIN.TRANSFORMS.0.backend=pil",
-        "config.OPTIMIZER.num_epochs=1",
-        f"config.CHECKPOINT.DIR={folder / 'out'}",
-        *overrides,
-    ]
+def unread(configs, data, folder):
+    """What ``unread_keys.py`` finds in a run of two steps of each config, on a CPU.
+
+    ``configs`` are names, or names and an overlay: ``"pretrain/pirl/npid_8node models=resnet18"``.
+    """
+    runs = {}
+    for i, config in enumerate(configs):
+        overlays = [f"+config/pirl/{overlay}" for overlay in config.split()[1:]]
+        runs[config] = [
+            "+config/pirl/machines=cpu",
+            *overlays,
+            f"config.DATA.TRAIN.DATA_PATHS=[{data / 'val'}]",
+            "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+            "config.OPTIMIZER.num_epochs=1",
+            f"config.CHECKPOINT.DIR={folder / str(i)}",
+        ]
+    command = [sys.executable, str(Path(__file__).parents[1] / "unread_keys.py"), json.dumps(runs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, env=environment
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert WITH_A_CHECKPOINT in found  # the check works at all
-    return [key for key in found if key != WITH_A_CHECKPOINT]
+    assert all(WITH_A_CHECKPOINT in keys for keys in found.values())  # the check works at all
+    return {name: [k for k in keys if k != WITH_A_CHECKPOINT] for name, keys in found.items()}
 
 
 def test_unread_keys__are_found_where_they_are_planted(image_folder, tmp_path):
@@ -77,7 +83,7 @@ def test_unread_keys__are_found_where_they_are_planted(image_folder, tmp_path):
     file = tmp_path / "configs" / "config" / "planted" / "misplaced.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(PLANTED)
-    assert unread("planted/misplaced", image_folder, tmp_path) == [
+    assert unread(["planted/misplaced"], image_folder, tmp_path)["planted/misplaced"] == [
         "DATA.TRAIN.BATCH_SIZE",
         "HOOKS.PIRL_INPTU.autocast",
         "MODEL.HEAD.PARAMS.0.2.use_relu",
@@ -86,24 +92,12 @@ def test_unread_keys__are_found_where_they_are_planted(image_folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_pretraining_configs__have_no_key_that_nothing_reads(name, image_folder, tmp_path):
-    assert unread(f"pretrain/pirl/{name}", image_folder, tmp_path) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "overlay",
-    [
-        "models=resnet50_mlp", "models=resnet18", "transforms=gaussian_blur", "bank=sharded",
-        "datasets=folder", "datasets=imagenet1k", "epochs=analysis_400",
-    ],
-)  # fmt: skip
-def test_overlays__have_no_key_that_nothing_reads(overlay, image_folder, tmp_path):
-    found = unread(
-        "pretrain/pirl/rotation_8node", image_folder, tmp_path, f"+config/pirl/{overlay}"
-    )
-    assert found == []
+def test_configs__have_no_key_that_nothing_reads(image_folder, tmp_path):
+    overlaid = [f"pretrain/pirl/rotation_8node {overlay}" for overlay in OVERLAYS]
+    small = "pretrain/pirl/quick_jigsaw"
+    found = unread([*COMPLETE, *overlaid, small], image_folder, tmp_path)
+    assert found.pop(small) == RESNETS
+    assert found == {name: [] for name in [*COMPLETE, *overlaid]}
 
 
 def build_heads(config):
