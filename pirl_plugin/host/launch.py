@@ -10,6 +10,7 @@ from pirl_plugin.host.combinations import check_combination
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_HOSTS_DISK = ("disk_folder", "disk_filelist")  # data sources that read what a path names
 TESTED_HOSTS = ("0.1.6",)  # the last wheel, and git main, which calls itself the same
 
 
@@ -89,6 +90,7 @@ def check_data(config: Any) -> None:
     Raises:
         SystemExit: what was found, what was expected and how to mend it.
     """
+    from iopath.common.file_io import g_pathmgr
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
     from pirl_plugin.data.source import check_source
@@ -97,16 +99,29 @@ def check_data(config: Any) -> None:
     splits += ["TEST"] if config.TEST_MODEL else []
     for split in splits:
         data = config.DATA[split]
-        if not any(source.startswith("pirl_disk_") for source in data.DATA_SOURCES):
+        sources = data.DATA_SOURCES
+        if not any(s in _HOSTS_DISK or s.startswith("pirl_disk_") for s in sources):
             continue
         unknown = [n for n in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(n)]
         if not data.DATA_PATHS and unknown:
             raise SystemExit(
                 f"pirl_plugin: no data for {split}: config.DATA.{split}.DATA_PATHS is empty and no "
                 f"catalog lists '{unknown[0]}'. Name a folder of images: "
-                f"config.DATA.{split}.DATA_PATHS=[DIR]"
+                f"config.DATA.{split}.DATA_PATHS=[DIR]; or all data sets at once, with "
+                f"PIRL_DATASETS=DIR in the environment"
             )
         paths, _ = get_data_files(split, config.DATA)
+        # The host's own sources fail late on a path that does not exist, and its labels, silently.
+        named = [("DATA", *pair) for pair in zip(data.DATA_SOURCES, paths, strict=True)]
+        named += [
+            ("LABEL", *pair) for pair in zip(data.LABEL_SOURCES, data.LABEL_PATHS, strict=False)
+        ]
+        for kind, source, path in named:
+            if source in _HOSTS_DISK and isinstance(path, str) and not g_pathmgr.exists(path):
+                raise SystemExit(
+                    f"pirl_plugin: {path} does not exist: mend config.DATA.{split}.{kind}_PATHS, "
+                    f"or the catalog of data sets that VISSL_DATASET_CATALOG_PATH names"
+                )
         for source, path in zip(data.DATA_SOURCES, paths, strict=True):
             if not source.startswith("pirl_disk_"):
                 continue
