@@ -90,7 +90,6 @@ def check_data(config: Any) -> None:
     Raises:
         SystemExit: what was found, what was expected and how to mend it.
     """
-    from iopath.common.file_io import g_pathmgr
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
     from pirl_plugin.data.source import check_source
@@ -111,17 +110,7 @@ def check_data(config: Any) -> None:
                 f"PIRL_DATASETS=DIR in the environment"
             )
         paths, _ = get_data_files(split, config.DATA)
-        # The host's own sources fail late on a path that does not exist, and its labels, silently.
-        named = [("DATA", *pair) for pair in zip(data.DATA_SOURCES, paths, strict=True)]
-        named += [
-            ("LABEL", *pair) for pair in zip(data.LABEL_SOURCES, data.LABEL_PATHS, strict=False)
-        ]
-        for kind, source, path in named:
-            if source in _HOSTS_DISK and isinstance(path, str) and not g_pathmgr.exists(path):
-                raise SystemExit(
-                    f"pirl_plugin: {path} does not exist: mend config.DATA.{split}.{kind}_PATHS, "
-                    f"or the catalog of data sets that VISSL_DATASET_CATALOG_PATH names"
-                )
+        _check_named(split, data, paths)
         for source, path in zip(data.DATA_SOURCES, paths, strict=True):
             if not source.startswith("pirl_disk_"):
                 continue
@@ -129,3 +118,18 @@ def check_data(config: Any) -> None:
                 check_source(config, source, path, split)
             except (OSError, ValueError) as error:
                 raise SystemExit(f"pirl_plugin: {error}") from None
+
+
+def _check_named(split: str, data: Any, paths: Sequence[Any]) -> None:
+    """Refuse files that the host's own sources miss only when all is set up, or never miss."""
+    from iopath.common.file_io import g_pathmgr
+
+    told = f"config.DATA.{split}.DATA_PATHS" if data.DATA_PATHS else "the catalog of data sets"
+    labels = f"config.DATA.{split}.LABEL_PATHS"
+    named = [(told, *pair) for pair in zip(data.DATA_SOURCES, paths, strict=True)]
+    named += [(labels, *pair) for pair in zip(data.LABEL_SOURCES, data.LABEL_PATHS, strict=False)]
+    for where, source, path in named:
+        if source in _HOSTS_DISK and isinstance(path, str) and not g_pathmgr.exists(path):
+            raise SystemExit(
+                f"pirl_plugin: {where} names '{path}', which is not a file or folder that exists"
+            )
