@@ -15,14 +15,16 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
 
     Args:
         batch: at least one sample, each with ``data`` (a dict of uint8 views: ``images``
-            (3, S, S) and ``patches`` (n, 3, P, P) or ``rotated`` (3, S, S)), ``data_idx`` and
-            ``data_valid`` (lists whose first entry counts; valid is 1).
+            (3, S, S), ``patches`` (n, 3, P, P) or ``rotated`` (3, S, S), and of a pretext task
+            its ``label``, int64 ()), ``data_idx`` and ``data_valid`` (lists whose first entry
+            counts; valid is 1).
 
     Returns:
         One-element lists, as VISSL's collators return them: ``images`` uint8 (B, 3, S, S),
         ``patches`` uint8 (n·B, 3, P, P) with the patches of an image together, or ``rotated``
-        uint8 (B, 3, S, S); ``label`` int64 (B,), the row in the data set, or −1 where the image
-        could not be read, so that neither loss nor memory bank sees it; ``data_valid`` bool (B,).
+        uint8 (B, 3, S, S); ``label`` int64 (B,), the pretext task's or else the row in the data
+        set, and −1 where the image could not be read, so that neither loss nor memory bank sees
+        it; ``data_valid`` bool (B,).
 
     Raises:
         TypeError: if ``data`` is not a dict of views.
@@ -35,12 +37,15 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
             "config.DATA.TRAIN.TRANSFORMS, or choose another config.DATA.TRAIN.COLLATE_FUNCTION"
         )
     valid = torch.tensor([int(sample["data_valid"][0]) == 1 for sample in batch])
-    rows = torch.tensor([int(sample["data_idx"][0]) for sample in batch])
+    labels = torch.tensor([int(sample["data_idx"][0]) for sample in batch])
     collated: dict[str, list[torch.Tensor]] = {}
     for name in views[0]:
         stacked = _stack([view[name] for view in views])
+        if name == "label":
+            labels = stacked
+            continue
         collated[name] = [stacked.flatten(0, 1) if name in _JOINED else stacked]
-    collated["label"] = [rows.masked_fill_(~valid, IGNORED_LABEL)]
+    collated["label"] = [labels.masked_fill_(~valid, IGNORED_LABEL)]
     collated["data_valid"] = [valid]
     return collated
 

@@ -3,8 +3,21 @@
 JIGSAW = "PIRLJigsaw"
 ROTATION = "PIRLRotation"
 ROTATION_JIGSAW = "PIRLRotationJigsaw"
+IMAGE = "PIRLImage"
+PREDICT_JIGSAW = "PredictJigsaw"
+PREDICT_ROTATION = "PredictRotation"
 
-PIRL_TRANSFORMS = frozenset({JIGSAW, ROTATION, ROTATION_JIGSAW})
+VIEWS = {
+    JIGSAW: ("images", "patches"),
+    ROTATION: ("images", "rotated"),
+    ROTATION_JIGSAW: ("images", "patches"),
+    IMAGE: ("images",),
+    PREDICT_JIGSAW: ("patches",),
+    PREDICT_ROTATION: ("rotated",),
+}
+"""Transform -> the views that it makes."""
+
+PIRL_TRANSFORMS = frozenset(VIEWS)
 """Transforms that take a decoded ``SourceImage`` instead of a PIL image."""
 
 DISK_FOLDER = "pirl_disk_folder"

@@ -74,9 +74,18 @@ class PermutationSet:
         Returns:
             int64 (num_patches,): position i shows patch ``order[i]``.
         """
+        return self.draw_numbered(rng)[1]
+
+    def draw_numbered(self, rng: np.random.Generator) -> tuple[int, NDArray[np.int64]]:
+        """Draw as ``draw`` does.
+
+        Returns:
+            The order's number in ``orders``, −1 where all orders are drawn from, and the order.
+        """
         if self.orders is None:
-            return rng.permutation(self.num_patches)
-        return self.orders[rng.integers(len(self.orders))].astype(np.int64)
+            return -1, rng.permutation(self.num_patches)
+        number = int(rng.integers(len(self.orders)))
+        return number, self.orders[number].astype(np.int64)
 
 
 def _spread(size: int, num_patches: int, rng: np.random.Generator) -> NDArray[np.int8]:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, TypeVar
 
 from pirl_plugin.bases import ClassyTransform
 from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER
+from pirl_plugin.data.pretext import JigsawTask, RotationTask
 from pirl_plugin.data.random import image_generator
 from pirl_plugin.data.source import SourceImage
-from pirl_plugin.data.views import JigsawViews, RotationJigsawViews, RotationViews
+from pirl_plugin.data.views import ImageViews, JigsawViews, RotationJigsawViews, RotationViews
 
 _NOT_OURS = frozenset({"name", "indices"})
 _Self = TypeVar("_Self", bound="_PIRLTransform")
@@ -28,7 +29,7 @@ class _PIRLTransform(ClassyTransform):
         ValueError: for a parameter that is unknown or out of range.
     """
 
-    views_class: ClassVar[type[JigsawViews] | type[RotationViews]]
+    views_class: ClassVar[type[ImageViews] | type[JigsawViews] | type[RotationViews]]
 
     def __init__(self, **parameters: Any) -> None:
         self.views = self.views_class(**parameters)
@@ -55,8 +56,13 @@ class _PIRLTransform(ClassyTransform):
 
     @classmethod
     def from_config(cls: type[_Self], config: Mapping[str, Any]) -> _Self:
-        """Make the transform of a YAML entry; ``name`` and ``indices`` are the host's."""
-        return cls(**{key: value for key, value in config.items() if key not in _NOT_OURS})
+        """Make the transform of a YAML entry; ``name`` and ``indices`` are the host's.
+
+        ``photometric`` may hold photometric parameters together; those beside it come first.
+        """
+        parameters = {key: value for key, value in config.items() if key not in _NOT_OURS}
+        photometric = parameters.pop("photometric", None) or {}
+        return cls(**{**photometric, **parameters})
 
 
 class PIRLJigsaw(_PIRLTransform):
@@ -75,3 +81,21 @@ class PIRLRotationJigsaw(_PIRLTransform):
     """``RotationJigsawViews`` as a transform."""
 
     views_class = RotationJigsawViews
+
+
+class PIRLImage(_PIRLTransform):
+    """``ImageViews`` as a transform: NPID."""
+
+    views_class = ImageViews
+
+
+class PredictJigsaw(_PIRLTransform):
+    """``JigsawTask`` as a transform: the label becomes the permutation's number."""
+
+    views_class = JigsawTask
+
+
+class PredictRotation(_PIRLTransform):
+    """``RotationTask`` as a transform: the label becomes the number of quarter turns."""
+
+    views_class = RotationTask

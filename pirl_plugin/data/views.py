@@ -56,6 +56,21 @@ class _Views:
         return self._backend.crop_resize(pixels, box, size)
 
 
+class ImageViews(_Views):
+    """I alone, for λ = 0: NPID has no transformed version. Args as the rotation's.
+
+    For one generator it is the same I as every other task's.
+    """
+
+    def __call__(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        """``images`` uint8 (3, S, S), of an image uint8 (3, H, W)."""
+        return {"images": self._standard_view(pixels, rng)}
+
+    def placeholder(self) -> dict[str, torch.Tensor]:
+        """A black view of the same shape, for an image that could not be read."""
+        return {"images": black(3, self.image_size, self.image_size)}
+
+
 class JigsawViews(_Views):
     """I, and nine patches of another crop in a random order (App. A.1).
 
@@ -126,10 +141,14 @@ class JigsawViews(_Views):
             ``images`` uint8 (3, S, S) and ``patches`` uint8 (grid², 3, P, P).
         """
         image = self._standard_view(pixels, rng)
+        return {"images": image, "patches": self._shuffled(pixels, rng)[1]}
+
+    def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
+        """The order's number in the permutation set, and uint8 (grid², 3, P, P) in that order."""
         crop = self._random_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
             crop = _turn(crop, int(rng.integers(4)))
-        order = self.permutations.draw(rng)
+        number, order = self.permutations.draw_numbered(rng)
         corners = patch_offsets(self.patches_crop_size, self.grid, self.patch_size, rng)
         rows = self.photometric.sample(rng, len(corners))
         if self.flip == "none":
@@ -139,13 +158,12 @@ class JigsawViews(_Views):
             rows[:, FLIP] = rows[0, FLIP]
             if rows[0, FLIP]:
                 corners[:, 1] = self.patches_crop_size - self.patch_size - corners[:, 1]
-        patches = self._backend.render(crop, corners[order], rows, self.patch_size)
-        return {"images": image, "patches": patches}
+        return number, self._backend.render(crop, corners[order], rows, self.patch_size)
 
     def placeholder(self) -> dict[str, torch.Tensor]:
         """Black views of the same shapes, for an image that could not be read."""
         patches = (self.grid**2, 3, self.patch_size, self.patch_size)
-        return {"images": _black(3, self.image_size, self.image_size), "patches": _black(*patches)}
+        return {"images": black(3, self.image_size, self.image_size), "patches": black(*patches)}
 
 
 class RotationJigsawViews(JigsawViews):
@@ -178,14 +196,18 @@ class RotationViews(_Views):
             ``images`` and ``rotated``, each uint8 (3, S, S).
         """
         image = self._standard_view(pixels, rng)
+        return {"images": image, "rotated": self._turned(pixels, rng)[1]}
+
+    def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
+        """The number of quarters, counter-clockwise, and a standard view turned by it."""
         upright = self._standard_view(pixels, rng)
-        rotated = torch.rot90(upright, int(rng.integers(4)), dims=(1, 2))
-        return {"images": image, "rotated": rotated.contiguous()}
+        quarters = int(rng.integers(4))
+        return quarters, torch.rot90(upright, quarters, dims=(1, 2)).contiguous()
 
     def placeholder(self) -> dict[str, torch.Tensor]:
         """Black views of the same shapes, for an image that could not be read."""
         shape = (3, self.image_size, self.image_size)
-        return {"images": _black(*shape), "rotated": _black(*shape)}
+        return {"images": black(*shape), "rotated": black(*shape)}
 
 
 def _turn(canvas: Bytes, quarters: int) -> Bytes:
@@ -194,5 +216,6 @@ def _turn(canvas: Bytes, quarters: int) -> Bytes:
     return np.ascontiguousarray(turned).view(np.uint8).reshape(canvas.shape)
 
 
-def _black(*shape: int) -> torch.Tensor:
+def black(*shape: int) -> torch.Tensor:
+    """Zeros, uint8."""
     return torch.zeros(shape, dtype=torch.uint8)

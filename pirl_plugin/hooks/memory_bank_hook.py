@@ -80,7 +80,9 @@ class _Gathering:
         rows = target.reshape(-1)
         self.batch = len(rows)
         self._finish_rows = start_gather(rows)
-        self._finish_embeddings = start_gather(last_batch.model_output[-1].detach().float())
+        output = last_batch.model_output  # NPID's is f(v_I) alone, outside a list
+        images = output if isinstance(output, Tensor) else output[-1]
+        self._finish_embeddings = start_gather(images.detach().float())
         self._finished = False
 
     def finish(self) -> None:

@@ -18,6 +18,8 @@ def add_our_configs(module: Any) -> None:
 
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     class PIRLSearchPath(SearchPathPlugin):
         """Adds ``configs/`` of this plugin to the places Hydra looks in."""
@@ -36,8 +38,11 @@ def add_our_configs(module: Any) -> None:
             warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
             warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
             try:
-                return compose(overrides)
-            except HydraException as error:
+                composed = compose(overrides)
+                # The host keeps interpolations as text; ours say which sizes belong together.
+                OmegaConf.resolve(composed)
+                return composed
+            except (HydraException, OmegaConfBaseException) as error:
                 raise SystemExit(_one_sentence(error, overrides)) from None
 
     module.compose_hydra_configuration = compose_hydra_configuration
@@ -53,6 +58,7 @@ def _one_sentence(error: Exception, overrides: list[str]) -> str:
         ours = sorted(
             path.relative_to(config_root() / "config").with_suffix("").as_posix()
             for path in (config_root() / "config").rglob("*.yaml")
+            if path.parent.name != "base"
         )
         sentence += (
             f"; this plugin has {', '.join(n for n in ours if not n.startswith('pirl/'))}, and for "

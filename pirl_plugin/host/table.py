@@ -29,6 +29,9 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
             "PIRLJigsaw": "pirl_plugin.data.transforms:PIRLJigsaw",
             "PIRLRotation": "pirl_plugin.data.transforms:PIRLRotation",
             "PIRLRotationJigsaw": "pirl_plugin.data.transforms:PIRLRotationJigsaw",
+            "PIRLImage": "pirl_plugin.data.transforms:PIRLImage",
+            "PredictJigsaw": "pirl_plugin.data.transforms:PredictJigsaw",
+            "PredictRotation": "pirl_plugin.data.transforms:PredictRotation",
         },
     ),
     "vissl.data": (
@@ -67,7 +70,10 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.utils.misc": (f"{_MENDS}:take_back_pkg_resources",),
     "vissl.utils.collect_env": (f"{_MENDS}:take_back_pkg_resources",),
     "classy_vision.generic.distributed_util": (f"{_MENDS}:broadcast_without_copies",),
-    "vissl.data.dataset_catalog": (f"{_MENDS}:data_paths_suffice",),
+    "vissl.data.dataset_catalog": (
+        f"{_MENDS}:data_paths_suffice",
+        "pirl_plugin.host.catalog:register_our_datasets",
+    ),
     "vissl.data.ssl_dataset": (f"{_MENDS}:labels_of_our_sources",),
     "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),

@@ -1,4 +1,4 @@
-"""Give the host's trainer our hooks when, and only when, the loss is ours."""
+"""Give the host's trainer our hooks when the loss is ours, and the input hook when asked for."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ def add_our_hooks(module: Any) -> None:
     @functools.wraps(original)
     def add_loss_hooks(hooks: list[Any], loss_cfg: Any, cfg: Any) -> list[Any]:
         hooks = original(hooks, loss_cfg, cfg)
-        if cfg.LOSS.name == "pirl_loss":
+        if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
             from pirl_plugin.hooks.input_hook import PIRLInputHook
+
+            hooks.append(PIRLInputHook.from_config(cfg))
+        if cfg.LOSS.name == "pirl_loss":
             from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
             from pirl_plugin.hooks.report_hook import PIRLReportHook
             from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
 
-            hooks.append(PIRLInputHook.from_config(cfg))
             # Before the host's own: shards are saved before the checkpoint they belong to.
             hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
         return hooks

@@ -84,10 +84,19 @@ class PIRLLossConfig:
         Several transformed versions share λ equally; the image, which is last, has 1 − λ.
 
         Raises:
-            ValueError: ``term_weights`` are of another number.
+            ValueError: ``term_weights`` are of another number, or there is no transformed version
+                and λ is not 0.
         """
         if self.term_weights is None:
             transformed = num_outputs - 1
+            if transformed == 0 and self.lambda_invariance > 0:
+                raise ValueError(
+                    f"LOSS.pirl_loss.lambda_invariance = {self.lambda_invariance}: the model puts "
+                    f"out f(v_I) alone, expected 0 (NPID); or give it a transformed version of the "
+                    f"image too, as config=pretrain/pirl/jigsaw_8node does"
+                )
+            if transformed == 0:
+                return [1.0]
             share = self.lambda_invariance / transformed
             return [share] * transformed + [1 - self.lambda_invariance]
         if len(self.term_weights) != num_outputs:

@@ -60,13 +60,13 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
         self.bank = make_bank(self.config)
 
     def forward(
-        self, output: Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
+        self, output: Tensor | Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
     ) -> Tensor:
         """Eq. 5.
 
         Args:
-            output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I);
-                normalised here, in float32 or wider.
+            output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I),
+                or f(v_I) alone where λ = 0; normalised here, in float32 or wider.
             target: ``(B,)`` int64, each image's row in the data set; −1 leaves a data point out,
                 and so does, in a test phase, a row that the training set does not have.
             negatives: ``(B, N)`` int64, a given draw; by default the loss draws its own.
@@ -78,6 +78,7 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
             ValueError: embeddings of the wrong number or width, or a row outside the data set.
         """
         target = target.reshape(-1)
+        output = [output] if isinstance(output, Tensor) else output
         self._check(output, target)
         weights = self.config.weights(len(output))
         used = [i for i, weight in enumerate(weights) if weight > 0]
@@ -151,12 +152,6 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
 
     def _check(self, output: Sequence[Tensor], target: Tensor) -> None:
         """Refuse embeddings and rows that do not fit the bank."""
-        if isinstance(output, Tensor) or len(output) < 2:
-            found = "one tensor" if isinstance(output, Tensor) else f"{len(output)} tensors"
-            raise ValueError(
-                f"pirl_loss got {found}: expected [g(v_It), f(v_I)]; set MODEL.MULTI_INPUT_HEAD_"
-                f'MAPPING to [["patches", ["flatten"]], ["images", ["flatten"]]]'
-            )
         num_rows, dim = self.bank.num_rows, self.bank.rows.shape[1]
         for embedding in output:
             if embedding.shape != (target.numel(), dim):

@@ -7,13 +7,24 @@ from PIL import Image
 from pirl_plugin.data.collator import pirl_collator
 from pirl_plugin.data.names import PIRL_TRANSFORMS
 from pirl_plugin.data.source import PIRLDiskDataset, SourceImage
-from pirl_plugin.data.transforms import PIRLJigsaw, PIRLRotation, PIRLRotationJigsaw
+from pirl_plugin.data.transforms import (
+    PIRLImage,
+    PIRLJigsaw,
+    PIRLRotation,
+    PIRLRotationJigsaw,
+    PredictJigsaw,
+    PredictRotation,
+)
 
-CLASSES = [PIRLJigsaw, PIRLRotation, PIRLRotationJigsaw]
+PIRL = [PIRLImage, PIRLJigsaw, PIRLRotation, PIRLRotationJigsaw]
+CLASSES = [*PIRL, PredictJigsaw, PredictRotation]
 SMALL = {
     "PIRLJigsaw": {"image_size": 32, "patches_crop_size": 36, "patch_size": 8},
     "PIRLRotation": {"image_size": 32},
     "PIRLRotationJigsaw": {"image_size": 32, "patches_crop_size": 36, "patch_size": 8},
+    "PIRLImage": {"image_size": 32},
+    "PredictJigsaw": {"num_permutations": 20, "patches_crop_size": 36, "patch_size": 8},
+    "PredictRotation": {"image_size": 32},
 }
 
 
@@ -32,7 +43,7 @@ def test_transforms__bear_the_registered_names():
     assert {transform.__name__ for transform in CLASSES} == PIRL_TRANSFORMS
 
 
-@pytest.mark.parametrize("transform_class", CLASSES)
+@pytest.mark.parametrize("transform_class", PIRL)
 def test_transforms__are_keyed_on_seed_epoch_and_row(transform_class):
     first = make(transform_class)(sample(4))
     assert {key: first[key] for key in ("data_idx", "data_valid", "label")} == {
@@ -64,9 +75,16 @@ def test_transforms__ask_for_their_own_source(data):
 def test_transforms__refuse_unknown_keys(transform_class):
     with pytest.raises(ValueError, match="unknown parameter colour; expected some of"):
         make(transform_class, colour=1)
+    with pytest.raises(ValueError, match="unknown parameter colour; expected some of"):
+        make(transform_class, photometric={"colour": 1})
 
 
-@pytest.mark.parametrize("transform_class", CLASSES)
+def test_transforms__photometric_parameters_may_stand_together():
+    made = make(PIRLJigsaw, photometric={"blur_p": 0.5, "hue": 0.1}, hue=0.3).views.photometric
+    assert (made.blur_p, made.hue, made.contrast) == (0.5, 0.3, 0.4)
+
+
+@pytest.mark.parametrize("transform_class", PIRL)
 def test_from_file_to_batch__a_broken_file_is_masked(transform_class, tmp_path):
     for row in range(3):
         Image.new("RGB", (60, 40), (80 * row, 9, 9)).save(tmp_path / f"{row}.jpg")

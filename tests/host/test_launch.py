@@ -41,6 +41,33 @@ def test_check_data__says_how_to_name_data():
         check_data(config())
 
 
+@pytest.mark.parametrize("source", ["disk_folder", "disk_filelist"])
+def test_check_data__names_a_path_of_the_hosts_own_sources(source, image_folder):
+    hosts = [f"config.DATA.TRAIN.DATA_SOURCES=[{source}]"]
+    with pytest.raises(SystemExit, match=r"TRAIN.DATA_PATHS names '/nowhere', which is not"):
+        check_data(config(*hosts, "config.DATA.TRAIN.DATA_PATHS=[/nowhere]"))
+    check_data(config(*hosts, f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
+
+
+def test_check_data__names_labels_that_are_not_there(image_folder):
+    labels = ["config.DATA.TRAIN.LABEL_SOURCES=[disk_filelist]"]
+    labels.append("config.DATA.TRAIN.LABEL_PATHS=[/labels.npy]")
+    with pytest.raises(SystemExit, match=r"LABEL_PATHS names '/labels.npy', which is not"):
+        check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]", *labels))
+
+
+def test_check_data__names_a_path_of_the_catalog():
+    from vissl.data.dataset_catalog import VisslDatasetCatalog
+
+    for path, source in (("/a", "pirl_disk_folder"), ("/b", "disk_folder")):
+        VisslDatasetCatalog.register_data("pirl_folder", {"train": [path, ""], "val": [path, ""]})
+        try:
+            with pytest.raises(SystemExit, match=f"{path}'?,? (is not a folder|which is not)"):
+                check_data(config(f"config.DATA.TRAIN.DATA_SOURCES=[{source}]"))
+        finally:
+            VisslDatasetCatalog.remove("pirl_folder")
+
+
 def test_check_data__accepts_a_folder_of_images(image_folder):
     check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
 

@@ -43,7 +43,7 @@ def test_transforms__get_the_whole_sample_and_sources_take_data_limit():
     assert set(PARTS["vissl.data"][1]) <= vissl.data.DATA_SOURCES_WITH_SUBSET_SUPPORT
 
 
-def test_hooks__are_added_for_our_loss_only():
+def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
     from vissl.config import AttrDict
     from vissl.hooks import add_loss_hooks
 
@@ -53,3 +53,7 @@ def test_hooks__are_added_for_our_loss_only():
         names[loss] = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
     ours = ["PIRLInputHook", "MemoryBankHook", "ShardCheckpointHook", "PIRLReportHook"]
     assert names == {"pirl_loss": ours, "moco_loss_of_others": []}
+    section = {"LOSS": {"name": "cross_entropy"}, "HOOKS": {"PIRL_INPUT": {"autocast": None}}}
+    config = AttrDict(section)  # a covariant baseline: our uint8 views, a loss of the host's
+    (hook,) = add_loss_hooks([], config.LOSS, config)
+    assert type(hook).__name__ == "PIRLInputHook"

@@ -222,7 +222,7 @@ def test_forward__refuses_what_does_not_fit_the_bank():
     wide = [torch.zeros(2, 9), torch.zeros(2, 9)]
     with pytest.raises(ValueError, match=r"shape \(2, 9\) for 2 images: expected \(2, 8\)"):
         loss(wide, torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="got one tensor: expected"):
+    with pytest.raises(ValueError, match=r"lambda_invariance = 0.5: .* f\(v_I\) alone, expected 0"):
         loss(torch.zeros(2, DIM), torch.tensor([0, 1]))
 
 
@@ -246,6 +246,12 @@ def test_lambda_of_zero__is_npid():
     both([g, f], target, negatives)
     torch.testing.assert_close(value.detach(), both.terms["image"])
     assert set(loss.terms) == {"image"}
+    # f(v_I) alone, as the NPID configs put it out: the same value and gradient.
+    alone, with_g = f.detach().requires_grad_(), f.detach().requires_grad_()
+    torch.testing.assert_close(loss(alone, target, negatives), value)
+    loss(alone, target, negatives).backward()
+    loss([g, with_g], target, negatives).backward()
+    torch.testing.assert_close(alone.grad, with_g.grad)
 
 
 def test_several_transforms__share_lambda_or_take_given_weights():

@@ -1,0 +1,140 @@
+"""No key of a config is one that nothing reads, and a key in the wrong place does not pass."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from classy_vision.dataset.transforms import build_transform
+from vissl.hooks import add_loss_hooks
+from vissl.models import build_model
+from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+# Read only where there is a checkpoint to resume from; test_run_host.py resumes.
+WITH_A_CHECKPOINT = "CHECKPOINT.AUTO_RESUME"
+# What quick_jigsaw takes the place of: the trunk, and a learning rate that follows the batch.
+SUPERSEDED = [
+    "MODEL.TRUNK.RESNETS.DEPTH",
+    "MODEL.TRUNK.RESNETS.WIDTH_MULTIPLIER",
+    "OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_lr_batch_size",
+    "OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value",
+]
+COMPLETE = [
+    "pretrain/pirl/jigsaw_8node",
+    "pretrain/pirl/rotation_8node",
+    "pretrain/pirl/rotation_jigsaw_8node",
+    "pretrain/pirl/npid_8node",
+    "pretrain/pirl/npidpp_8node",
+    "pretrain/pirl/jigsaw_baseline_8node",
+    "pretrain/pirl/rotation_baseline_8node",
+]
+OVERLAYS = [
+    "models=resnet50_mlp", "transforms=gaussian_blur", "bank=sharded", "datasets=folder",
+]  # fmt: skip
+PLANTED = """\
+# @package _global_
+defaults:
+  - /config/pretrain/pirl/npid_8node
+  - _self_
+config:
+  HOOKS:
+    PIRL_INPTU: {autocast: bfloat16}
+  DATA:
+    TRAIN:
+      BATCH_SIZE: 4
+  MODEL:
+    HEAD:
+      PARAMS: [["mlp", {"dims": [2048, 512, 128]}, "use_relu": True]]
+  OPTIMIZER:
+    param_schedulers:
+      lr:
+        strat_value: 0.3
+"""
+
+
+def unread(configs, data, folder):
+    """What ``unread_keys.py`` finds in a run of one step of each config, on a CPU.
+
+    ``configs`` are names, or names and an overlay: ``"pretrain/pirl/npid_8node models=resnet18"``.
+    """
+    runs = {}
+    for i, config in enumerate(configs):
+        overlays = [f"+config/pirl/{overlay}" for overlay in config.split()[1:]]
+        runs[config] = [
+            "+config/pirl/machines=cpu",
+            *overlays,
+            f"config.DATA.TRAIN.DATA_PATHS=[{data / 'val'}]",
+            "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+            "config.DATA.TRAIN.DATA_LIMIT=4",
+            "config.OPTIMIZER.num_epochs=1",
+            f"config.CHECKPOINT.DIR={folder / str(i)}",
+        ]
+    command = [sys.executable, str(Path(__file__).parents[1] / "unread_keys.py"), json.dumps(runs)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=environment
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert all(WITH_A_CHECKPOINT in keys for keys in found.values())  # the check works at all
+    return {name: [k for k in keys if k != WITH_A_CHECKPOINT] for name, keys in found.items()}
+
+
+def test_unread_keys__are_found_where_they_are_planted(image_folder, tmp_path):
+    """One is VISSL's ``use_relu``, outside the options of the head that it was meant for."""
+    file = tmp_path / "configs" / "config" / "planted" / "misplaced.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(PLANTED)
+    assert unread(["planted/misplaced"], image_folder, tmp_path)["planted/misplaced"] == [
+        "DATA.TRAIN.BATCH_SIZE",
+        "HOOKS.PIRL_INPTU.autocast",
+        "MODEL.HEAD.PARAMS.0.2.use_relu",
+        "OPTIMIZER.param_schedulers.lr.strat_value",
+    ]
+
+
+@pytest.mark.slow
+def test_configs__have_no_key_that_nothing_reads(image_folder, tmp_path):
+    overlaid = [f"pretrain/pirl/rotation_8node {overlay}" for overlay in OVERLAYS]
+    small = "pretrain/pirl/quick_jigsaw"
+    found = unread([*COMPLETE, *overlaid, small], image_folder, tmp_path)
+    assert found.pop(small) == SUPERSEDED
+    assert found == {name: [] for name in [*COMPLETE, *overlaid]}
+
+
+def build_heads(config):
+    build_model(config.MODEL, config.OPTIMIZER)
+
+
+@pytest.mark.parametrize(
+    ("key", "build", "message"),
+    [
+        ("HOOKS.PIRL_INPUT.autocats", lambda c: add_loss_hooks([], c.LOSS, c), "'autocats'"),
+        (
+            "LOSS.pirl_loss.bank.momentm",
+            lambda c: PIRLLoss.from_config(c.LOSS.pirl_loss),
+            "bank has no key 'momentm'",
+        ),
+        (
+            "LOSS.pirl_loss.temprature",
+            lambda c: PIRLLoss.from_config(c.LOSS.pirl_loss),
+            "pirl_loss has no key 'temprature'",
+        ),
+        (
+            "DATA.TRAIN.TRANSFORMS.0.patchsize",
+            lambda c: build_transform(c.DATA.TRAIN.TRANSFORMS[0]),
+            "unknown parameter patchsize",
+        ),
+        ("MODEL.HEAD.PARAMS.0.1.use_relu", build_heads, "'use_relu'"),
+        ("MODEL.TRUNK.PIRL_RESNET.depth", build_heads, "PIRL_RESNET has no key 'depth'"),
+    ],
+)
+def test_our_parts__refuse_a_key_that_they_do_not_know(key, build, message):
+    overrides = ["config=pretrain/pirl/quick_jigsaw", f"+config.{key}=1"]
+    _, config = convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)
+    with pytest.raises((ValueError, TypeError), match=message):
+        build(config)
