@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.host.checkpoints import check_checkpoint, say_misfit
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -22,9 +24,10 @@ def guard_launcher(module: Any) -> None:
     module.pirl_plugin_originals = {name: getattr(module, name) for name in ours}
     for name, replacement in ours.items():
         setattr(module, name, replacement)
-    module.launch_distributed = _guarded(module.launch_distributed, (check_machine, check_data))
+    checks = (check_data, check_classes, check_checkpoint)
+    module.launch_distributed = _guarded(module.launch_distributed, (check_machine, *checks))
     on_slurm = module.launch_distributed_on_slurm
-    module.launch_distributed_on_slurm = _guarded(on_slurm, (check_data,))
+    module.launch_distributed_on_slurm = _guarded(on_slurm, checks)
 
 
 def _guarded(launch: Any, checks: Sequence[Callable[[Any], None]]) -> Any:
@@ -34,7 +37,11 @@ def _guarded(launch: Any, checks: Sequence[Callable[[Any], None]]) -> Any:
         print(banner(), flush=True)
         for check in checks:
             check(config)
-        return launch(*args, **kwargs)
+        try:
+            return launch(*args, **kwargs)
+        except Exception as error:
+            say_misfit(error)
+            raise
 
     return guarded
 
@@ -90,9 +97,7 @@ def check_data(config: Any) -> None:
 
     from pirl_plugin.data.source import check_source
 
-    splits = ["TRAIN"] if not config.TEST_ONLY else []
-    splits += ["TEST"] if config.TEST_MODEL else []
-    for split in splits:
+    for split in _splits(config):
         data = config.DATA[split]
         if not any(source.startswith("pirl_disk_") for source in data.DATA_SOURCES):
             continue
@@ -111,3 +116,43 @@ def check_data(config: Any) -> None:
                 check_source(config, source, path, split)
             except (OSError, ValueError) as error:
                 raise SystemExit(f"pirl_plugin: {error}") from None
+
+
+def check_classes(config: Any) -> None:
+    """Refuse folders of classes that a classifier cannot be trained and tested on.
+
+    Raises:
+        SystemExit: the test images' classes are not the training images', so that their numbers
+            would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``.
+    """
+    from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.names import DISK_FOLDER
+    from pirl_plugin.data.paths import class_folders
+
+    classes = {}
+    for split in _splits(config):
+        if list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
+            (folder,), _ = get_data_files(split, config.DATA)
+            classes[split] = (folder, class_folders(folder))
+    if len(classes) == 2:
+        (train, trained), (test, tested) = classes["TRAIN"], classes["TEST"]
+        odd = sorted(set(trained) ^ set(tested))
+        if odd:
+            raise SystemExit(
+                f"pirl_plugin: {train} and {test} have {len(trained)} and {len(tested)} subfolders;"
+                f" expected the same classes in both, and '{odd[0]}' is in one alone: an empty "
+                f"subfolder will do"
+            )
+    expected = config.MODEL.HEAD.get("NUM_CLASSES")
+    for folder, found in classes.values():
+        if expected is not None and len(found) > expected:
+            raise SystemExit(
+                f"pirl_plugin: {folder} has {len(found)} subfolders, and the classifier tells "
+                f"{expected} classes apart: set config.MODEL.HEAD.NUM_CLASSES={len(found)}"
+            )
+
+
+def _splits(config: Any) -> list[str]:
+    splits = ["TRAIN"] if not config.TEST_ONLY else []
+    return splits + (["TEST"] if config.TEST_MODEL else [])

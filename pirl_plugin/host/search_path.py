@@ -16,12 +16,15 @@ def config_root() -> Path:
 def add_our_configs(module: Any) -> None:
     """Append our folder to Hydra's search path, after the host's, as a search-path plugin.
 
-    The composing function also names a config that does not exist in one sentence.
+    The composing function also names a config that does not exist in one sentence, and resolves
+    what our configs interpolate: the host leaves ``${…}`` as text.
     """
     import warnings
 
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     class PIRLSearchPath(SearchPathPlugin):
         """Adds ``configs/`` of this plugin to the places Hydra looks in."""
@@ -31,6 +34,7 @@ def add_our_configs(module: Any) -> None:
             search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
 
     Plugins.instance().register(PIRLSearchPath)
+    OmegaConf.register_new_resolver("pirl_epoch", _epoch, replace=True)
     compose = module.compose_hydra_configuration
 
     def compose_hydra_configuration(overrides: list[str]) -> Any:
@@ -40,11 +44,18 @@ def add_our_configs(module: Any) -> None:
             warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
             warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
             try:
-                return compose(overrides)
-            except HydraException as error:
+                config = compose(overrides)
+                OmegaConf.resolve(config)
+                return config
+            except (HydraException, OmegaConfBaseException) as error:
                 raise SystemExit(_one_sentence(error, overrides)) from None
 
     module.compose_hydra_configuration = compose_hydra_configuration
+
+
+def _epoch(epoch: int, of: int, *, _root_: Any) -> float:
+    """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
+    return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
 
 
 def _one_sentence(error: Exception, overrides: list[str]) -> str:
