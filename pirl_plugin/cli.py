@@ -18,6 +18,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.evaluation.quickstart:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
     ),
+    "knn": (
+        "pirl_plugin.evaluation.knn_command:main",
+        "top-1 of a k-nearest-neighbour classifier on a checkpoint's features",
+    ),
+    "results": (
+        "pirl_plugin.evaluation.results:main",
+        "finished runs as the paper's tables, measured beside published",
+    ),
 }
 
 

@@ -37,7 +37,9 @@ def read_voc07(folder: str, split: str) -> tuple[list[str], np.ndarray]:
         rows = [line.split() for line in file.read_text().splitlines() if line.strip()]
         for row in rows:
             if len(row) != 2 or row[1] not in _VOC_LABELS:
-                raise ValueError(f"{file} holds '{' '.join(row)}'; expected an image and 1, -1 or 0")
+                raise ValueError(
+                    f"{file} holds '{' '.join(row)}'; expected an image and 1, -1 or 0"
+                )
         columns.append({name: _VOC_LABELS[label] for name, label in rows})
         if columns[-1].keys() != columns[0].keys():
             raise ValueError(f"{file} and {lists[0].name} list different images; expected the same")

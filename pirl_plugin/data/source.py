@@ -103,7 +103,7 @@ class PIRLDiskDataset:
 
     def get_image_paths(self) -> list[str]:
         """Paths of all images, in order."""
-        return [self._path_of(index) for index in range(self._length)]
+        return [self.path_of(index) for index in range(self._length)]
 
     def get_labels(self) -> Sequence[Any]:
         """Class of each image.
@@ -127,7 +127,7 @@ class PIRLDiskDataset:
         return [index[top] for top in tops]
 
     def _labels_of_list(self) -> list[int]:
-        folders = [os.path.dirname(self._path_of(index)) for index in range(self._length)]
+        folders = [os.path.dirname(self.path_of(index)) for index in range(self._length)]
         above = sorted({os.path.dirname(folder) for folder in set(folders)})
         if len(above) > 1 or not os.path.isdir(above[0]):
             raise ValueError(
@@ -154,7 +154,7 @@ class PIRLDiskDataset:
         Returns:
             ``(image, is_valid)``; the image is grey where it could not be read.
         """
-        path = self._path_of(index)
+        path = self.path_of(index)
         try:
             with open(path, "rb") as file:
                 pixels, is_valid = decode_image(file.read()), True
@@ -219,7 +219,8 @@ class PIRLDiskDataset:
         wanted = _FOLDER_WANTED if self.data_source == DISK_FOLDER else _LIST_WANTED
         return f"{self._path} {found}: " + _MEND.format(split=self.split, wanted=wanted)
 
-    def _path_of(self, index: int) -> str:
+    def path_of(self, index: int) -> str:
+        """Path of one image."""
         entry = self._opened()[index]
         path = os.fsdecode(entry) if isinstance(entry, bytes) else str(entry)
         if self.data_source != DISK_FILELIST:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,12 +12,7 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.models.resnet import PIRLResNet
-
-
-def new_trunk(section: dict[str, Any]) -> PIRLResNet:
-    """A randomly initialised trunk; ``section`` is ``MODEL.TRUNK.PIRL_RESNET``."""
-    return PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section}))
+from pirl_plugin.models.resnet import PIRLResNet, new_trunk
 
 
 def save_trunk(trunk: PIRLResNet, path: Path) -> None:

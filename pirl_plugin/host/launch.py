@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.host.checkpoints import check_checkpoint, say_misfit
@@ -37,6 +38,8 @@ def _guarded(launch: Any, checks: Sequence[Callable[[Any], None]]) -> Any:
         print(banner(), flush=True)
         for check in checks:
             check(config)
+        if kwargs.get("engine_name") == "extract_features":
+            remove_old_features(config)
         try:
             return launch(*args, **kwargs)
         except Exception as error:
@@ -116,6 +119,18 @@ def check_data(config: Any) -> None:
                 check_source(config, source, path, split)
             except (OSError, ValueError) as error:
                 raise SystemExit(f"pirl_plugin: {error}") from None
+
+
+def remove_old_features(config: Any) -> None:
+    """Remove what an extraction of one node would leave beside its own features.
+
+    An earlier run in the same folder may have had more processes or images, and the host's tools
+    read all files that are there.
+    """
+    folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR
+    if config.DISTRIBUTED.NUM_NODES == 1:
+        for file in Path(folder).glob("rank*_chunk*_*.npy"):
+            file.unlink()
 
 
 def check_classes(config: Any) -> None:

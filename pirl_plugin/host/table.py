@@ -76,6 +76,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),
     "vissl.utils.checkpoint": ("pirl_plugin.host.checkpoints:refuse_misfits",),
+    "vissl.utils.svm_utils.svm_trainer": (f"{_EVALUATION}:svm_starts_anew",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_EVALUATION}:low_shot_means_are_numbers",),
     "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
     "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
     "vissl.hooks": ("pirl_plugin.host.wiring:add_our_hooks",),

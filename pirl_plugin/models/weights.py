@@ -81,7 +81,9 @@ def describe_misfit(expected: Mapping[str, Tensor], found: Mapping[str, Tensor])
     surplus = [
         name
         for name in found
-        if "_feature_blocks." in name and _part(name) in parts and name not in expected
+        if "_feature_blocks." in name
+        and _part(name) in parts
+        and name not in expected
         and not name.endswith("num_batches_tracked")
     ]
     said = []
