@@ -97,8 +97,9 @@ def load_resnet(path: Path) -> PIRLResNet:
     try:
         trunk = new_trunk(section_of(weights))
     except KeyError as error:
+        found = ", ".join(list(weights)[:3])
         raise ValueError(
-            f"{path} holds no ResNet: it has no {error.args[0]} (found {', '.join(list(weights)[:3])}, …)"
+            f"{path} holds no ResNet: it has no {error.args[0]} (found {found}, …)"
         ) from None
     misfit = describe_misfit(trunk.state_dict(), weights)
     if misfit is not None:

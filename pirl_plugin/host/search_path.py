@@ -16,8 +16,7 @@ def config_root() -> Path:
 def add_our_configs(module: Any) -> None:
     """Append our folder to Hydra's search path, after the host's, as a search-path plugin.
 
-    The composing function also names a config that does not exist in one sentence, and resolves
-    what our configs interpolate: the host leaves ``${…}`` as text.
+    The composing function also names a config that does not exist in one sentence.
     """
     import warnings
 
@@ -44,9 +43,10 @@ def add_our_configs(module: Any) -> None:
             warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
             warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
             try:
-                config = compose(overrides)
-                OmegaConf.resolve(config)
-                return config
+                composed = compose(overrides)
+                # The host keeps interpolations as text; ours say which sizes belong together.
+                OmegaConf.resolve(composed)
+                return composed
             except (HydraException, OmegaConfBaseException) as error:
                 raise SystemExit(_one_sentence(error, overrides)) from None
 

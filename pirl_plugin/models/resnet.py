@@ -160,17 +160,15 @@ def section_of(weights: Mapping[str, Tensor]) -> dict[str, Any]:
     blocks = {tuple(name.removeprefix(prefix).split(".")[:2]) for name in weights if prefix in name}
     counts = [sum(stage == str(i) for stage, _ in blocks) for i in (1, 2, 3, 4)]
     kind = Bottleneck if "_feature_blocks.layer1.0.conv3.weight" in weights else BasicBlock
-    for depth, form in _STAGES.items():
-        if form == (kind, counts):
-            break
-    else:
+    depths = [depth for depth, form in _STAGES.items() if form == (kind, counts)]
+    if not depths:
         raise ValueError(
             f"a ResNet of stages of {counts} {kind.__name__}s: expected one of the depths "
             f"{', '.join(map(str, _STAGES))}"
         )
     width = stem.shape[0] / 64
     return {
-        "DEPTH": depth,
+        "DEPTH": depths[0],
         "WIDTH_MULTIPLIER": int(width) if width == int(width) else width,
         "SMALL_STEM": stem.shape[-1] == 3,
     }
