@@ -88,7 +88,7 @@ def read_run(path: Path, method: str | None = None) -> Run:
 
 def _read_results(path: Path, results: dict[str, Any], method: str | None) -> Run:
     if "knn_top1" in results:
-        name = method or Path(results.get("checkpoint", path)).parent.name
+        name = method or Path(results.get("checkpoint", path)).resolve().parent.name
         return Run(path, name, (), {"kNN": float(results["knn_top1"])})
     mean = results.get("mean") or results
     config = str(results.get("config") or path.name).lower()

@@ -79,14 +79,15 @@ def test_linear__stays_at_chance_on_shuffled_labels(checkpoint, tmp_path):
     overrides = [*LINEAR, *on(data, out, checkpoint), *short()]
     run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
     # Of 64 images with the chance 1/2, 32 ± 4 (one standard deviation) are right: 50 ± 6.25 %.
-    assert all(abs(accuracy - 50) <= 3 * 6.25 for accuracy in top1(out).values())
+    assert {k: v for k, v in top1(out).items() if abs(v - 50) > 3 * 6.25} == {}
 
 
 @pytest.mark.slow
 def test_linear__of_inaturalist18_reads_its_annotations(checkpoint, tmp_path):
     data = write_inaturalist(tmp_path / "inat")
     overrides = [*LINEAR, *on(data, tmp_path, checkpoint, ".", "."), *short()]
-    run_tool(ENGINE, "config=benchmark/pirl/linear_inaturalist18", *overrides)
+    classes = "config.MODEL.HEAD.NUM_CLASSES=2"
+    run_tool(ENGINE, "config=benchmark/pirl/linear_inaturalist18", *overrides, classes)
     assert max(top1(tmp_path).values()) == 100.0
 
 
@@ -96,11 +97,11 @@ def write_inaturalist(root):
         images, annotations = [], []
         for i in range(count):
             label = i % 2
-            name = f"train_val2018/Plants/{7000 + label}/{split}{i}.png"
+            name = f"train_val2018/Plants/{label}/{split}{i}.png"
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             write_coloured(root / name, label, rng)
             images.append({"id": 100 + i, "file_name": name})
-            annotations.append({"id": i, "image_id": 100 + i, "category_id": 7000 + label})
+            annotations.append({"id": i, "image_id": 100 + i, "category_id": label})
         content = {"images": images, "annotations": annotations}
         (root / f"{split}2018.json").write_text(json.dumps(content))
     return root
@@ -108,12 +109,12 @@ def write_inaturalist(root):
 
 @pytest.mark.slow
 def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_path):
-    other = write_checkpoint(tmp_path / "other.torch", seed=1)
-    overrides = ["+config/pirl/linear=resnet18_ensemble", *CPU, *on(separable, tmp_path, "")]
+    other, out = write_checkpoint(tmp_path / "other.torch", seed=1), tmp_path / "out"
+    overrides = ["+config/pirl/linear=resnet18_ensemble", *CPU, *on(separable, out, "")]
     members = f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[{checkpoint},{other}]"
     run_tool(ENGINE, "config=benchmark/pirl/ensemble_imagenet1k", *overrides, members, *short())
-    assert max(top1(tmp_path).values()) == 100.0
-    file = torch.load(tmp_path / "checkpoint.torch", weights_only=False)
+    assert max(top1(out).values()) == 100.0
+    file = torch.load(out / "checkpoint.torch", weights_only=False)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     for i, path in enumerate((checkpoint, other)):
         member = torch.load(path, weights_only=False)["classy_state_dict"]["base_model"]["model"]
