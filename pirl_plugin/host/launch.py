@@ -160,6 +160,13 @@ def check_classes(config: Any) -> None:
                 f"subfolder will do"
             )
     expected = config.MODEL.HEAD.get("NUM_CLASSES")
+    top = max(config.METERS.get("accuracy_list_meter", {}).get("topk_values") or [1])
+    if expected is not None and expected < top and "accuracy_list_meter" in config.METERS.names:
+        raise SystemExit(
+            f"pirl_plugin: of {expected} classes there is no top-{top}: leave "
+            f"config.MODEL.HEAD.NUM_CLASSES at {top} or more, or set "
+            f"config.METERS.accuracy_list_meter.topk_values=[1]"
+        )
     for folder, found in classes.values():
         if expected is not None and len(found) > expected:
             raise SystemExit(

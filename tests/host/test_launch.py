@@ -12,6 +12,7 @@ from pirl_plugin.host.launch import (
     remove_old_features,
 )
 
+TOP_1 = "config.METERS.accuracy_list_meter.topk_values=[1]"
 SPLITS = {"TRAIN": "train", "TEST": "val"}
 
 
@@ -74,7 +75,10 @@ def test_check_classes__refuses_numbers_that_would_mean_other_classes(classes):
 def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):
     (classes / "val" / "c").mkdir()
     with pytest.raises(SystemExit, match=r"has 3 subfolders.*set config.MODEL.HEAD.NUM_CLASSES=3"):
-        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=2"))
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=2", TOP_1))
+    with pytest.raises(SystemExit, match=r"of 3 classes there is no top-5: leave .*topk_values="):
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3"))
+    check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3", TOP_1))
 
 
 def test_remove_old_features__leaves_all_else(tmp_path):
