@@ -102,6 +102,8 @@ def check_data(config: Any) -> None:
 
     for split in _splits(config):
         data = config.DATA[split]
+        for kind in ("DATA", "LABEL"):
+            _check_named(kind, split, data)
         if not any(source.startswith("pirl_disk_") for source in data.DATA_SOURCES):
             continue
         unknown = [n for n in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(n)]
@@ -119,6 +121,17 @@ def check_data(config: Any) -> None:
                 check_source(config, source, path, split)
             except (OSError, ValueError) as error:
                 raise SystemExit(f"pirl_plugin: {error}") from None
+
+
+def _check_named(kind: str, split: str, data: Any) -> None:
+    """Refuse files that the host's own sources miss only when all is set up, or never miss."""
+    for source, path in zip(data[f"{kind}_SOURCES"], data[f"{kind}_PATHS"], strict=False):
+        named = isinstance(path, str) and "://" not in path
+        if source.startswith("disk_") and named and not Path(path).exists():
+            raise SystemExit(
+                f"pirl_plugin: config.DATA.{split}.{kind}_PATHS names '{path}', which is not a "
+                f"file or folder that exists"
+            )
 
 
 def remove_old_features(config: Any) -> None:

@@ -45,6 +45,21 @@ def test_check_data__refuses_in_one_sentence(files, message, tmp_path, make_imag
     assert len(str(stopped.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("kind", ["DATA", "LABEL"])
+def test_check_data__names_missing_files_of_the_hosts_own_sources(kind, tmp_path):
+    (tmp_path / "there.npy").touch()
+    paths = {"DATA": tmp_path / "there.npy", "LABEL": tmp_path / "there.npy"}
+    paths[kind] = tmp_path / "gone.npy"
+    overrides = [
+        f"config.DATA.TRAIN.{k}={v}"
+        for key, path in paths.items()
+        for k, v in ((f"{key}_SOURCES", "[disk_filelist]"), (f"{key}_PATHS", f"[{path}]"))
+    ]
+    message = rf"config\.DATA\.TRAIN\.{kind}_PATHS names '.*gone\.npy', which is not a file"
+    with pytest.raises(SystemExit, match=message):
+        check_data(config(*overrides))
+
+
 def test_check_data__says_how_to_name_data():
     with pytest.raises(SystemExit, match=r"no catalog lists 'pirl_folder'.*DATA_PATHS=\[DIR\]"):
         check_data(config())
