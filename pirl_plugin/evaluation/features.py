@@ -35,6 +35,19 @@ def load_trunk(path: Path, section: dict[str, Any]) -> PIRLResNet:
     return trunk.eval()
 
 
+def centre_crop(image: Tensor, size: int) -> Tensor:
+    """The middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
+
+    Args:
+        image: uint8 ``(3, H, W)``.
+        size: side of the crop, pixels.
+
+    Returns:
+        uint8 ``(3, size, size)``.
+    """
+    return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
+
+
 def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tensor, list[str]]:
     """Centre crops of the images of a folder, in the order of their names.
 
@@ -56,8 +69,7 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
             image = decode_image(Path(folder, path).read_bytes())
         except (OSError, UnreadableImageError):
             continue
-        resized = tv.resize(image, [round(size * 8 / 7)], antialias=True)
-        crops.append(tv.center_crop(resized, [size, size]))
+        crops.append(centre_crop(image, size))
         kept.append(path)
     return torch.stack(crops), kept
 

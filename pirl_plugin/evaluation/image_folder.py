@@ -7,29 +7,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.paths import class_folders
 from pirl_plugin.data.source import PIRLDiskDataset
-from pirl_plugin.evaluation.features import trunk_features
+from pirl_plugin.evaluation.features import centre_crop, trunk_features
 from pirl_plugin.models.resnet import PIRLResNet
 
 UNREADABLE = -1
-
-
-def centre_crop(image: Tensor, size: int) -> Tensor:
-    """The middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
-
-    Args:
-        image: uint8 ``(3, H, W)``.
-        size: side of the crop, pixels.
-
-    Returns:
-        uint8 ``(3, size, size)``.
-    """
-    return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
 class LabelledCrops(Dataset[tuple[Tensor, int]]):

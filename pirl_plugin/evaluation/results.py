@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.evaluation.finished_runs import Run, read_run
+from pirl_plugin.evaluation.finished_runs import LAYERS, Run, read_run
 
 _PUBLISHED = Path(__file__).with_name("published.json")
 
@@ -81,7 +81,7 @@ def markdown(tables: Sequence[dict[str, Any]]) -> str:
             cells = [
                 text
                 for i in range(len(table["columns"]))
-                for text in (_number(row["published"][i]), _measured(row, i))
+                for text in (_number(row["published"][i]), _measured(row, i, table["columns"][i]))
             ]
             lines.append(f"| {row['method']} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
@@ -109,8 +109,11 @@ def _row(
     }
 
 
-def _measured(row: dict[str, Any], i: int) -> str:
+def _measured(row: dict[str, Any], i: int, column: str) -> str:
     text = _number(row["measured"][i])
+    best = sorted({source["layer"] for source in row["runs"][i] if source["layer"] is not None})
+    if best and not column.endswith(LAYERS):
+        text += f" {', '.join(best)}"
     if row["spread"][i] is not None:
         text += f" ± {row['spread'][i]:.1f} ({len(row['runs'][i])} runs)"
     return text

@@ -76,7 +76,7 @@ def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
     measured = [v for t in tables for r in t["rows"] for v in r["measured"] if v is not None]
     assert len(measured) == 6
     text = markdown(tables)
-    assert "| PIRL | 63.6 | 40.0 | 81.1 |  | 49.8 |  | 34.1 |  |" in text
+    assert "| PIRL | 63.6 | 40.0 res4 | 81.1 |  | 49.8 |  | 34.1 |  |" in text
     assert text.count("### Table") == 7
 
 
@@ -136,7 +136,7 @@ def test_results__several_runs_give_mean_and_spread(tmp_path):
     ]
     tables = lay_out(runs)
     assert row(tables, 2, "PIRL")["ImageNet"][1] == 61.0
-    assert "61.0 ± 1.4 (2 runs)" in markdown(tables)  # √2
+    assert "61.0 res5 ± 1.4 (2 runs)" in markdown(tables)  # √2
 
 
 def test_results__other_rows_are_added(tmp_path):
@@ -147,7 +147,7 @@ def test_results__other_rows_are_added(tmp_path):
 def test_results_command__prints_markdown_or_json_and_writes_both(tmp_path, capsys):
     folder = linear(tmp_path / "mine")
     assert run(["results", f"PIRL={folder}", "--out", str(tmp_path / "out")]) == 0
-    assert "| PIRL | 63.6 | 40.0 |" in capsys.readouterr().out
+    assert "| PIRL | 63.6 | 40.0 res4 |" in capsys.readouterr().out
     assert run(["results", f"PIRL={folder}", "--json"]) == 0
     tables = json.loads(capsys.readouterr().out)["tables"]
     assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)
