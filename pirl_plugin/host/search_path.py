@@ -68,6 +68,7 @@ def _one_sentence(error: Exception, overrides: list[str]) -> str:
         ours = sorted(
             path.relative_to(config_root() / "config").with_suffix("").as_posix()
             for path in (config_root() / "config").rglob("*.yaml")
+            if path.parent.name != "base"
         )
         sentence += (
             f"; this plugin has {', '.join(n for n in ours if not n.startswith('pirl/'))}, and for "

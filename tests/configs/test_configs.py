@@ -11,7 +11,8 @@ from pirl_plugin.host.search_path import config_root
 ROOT = config_root() / "config"
 NAMES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rglob("*.yaml"))
 COMPLETE = [name for name in NAMES if name.startswith(("pretrain/", "benchmark/"))]
-OVERLAYS = [name for name in NAMES if name.startswith("pirl/")]
+BASES = [name for name in NAMES if name.startswith("pirl/base/")]  # what complete ones build on
+OVERLAYS = [name for name in NAMES if name.startswith("pirl/") and name not in BASES]
 COMPOSED_OVER = {
     "pirl/linear": "benchmark/pirl/linear_imagenet1k",
     "pirl/finetune": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
@@ -46,7 +47,7 @@ def test_names__are_none_of_vissls():
 
 
 def test_names__are_all_tested():
-    assert sorted(COMPLETE + OVERLAYS) == NAMES
+    assert sorted(COMPLETE + OVERLAYS + BASES) == NAMES
     assert not list(config_root().rglob("__init__.py"))  # would shadow the host's own configs
 
 
@@ -100,5 +101,6 @@ def test_unknown_config__is_named_in_one_sentence():
     message = str(stopped.value)
     assert "pretrain/pirl/jigsaw_9node" in message
     assert "pretrain/pirl/jigsaw_8node" in message
+    assert "/base/" not in message
     assert len(message.splitlines()) == 1
     assert os.linesep not in message
