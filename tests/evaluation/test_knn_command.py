@@ -45,6 +45,16 @@ def test_labelled_features__are_those_of_all_images_at_once(checkpoint, data):
     assert unreadable == 0
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
+def test_knn__finds_the_same_on_a_gpu(checkpoint, data, tmp_path):
+    found = []
+    for device in ("cpu", "cuda"):
+        arguments = ["--checkpoint", str(checkpoint), "--data", str(data), "--device", device]
+        run(["knn", *arguments, "--size", "32", "--out", str(tmp_path / device)])
+        found.append(json.loads((tmp_path / device / "results.json").read_text())["knn_top1"])
+    assert found[0] == found[1]
+
+
 def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
