@@ -21,13 +21,14 @@ _READ_BY_VISSL = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 
 
 @contextlib.contextmanager
-def image_folder(data: Path | None, count: int) -> Iterator[Path]:
+def image_folder(data: Path | None, count: int, entries: int = 0) -> Iterator[Path]:
     """A folder that VISSL and we read alike: ``all/00000.jpg`` … as links, for as long as it lasts.
 
     Args:
         data: a folder of images, in subfolders or not; None for images drawn at ``SIDE`` px.
         count: images at most, spread evenly over those found. Unreadable ones are left out:
             VISSL's source stops at the first.
+        entries: make so many links, by repetition, if there are fewer images.
 
     Raises:
         SystemExit: the folder does not exist, or holds fewer than two readable images.
@@ -51,7 +52,8 @@ def image_folder(data: Path | None, count: int) -> Iterator[Path]:
             )
         links = root / "images" / "all"
         links.mkdir(parents=True)
-        for number, path in enumerate(readable):
+        for number in range(max(entries, len(readable))):
+            path = readable[number % len(readable)]
             (links / f"{number:05d}{path.suffix.lower()}").symlink_to(path)
         yield links.parent
 

@@ -1,7 +1,9 @@
 """From image file to batch: VISSL's own PIRL pipeline, our two backends, and the floor.
 
 One process, one thread, all pipelines in turn on the same images. Each is a data set that the host
-builds from a config, read sample by sample and collated: what a loader's worker does.
+builds from a config, read sample by sample and collated: what a loader's worker does. VISSL's ends in
+normalised float32, ours in bytes that are normalised where the model runs; what that takes on this
+CPU is printed too.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for transform in TRANSFORMS:
             rows += measure(folder, transform, options.rounds)
         print(tabulate([{h: r[k] for k, h in _HEADERS.items()} for r in rows], "keys", ".3g"))
+        normalise = _normalise_ms(folder, options.rounds)
+        print(f"Normalising a jigsaw batch on this CPU: {normalise:.3g} ms an image, median")
         loaders = loader_table(folder, options.workers) if options.workers else []
-    return {"rows": rows, "loaders": loaders}
+    return {"rows": rows, "normalise_ms": normalise, "loaders": loaders}
 
 
 def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
@@ -91,6 +95,18 @@ def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _normalise_ms(folder: Path, rounds: int) -> float:
+    from pirl_plugin.hooks.input_hook import PIRLInputHook
+
+    dataset, collate = our_pipeline(folder, "jigsaw", "fused")
+    indices = range(min(32, dataset.num_samples()))
+    batch = collate([dataset[index] for index in indices])
+    views = {name: batch[name][0] for name in ("patches", "images")}
+    hook = PIRLInputHook()
+    (seconds,) = interleave({"normalise": lambda: hook.prepare(views)}, rounds).values()
+    return 1e3 * statistics.median(seconds) / len(indices)
 
 
 def _batch(dataset: Any, collate: Callable[..., Any]) -> Callable[[], Any]:

@@ -1,14 +1,21 @@
 """Training, end to end: VISSL's own PIRL config and ours through VISSL's engine, in turn.
 
 The same folder of images, network, batch and number of negatives; each run is the host's own
-script in a process of its own, and the times are those of the host's own timers.
+script in a process of its own, and the times are those of the host's own timers. The images are
+listed again and again up to ``--rows``: a bank as small as a benchmark's folder would make our loss
+a product with all of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import re
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +25,6 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG, VISSL_CONFIG
 from pirl_plugin.benchmark.timing import ratio
-from pirl_plugin.evaluation.host_run import run_host
 
 if TYPE_CHECKING:
     import argparse
@@ -44,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--negatives", type=int, default=4096)
+    parser.add_argument("--rows", type=int, default=25_000, help="images, and rows of the bank")
     parser.add_argument("--steps", type=int, default=8, help=f"of a run, after {_WARM_UP} more")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each")
     parser.add_argument("--workers", type=int, default=0, help="of the loader")
@@ -53,7 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...]}``, one for each kind of run."""
     steps: dict[str, list[dict[str, float]]] = {"vissl": [], "ours": [], "ours, bfloat16": []}
-    with image_folder(options.data, options.batch * (options.steps + _WARM_UP)) as folder:
+    wanted = options.batch * (options.steps + _WARM_UP + 2)
+    if options.rows < wanted:
+        raise SystemExit(
+            f"pirl_plugin: --rows {options.rows} is less than the {wanted} images of "
+            f"{options.steps} + {_WARM_UP + 2} steps of {options.batch}: raise it, or lower --batch"
+        )
+    with image_folder(options.data, wanted, options.rows) as folder:
         for turn in range(options.rounds):
             for kind, found in steps.items():
                 title = f"{kind}, run {turn + 1} of {options.rounds}"
@@ -87,10 +100,40 @@ def _measure(
     kind: str, folder: Path, options: argparse.Namespace, title: str
 ) -> list[dict[str, float]]:
     """Milliseconds of each timer in each counted step of one run."""
+    print(title, flush=True)
     with tempfile.TemporaryDirectory() as out:
-        run_host(_overrides(kind, folder, options), Path(out), title, options.threads)
-        log = (Path(out) / "console.log").read_text()
+        command = [sys.executable, "-m", "pirl_plugin", "train"]
+        command += [*_overrides(kind, folder, options), f"config.CHECKPOINT.DIR={out}"]
+        log = _first_reports(command, options.threads, options.steps + _WARM_UP + 1)
     return parse_timers(log, on_gpu=options.device == "gpu")[_WARM_UP:]
+
+
+def _first_reports(command: list[str], threads: int, count: int) -> str:
+    """The log of a run up to its report number ``count``, where it is stopped.
+
+    Raises:
+        SystemExit: it ended before; quotes the end of its log.
+    """
+    lines, reports = [], 0
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"},
+        text=True,
+        errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line)
+            reports += line.strip().startswith("read_sample:")
+            if reports > count:  # the first line of one more: this one is whole
+                break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if reports <= count:
+        raise SystemExit(f"pirl_plugin: the run ended early: {''.join(lines[-15:])}")
+    return "".join(lines[:-1])
 
 
 def parse_timers(log: str, on_gpu: bool = False) -> list[dict[str, float]]:
@@ -119,16 +162,12 @@ def parse_timers(log: str, on_gpu: bool = False) -> list[dict[str, float]]:
 
 def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str]:
     machine = "cpu" if options.device == "cpu" else "1gpu"
-    images = sum(1 for _ in (folder / "all").iterdir())
-    epochs = -(
-        -(options.steps + _WARM_UP) * options.batch // (images // options.batch * options.batch)
-    )
     common = [
         f"+config/pirl/machines={machine}",
         f"config.DATA.TRAIN.DATA_PATHS=[{folder}]",
         f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={options.batch}",
         f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}",
-        f"config.OPTIMIZER.num_epochs={epochs}",
+        "config.OPTIMIZER.num_epochs=1",
         "config.HOOKS.PERF_STATS.MONITOR_PERF_STATS=true",
         "config.HOOKS.PERF_STATS.PERF_STAT_FREQUENCY=1",
         "config.CHECKPOINT.CHECKPOINT_FREQUENCY=1000",

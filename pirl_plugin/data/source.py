@@ -86,8 +86,8 @@ class PIRLDiskDataset:
         self._table: Sequence[Any] | None = self._load()
         self._length = len(self._table)
         self._check_length()
-        # A byte an image, shared with the loader's workers.
-        self._unreadable = torch.zeros(self._length, dtype=torch.bool).share_memory_()
+        # A bit an image, shared with the loader's workers.
+        self._unreadable = torch.zeros(-(-self._length // 8), dtype=torch.uint8).share_memory_()
         logging.info(f"{dataset_name or split}: {self._length} images in {self._path}")
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class PIRLDiskDataset:
     @property
     def num_unreadable(self) -> int:
         """Number of files found unreadable so far, by this process and its loader workers."""
-        return int(self._unreadable.sum())
+        return int(np.unpackbits(self._unreadable.numpy()).sum())
 
     def set_epoch(self, epoch: int) -> None:
         """Say which pass over the data comes next; call it before the workers start."""
@@ -235,9 +235,10 @@ class PIRLDiskDataset:
         return os.path.join(os.path.dirname(self._path), path)
 
     def _report(self, index: int, path: str, error: Exception) -> None:
-        if self._unreadable[index]:
+        place, bit = index // 8, 1 << index % 8
+        if int(self._unreadable[place]) & bit:
             return
-        self._unreadable[index] = True
+        self._unreadable[place] |= bit
         reason = error if isinstance(error, UnreadableImageError) else f"cannot be read: {error}"
         logging.warning(f"Image {index}, {path}: {reason}. A grey image takes its place.")
 

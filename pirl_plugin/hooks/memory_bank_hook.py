@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
-import torch
 from torch import Tensor, distributed
 
 from pirl_plugin.hooks.base import QuietHook
@@ -35,77 +35,80 @@ class MemoryBankHook(QuietHook):
             distributed.broadcast(loss.bank.rows, src=0)
 
     def on_forward(self, task: Any) -> None:
-        """Start gathering (row, f(v_I)) from all ranks; the loss and its gradient go on meanwhile.
+        """Start gathering (row, f(v_I)) from all ranks; the loss is computed meanwhile.
 
         Not with ``LOSS.pirl_loss.bank.overlap: false``: the gathering is then part of the update.
         """
         self._gathering = None
         if task.train and task.loss.config.bank.overlap:
-            self._gathering = _Gathering(task.last_batch.sample["target"], task.last_batch)
+            self._gathering = _Gathering(task.last_batch.sample["target"], task)
 
     def on_loss_and_meter(self, task: Any) -> None:
-        """Send off the answer to whether the embeddings are finite, before the backward pass."""
-        if self._gathering is not None:
-            self._gathering.finish()
+        """Where the loss is not finite, say whose embeddings are not; the host would say neither.
+
+        The host has just waited for the loss, and here as in the update nothing else is waited for.
+
+        Raises:
+            FloatingPointError: an embedding is not finite.
+            ValueError: a row is outside the bank.
+        """
+        if task.train and not math.isfinite(task.losses[-1]):  # the mean over all ranks
+            gathering = self._gathering or _Gathering(task.last_batch.target, task)
+            gathering.check()
 
     def on_update(self, task: Any) -> None:
         """Move the rows of the batch.
 
         Raises:
-            FloatingPointError: an embedding is not finite; names rank, step and row, on all ranks
-                alike, so that none waits for another.
+            FloatingPointError, ValueError: as above, on a CPU, if nobody looked before.
         """
         if not task.train:
             return
-        loss = task.loss
-        gathered = self._gathering or _Gathering(task.last_batch.target, task.last_batch)
+        gathered = self._gathering or _Gathering(task.last_batch.target, task)
         self._gathering = None
-        gathered.finish()
-        if gathered.any_bad:
-            bad = gathered.bad
-            ranks = (bad.nonzero().flatten() // gathered.batch).unique().tolist()
-            raise FloatingPointError(
-                f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
-                f"{loss.step}, rows {gathered.rows[bad][:8].tolist()}: the bank was left as it "
-                f"was; lower the learning rate, or look at these images"
-            )
-        loss.last_move = loss.bank.update(gathered.rows, gathered.embeddings)
-        loss.step += 1
+        if task.device.type == "cpu":
+            gathered.check()
+        task.loss.last_move = task.loss.bank.update(*gathered.finish())
+        task.loss.step += 1
 
 
 class _Gathering:
-    """Rows and embeddings on their way from all ranks, and whether they can be used."""
+    """Rows and embeddings on their way from all ranks."""
 
-    def __init__(self, target: Tensor, last_batch: Any) -> None:
-        rows = target.reshape(-1)
-        self.batch = len(rows)
-        self._finish_rows = start_gather(rows)
-        output = last_batch.model_output  # NPID's is f(v_I) alone, outside a list
+    def __init__(self, target: Tensor, task: Any) -> None:
+        self._loss, rows = task.loss, target.reshape(-1)
+        self._batch = len(rows)
+        output = task.last_batch.model_output  # NPID's is f(v_I) alone, outside a list
         images = output if isinstance(output, Tensor) else output[-1]
-        self._finish_embeddings = start_gather(images.detach().float())
-        self._finished = False
+        self._finish = (start_gather(rows), start_gather(images.detach().float()))
+        self._arrived: tuple[Tensor, Tensor] | None = None
 
-    def finish(self) -> None:
-        """Wait for them, where that has not been done."""
-        if not self._finished:
-            self._finished = True
-            self.rows, self.embeddings = self._finish_rows(), self._finish_embeddings()
-            self.bad = ~self.embeddings.isfinite().all(dim=1) & (self.rows >= 0)
-            self.any_bad = _ToHost(self.bad.any())
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Rows ``(W·B,)`` and embeddings ``(W·B, D)``."""
+        if self._arrived is None:
+            rows, embeddings = (finish() for finish in self._finish)
+            self._arrived = rows, embeddings
+        return self._arrived
 
+    def check(self) -> None:
+        """Raise what is wrong with them, on all ranks alike, so that none waits for another.
 
-class _ToHost:
-    """A truth on its way from the device; reading it waits for its computation and no more."""
-
-    def __init__(self, truth: Tensor) -> None:
-        self._truth, self._arrived = truth, None
-        if truth.is_cuda:
-            self._truth = torch.empty_like(truth, device="cpu", pin_memory=True)
-            self._truth.copy_(truth, non_blocking=True)
-            self._arrived = torch.cuda.Event()
-            self._arrived.record()
-
-    def __bool__(self) -> bool:
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return bool(self._truth)
+        Raises:
+            FloatingPointError: an embedding is not finite; names ranks, step and rows.
+            ValueError: a row is outside the bank; names it.
+        """
+        rows, embeddings = self.finish()
+        num_rows = self._loss.bank.num_rows
+        if rows.max() >= num_rows:
+            raise ValueError(
+                f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank "
+                f"was made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
+            )
+        bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+        if bad.any():
+            ranks = (bad.nonzero().flatten() // self._batch).unique().tolist()
+            raise FloatingPointError(
+                f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
+                f"{self._loss.step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; "
+                f"lower the learning rate, or look at these images"
+            )

@@ -23,7 +23,7 @@ class BankConfig:
     placement: str = "replicated"
     dtype: str = "float32"
     seed: int = 0
-    overlap: bool = True  # gather f(v_I) from the ranks while loss and gradient are computed
+    overlap: bool = True  # gather f(v_I) from the ranks while the loss is computed
 
     def __post_init__(self) -> None:
         _one_of("bank.placement", self.placement, PLACEMENTS)

@@ -96,8 +96,8 @@ def make_contrast(
 
     Args:
         scores: ``plain``, ``blocked`` (any device), ``triton`` (CUDA), or ``auto``: ``plain`` where
-            the batch shares a draw or the table is small, else ``triton`` on CUDA and ``blocked``
-            on a CPU.
+            the batch shares a draw, ``triton`` on CUDA, and on a CPU ``blocked``, or ``plain`` for
+            a small table.
         queries: ``(T, B, D)`` unit-norm embeddings, float32 or float64.
         own: ``(B, D)``, the own rows.
         table: ``(rows, D)``.
@@ -110,25 +110,26 @@ def make_contrast(
     if not isinstance(draw, Tensor) and not draw.in_kernel:
         draw = draw.all()
     if scores == "auto":
-        scores = _best(table, draw, queries.dtype)
+        scores = _best(queries, table, draw)
     if scores == "plain":
         return PlainContrast(queries, own, table, draw, temperature)
     if scores == "blocked":
         from pirl_plugin.memory import blocked as sums
     else:
-        _check_triton(table.device.type)
+        _check_triton(table.device.type, queries.dtype)
         from pirl_plugin.memory import triton_kernel as sums  # type: ignore[no-redef]
     return FusedContrast(queries, own, table, draw, temperature, sums)
 
 
-def _best(table: Tensor, draw: Draw | Tensor, dtype: torch.dtype) -> str:
-    shape = draw.shape if isinstance(draw, Tensor) else (len(draw.rows), draw.num_negatives)
-    shared = isinstance(draw, Tensor) and draw.stride(0) == 0
-    if shared or prefers_whole_table(len(table), shape[1]):
+def _best(queries: Tensor, table: Tensor, draw: Draw | Tensor) -> str:
+    if isinstance(draw, Tensor) and draw.stride(0) == 0:
         return "plain"
-    if table.device.type == "cuda" and dtype == torch.float32 and _triton_is_here():
+    if table.device.type == "cuda" and queries.dtype == torch.float32 and _triton_is_here():
         return "triton"
-    return "blocked"
+    count = draw.shape[1] if isinstance(draw, Tensor) else draw.num_negatives
+    terms, batch, _ = queries.shape
+    whole = prefers_whole_table(terms, batch, len(table), count)
+    return "plain" if whole and table.dtype == queries.dtype else "blocked"
 
 
 @functools.cache
@@ -142,10 +143,11 @@ def _triton_is_here() -> bool:
     return here
 
 
-def _check_triton(device: str) -> None:
+def _check_triton(device: str, dtype: torch.dtype) -> None:
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if importlib.util.find_spec("triton") is None or (device != "cuda" and not interpreted):
+    runs = device == "cuda" or interpreted
+    if importlib.util.find_spec("triton") is None or not runs or dtype != torch.float32:
         raise ValueError(
-            f"LOSS.pirl_loss.scores = triton on {device}: expected a CUDA device and the triton "
-            f"package; set it to auto or blocked"
+            f"LOSS.pirl_loss.scores = triton for {dtype} on {device}: expected float32 embeddings, "
+            f"a CUDA device and the triton package; set it to auto or blocked"
         )

@@ -92,7 +92,7 @@ class _Fused(torch.autograd.Function):
             own_weight = -torch.sigmoid(shift - positive)
         else:
             softmax = sums.softmax_sums(queries, table, draw)
-            log_rest = softmax.top + torch.log(softmax.rest)
+            log_rest = softmax.log_rest()
             log_others = torch.logaddexp(positive, log_rest)  # all but the largest negative
             log_total = torch.logaddexp(log_others, softmax.top)
             h_own, h_top, h_rest = (

@@ -75,7 +75,9 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
             The loss, a scalar. Without one valid row it is 0, with its graph intact.
 
         Raises:
-            ValueError: embeddings of the wrong number or width, or a row outside the data set.
+            ValueError: embeddings of the wrong number or width, or, in training, a row outside the
+                data set. A GPU is not asked for the latter: the loss is NaN, and the memory bank's
+                hook says why.
         """
         target = target.reshape(-1)
         output = [output] if isinstance(output, Tensor) else output
@@ -103,7 +105,9 @@ class PIRLLoss(LossCheckpoint, ClassyLoss):
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
             for i in range(len(output)):
                 if i not in used:
-                    loss = loss + 0 * output[i].float().sum()
+                    loss = loss + 0 * output[i].masked_fill(~valid[:, None], 0).float().sum()
+            if torch.is_grad_enabled():  # in a test phase, rows outside the bank are left out
+                loss = loss.masked_fill((target >= self.bank.num_rows).any(), torch.nan)
             return loss
 
     def _estimate(self, contrast: Contrast, valid: Tensor) -> Tensor:

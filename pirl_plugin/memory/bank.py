@@ -96,13 +96,13 @@ class MemoryBank(nn.Module):
         """
         # Sorted, so that equal rows follow each other, and the invalid come first. All shapes are
         # those of the batch: nothing here waits for a GPU to say how many rows there are.
-        rows, order = rows.sort()
+        rows, order = rows.sort(stable=True)
         embeddings = normalize(embeddings[order].double())
         starts = torch.ones_like(rows, dtype=torch.bool)
         starts[1:] = rows[1:] != rows[:-1]
         group = starts.cumsum(0) - 1
         mean = torch.zeros_like(embeddings)
-        mean.index_add_(0, group, embeddings)  # float64: the order of summation leaves no trace
+        mean.index_add_(0, group, embeddings)  # float64: the order of addition shows no more
         repeats = torch.zeros_like(rows).index_add_(0, group, torch.ones_like(rows))
         mean /= repeats.clamp(min=1)[:, None]
         groups = torch.full_like(rows, -1).index_copy_(0, group, rows)

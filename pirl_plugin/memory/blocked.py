@@ -44,8 +44,10 @@ def softmax_sums(queries: Tensor, table: Tensor, draw: Draw | Tensor) -> Softmax
     parts = []
     for _, start, rows, scores in _blocks(queries, table, draw):
         top, at = scores.max(dim=1)
-        weights = torch.exp(scores - top[:, None]).scatter_(1, at[:, None], 0)
-        parts.append((top, start + at, rows[at], weights.sum(dim=1), weights @ rows))
+        others = scores.scatter(1, at[:, None], -torch.inf)
+        second = others.amax(dim=1)
+        weights = torch.exp(others - second.nan_to_num(neginf=0)[:, None])
+        parts.append((top, start + at, rows[at], second, weights.sum(dim=1), weights @ rows))
     # Blocks come point by point: (B · blocks, T, …) → (blocks, T, B, …)
     stacked = (torch.stack(part) for part in zip(*parts, strict=True))
     views = [s.view(batch, -1, terms, *s.shape[2:]).movedim(0, 2) for s in stacked]

@@ -32,13 +32,25 @@ class RowPermutation:
         self.num_rows = num_rows
         self.base = math.isqrt(num_rows - 1) + 1
         self.key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
+        # Where the walk of each number outside ends: at most 2·s of them, walked once and for all,
+        # so that a GPU need not be asked whether one is left. Those of a cycle that lies outside
+        # come back to where they began; no row ever gets there.
+        starts = torch.arange(num_rows, self.base**2)
+        ends = self._network(starts)
+        while (walking := (ends >= num_rows) & (ends != starts)).any():
+            ends = torch.where(walking, self._network(ends), ends)
+        self._ends = {torch.device("cpu"): ends}
 
     def position(self, rows: Tensor) -> Tensor:
         """Where the permutation puts each row: int64, of the shape of ``rows``."""
+        if rows.device not in self._ends:
+            self._ends[rows.device] = self._ends[torch.device("cpu")].to(rows.device)
+        ends = self._ends[rows.device]
         positions = self._network(rows)
-        while bool((outside := positions >= self.num_rows).any()):
-            positions = torch.where(outside, self._network(positions), positions)
-        return positions
+        if ends.numel() == 0:  # a square number of rows
+            return positions
+        outside = positions - self.num_rows
+        return torch.where(outside < 0, positions, ends[outside.clamp(min=0)])
 
     def _network(self, values: Tensor) -> Tensor:
         left = values.div(self.base, rounding_mode="floor")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_MOST_BYTES = 2**26  # 64 MB
+
 
 def bank_scores(
     queries: Tensor, own: Tensor, table: Tensor, negatives: Tensor, temperature: float
@@ -29,7 +31,7 @@ def bank_scores(
     batch, count = negatives.shape
     if negatives.stride(0) == 0 or batch == 1:  # one draw for the batch
         scores = queries @ table[negatives[0]].to(queries.dtype).T
-    elif prefers_whole_table(len(table), count):
+    elif prefers_whole_table(queries.shape[0], batch, len(table), count):
         everything = queries @ table.to(queries.dtype).T
         scores = everything.gather(2, negatives.expand(queries.shape[0], -1, -1))
     else:
@@ -38,9 +40,11 @@ def bank_scores(
     return positive / temperature, scores / temperature
 
 
-def prefers_whole_table(num_rows: int, num_negatives: int) -> bool:
+def prefers_whole_table(terms: int, batch: int, num_rows: int, num_negatives: int) -> bool:
     """Whether scoring the whole table and picking the drawn scores beats gathering the rows.
 
-    A product with a row takes a CPU about a fifth of the time of fetching it by itself.
+    A product with a row takes a CPU about a fifth of the time of fetching it by itself; all scores
+    of the table, those that are picked, and both gradients are there at once.
     """
-    return num_rows <= 5 * num_negatives
+    bytes_at_once = 2 * 4 * terms * batch * (num_rows + num_negatives)
+    return num_rows <= 5 * num_negatives and bytes_at_once <= _MOST_BYTES

@@ -17,19 +17,25 @@ class Softmax(NamedTuple):
         top: ``(T, B)``, the largest score.
         place: ``(T, B)`` int64, its place among the N.
         top_row: ``(T, B, D)``, its row.
-        rest: ``(T, B)``, Σ exp(s_k − top) over the others.
-        rest_sum: ``(T, B, D)``, Σ exp(s_k − top)·m_k over the others.
+        second: ``(T, B)``, the largest of the others; −inf where there are none.
+        rest: ``(T, B)``, Σ exp(s_k − second) over the others.
+        rest_sum: ``(T, B, D)``, Σ exp(s_k − second)·m_k over the others.
     """
 
     top: Tensor
     place: Tensor
     top_row: Tensor
+    second: Tensor
     rest: Tensor
     rest_sum: Tensor
 
+    def log_rest(self) -> Tensor:
+        """``(T, B)``, log Σ exp s_k over all but the largest."""
+        return self.second + torch.log(self.rest)
+
     def log_sum(self) -> Tensor:
         """``(T, B)``, log Σ exp s_k."""
-        return self.top + torch.log1p(self.rest)
+        return torch.logaddexp(self.top, self.log_rest())
 
     def rest_mean(self) -> Tensor:
         """``(T, B, D)``, mean of the other rows with softmax weights; 0 where there are none."""
@@ -40,15 +46,17 @@ def join(parts: Softmax) -> Softmax:
     """Join statistics of several sets of rows, stacked along a first dimension of all tensors.
 
     What is the top of a part becomes one of the rest where another part has a larger one. An empty
-    part has a top of −inf.
+    part has a top and a second of −inf.
     """
     top, winner = parts.top.max(dim=0, keepdim=True)
-    scale = torch.exp(parts.top - top)
-    beaten = scale.scatter(0, winner, 0)
-    rest = (parts.rest * scale + beaten).sum(dim=0)
+    beaten = parts.top.scatter(0, winner, -torch.inf)
+    second = torch.maximum(beaten, parts.second).amax(dim=0)
+    zero = second.nan_to_num(neginf=0)  # of which −inf can be subtracted
+    scale, beaten_scale = torch.exp(parts.second - zero), torch.exp(beaten - zero)
+    rest = (parts.rest * scale + beaten_scale).sum(dim=0)
     rest_sum = torch.einsum("stb,stbd->tbd", scale, parts.rest_sum)
-    rest_sum += torch.einsum("stb,stbd->tbd", beaten, parts.top_row)
+    rest_sum += torch.einsum("stb,stbd->tbd", beaten_scale, parts.top_row)
     place = parts.place.gather(0, winner)[0]
     dim = parts.top_row.shape[-1]
     top_row = parts.top_row.gather(0, winner[..., None].expand(-1, -1, -1, dim))[0]
-    return Softmax(top[0], place, top_row, rest, rest_sum)
+    return Softmax(top[0], place, top_row, second, rest, rest_sum)

@@ -31,10 +31,15 @@ def test_timers__become_those_of_each_step():
     assert on_gpu[1] == {"read_sample": 6.0, "forward": 1.0, "train_step_total": 19.0}
 
 
+def test_train__refuses_fewer_images_than_steps():
+    with pytest.raises(SystemExit, match=r"--rows 10 is less than the 384 images of 8 \+ 4 steps"):
+        main(["train", "--rows", "10"])
+
+
 @pytest.mark.slow
 def test_train__runs_both_and_is_ahead(image_folder, tmp_path):
     file = tmp_path / "rows.json"
-    sizes = ["--batch", "4", "--steps", "3", "--rounds", "1", "--negatives", "64"]
+    sizes = ["--batch", "4", "--steps", "3", "--rounds", "1", "--negatives", "64", "--rows", "400"]
     main(["train", "--data", str(image_folder / "train"), "--json", str(file), *sizes])
     rows = {row["training"]: row for row in json.loads(file.read_text())["rows"]}
     assert set(rows) == {"vissl", "ours", "ours, bfloat16"}

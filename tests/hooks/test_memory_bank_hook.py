@@ -29,6 +29,7 @@ def task():
         datasets={"train": range(ROWS)},
         config={"LOG_FREQUENCY": 1},
         hooks=[],
+        losses=[1.0],
         last_batch=SimpleNamespace(target=target, model_output=output),
     )
 
@@ -57,6 +58,27 @@ def test_update__refuses_embeddings_that_are_not_finite(task):
     ):
         MemoryBankHook().on_update(task)
     assert torch.equal(task.loss.bank.rows, before)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_hooks__name_the_row_before_the_host_sees_the_loss(task, overlap, weight):
+    task.loss.config.bank.overlap = overlap
+    task.loss.config.lambda_invariance = weight
+    task.last_batch.model_output[1][2, 0] = torch.nan
+    task.last_batch.sample = {"target": task.last_batch.target}
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    loss = task.loss(task.last_batch.model_output, task.last_batch.target)
+    task.losses = [loss.item()]  # as the host does before its hooks
+    with pytest.raises(FloatingPointError, match=r"on rank 0, step 0, rows \[9\]"):
+        hook.on_loss_and_meter(task)
+
+
+def test_hooks__name_a_row_outside_the_bank(task):
+    task.last_batch.target = torch.tensor([4, -1, ROWS])
+    with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
+        MemoryBankHook().on_update(task)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

@@ -12,9 +12,17 @@ from pirl_plugin.losses.pirl_loss import PIRLLoss
 ROWS, DIM, NEGATIVES = 40, 8, 11
 
 
+SETTINGS = {"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": NEGATIVES}
+
+
+@pytest.fixture(params=["plain", "blocked"], autouse=True)
+def scores(request, monkeypatch):
+    """Every test here, with all scores at once and with sums over the drawn rows."""
+    monkeypatch.setitem(SETTINGS, "scores", request.param)
+
+
 def make_loss(**settings):
-    config = {"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": NEGATIVES}
-    return PIRLLoss.from_config({"name": "pirl_loss", **config, **settings})
+    return PIRLLoss.from_config({"name": "pirl_loss", **SETTINGS, **settings})
 
 
 def embeddings(batch=5, seed=0, dtype=torch.float64):
@@ -103,6 +111,18 @@ def test_loss__leaves_invalid_rows_out():
     torch.testing.assert_close(value, loss(valid_only, target[keep], negatives[keep]))
     value.backward()
     assert (all_rows[0].grad[~keep] == 0).all()
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_loss__of_an_unused_head_leaves_invalid_rows_out_too(weight):
+    loss, output = make_loss(lambda_invariance=weight), embeddings(3)
+    with torch.no_grad():
+        for embedding in output:
+            embedding[1] = torch.nan
+    value = loss(output, torch.tensor([4, -1, 9]))
+    value.backward()
+    assert value.isfinite()
+    assert all(o.grad.isfinite().all() for o in output)
 
 
 def test_loss__of_no_valid_row_is_zero_with_its_graph():
