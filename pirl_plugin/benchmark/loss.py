@@ -2,8 +2,8 @@
 
 A call is what a training step asks of it: the draw, two heads' terms, their gradient, and the
 bank's update. VISSL's estimators are ``nce`` and ``info_nce`` (its ``cross_entropy``);
-``nce_softmax`` is compared with its ``nce``. All is in one process: the sharded bank is one shard of
-all rows, which shows what its bookkeeping costs and not what its communication does.
+``nce_softmax`` is compared with its ``nce``. All is in one process: the sharded bank is one shard
+of all rows, which shows what its bookkeeping costs and not what its communication does.
 """
 
 from __future__ import annotations

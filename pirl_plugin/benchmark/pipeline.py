@@ -1,9 +1,9 @@
 """From image file to batch: VISSL's own PIRL pipeline, our two backends, and the floor.
 
 One process, one thread, all pipelines in turn on the same images. Each is a data set that the host
-builds from a config, read sample by sample and collated: what a loader's worker does. VISSL's ends in
-normalised float32, ours in bytes that are normalised where the model runs; what that takes on this
-CPU is printed too.
+builds from a config, read sample by sample and collated: what a loader's worker does. VISSL's ends
+in normalised float32, ours in bytes that are normalised where the model runs; what that takes on
+this CPU is printed too.
 """
 
 from __future__ import annotations
