@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -88,28 +89,42 @@ class Slurm:
         """Submit the job."""
         run.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pirl_plugin", *self.command(run)[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        job = re.search(r"^SUBMITTED: (\S+)", done.stdout, re.MULTILINE)
+        log = run.folder / "console.log"
+        with log.open("w") as file:  # not a pipe, which a job on this machine would hold open
+            done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False)
+        printed = log.read_text()
+        job = re.search(r"^SUBMITTED: (\S+)", printed, re.MULTILINE)
         if done.returncode != 0 or job is None:
             raise SystemExit(
-                f"pirl_plugin: {run.title} was not submitted (exit status {done.returncode}):\n"
-                f"{(done.stdout + done.stderr)[-2000:]}"
+                f"pirl_plugin: {run.title} was not submitted (exit status {done.returncode}); the "
+                f"end of {log}:\n{printed[-2000:]}"
             )
         (run.folder / "slurm_job").write_text(job[1])
         print(f"{run.title}: SLURM job {job[1]}", flush=True)
 
     def under_way(self, run: Run) -> bool:
         """Whether the job has left no result, and SLURM knows it and not its end."""
-        file = run.folder / "slurm_job"
+        file, folder = run.folder / "slurm_job", run.folder / "slurm"
         if not file.is_file():
             return False
+        job = file.read_text()
+        if shutil.which("srun") is None:  # submitit then runs jobs here; the number is a process's
+            return not (folder / f"{job}_0_result.pkl").exists() and _is_alive(int(job))
         from submitit import SlurmJob
 
-        return not SlurmJob(run.folder / "slurm", file.read_text().strip()).done()
+        return not SlurmJob(folder, job).done()
 
     def log(self, run: Run) -> str:
         """SLURM's logs and the host's own."""
         return f"{run.folder / 'slurm'} and {run.folder / 'log.txt'}"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
 
 
 def make_all(
@@ -117,7 +132,8 @@ def make_all(
 ) -> dict[str, str]:
     """Make the runs of each chain in order, as many chains at a time as the launcher has under way.
 
-    A run that fails ends its chain alone. Runs that are finished are not started.
+    A run that fails, or whose folder cannot be written, ends its chain alone. Runs that are
+    finished are not started.
 
     Args:
         chains: name → runs, each of which needs those before it.
@@ -135,7 +151,7 @@ def make_all(
             try:
                 if not _advance(runs, launcher, started):
                     continue
-            except SystemExit as error:
+            except (SystemExit, OSError) as error:
                 failures[name] = str(error)
                 print(error, file=sys.stderr, flush=True)
             del waiting[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from pirl_plugin.evaluation.sweep_values import NUM_ORDERS, SWEEPS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from matplotlib.figure import Figure
 
 _STYLES = {"PIRL": ("C0", "o", "-"), "Jigsaw": ("C1", "s", "--")}
 
@@ -55,7 +58,9 @@ def write_results(
     rows = [asdict(r) | {"best_layer": r.best_layer, "best_top1": r.best} for r in results]
     content = {"sweep": name, "settings": dict(settings), "results": rows}
     (out / "results.json").write_text(json.dumps(content, indent=2) + "\n")
-    draw(out, name, results)
+    drawing = figure(name, results)
+    drawing.savefig(out / "figure.png", dpi=200)
+    drawing.savefig(out / "figure.svg", metadata={"Date": None})
 
 
 def markdown(name: str, results: Sequence[Result], settings: Mapping[str, Any]) -> str:
@@ -90,35 +95,29 @@ def _cell(result: Result | None) -> str:
     return f"{result.best:.1f} {result.best_layer}" if several else f"{result.best:.1f}"
 
 
-def draw(out: Path, name: str, results: Sequence[Result]) -> None:
-    """``figure.png`` and ``figure.svg``: top-1 against the swept value; a line for each method."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def figure(name: str, results: Sequence[Result]) -> Figure:
+    """Top-1 against the swept value: a line for each method, with gaps where it was not run."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     sweep = SWEEPS[name]
     values = sorted({result.value for result in results})
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}):
-        figure = Figure(figsize=(5.2, 3.2), layout="constrained")
-        axes = FigureCanvasAgg(figure).figure.subplots()
-        if sweep.whole:
-            axes.set_xscale("log")
-        for method in dict.fromkeys(result.method for result in results):
-            color, marker, line = _STYLES[method]
-            shown = sorted(
-                (r.value, r.best) for r in results if r.method == method and r.best is not None
-            )
-            axes.plot(*zip(*shown, strict=True) if shown else ([], []), color=color,
-                      marker=marker, ls=line, label=method)  # fmt: skip
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_major_formatter(FixedFormatter([label(value) for value in values]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.tick_params(axis="x", labelsize=8)
-        axes.set_xlabel(sweep.axis)
-        axes.set_ylabel("Top-1 accuracy, linear (%)")
-        axes.grid(alpha=0.25)
-        if len(sweep.values) > 1:
-            axes.legend(frameon=False)
-        figure.savefig(out / "figure.png", dpi=200)
-        figure.savefig(out / "figure.svg", metadata={"Date": None})
+    drawing = Figure(figsize=(5.2, 3.2), layout="constrained")
+    axes = drawing.subplots()
+    if sweep.whole:
+        axes.set_xscale("log")
+    for method in dict.fromkeys(result.method for result in results):
+        color, marker, line = _STYLES[method]
+        mine = sorted((r for r in results if r.method == method), key=lambda r: r.value)
+        x, y = [r.value for r in mine], [math.nan if r.best is None else r.best for r in mine]
+        axes.plot(x, y, color=color, marker=marker, ls=line, label=method)
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_major_formatter(FixedFormatter([label(value) for value in values]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_xlabel(sweep.axis)
+    axes.set_ylabel("Top-1 accuracy, linear (%)")
+    axes.grid(alpha=0.25)
+    if len(sweep.values) > 1:
+        axes.legend(frameon=False)
+    return drawing
