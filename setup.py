@@ -59,7 +59,7 @@ setup(
     # otherwise setuptools starts a finder of its own in every process, 8 ms at each start.
     package_dir={"": "."},
     packages=find_packages(include=["pirl_plugin", "pirl_plugin.*"]),
-    package_data={"pirl_plugin": ["py.typed"], "pirl_plugin.evaluation": ["*.j2"]},
+    package_data={"pirl_plugin": ["py.typed"], "pirl_plugin.evaluation": ["*.j2", "*.json"]},
     # vissl itself is left out: its pins make pip fail. classy-vision too: the one on the index
     # overwrites the copy inside VISSL's wheel.
     install_requires=[

@@ -34,6 +34,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.detection.command:main",
         "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
     ),
+    "knn": (
+        "pirl_plugin.evaluation.knn_command:main",
+        "top-1 of a k-nearest-neighbour classifier on a checkpoint's features",
+    ),
+    "results": (
+        "pirl_plugin.evaluation.results:main",
+        "finished runs as the paper's tables, measured beside published",
+    ),
 }
 
 

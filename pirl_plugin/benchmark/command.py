@@ -18,6 +18,7 @@ BENCHMARKS = {
     "loss": "the loss over the memory bank: time, memory, and bandwidth on a GPU",
     "startup": "imports, the loss, the first batch, a checkpoint",
     "train": "images a second through VISSL's engine, its own PIRL and ours",
+    "scale": "memory and communication of a rank, by arithmetic, for more data and ranks",
 }
 
 

@@ -9,13 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TRANSFORMS = {
-    "jigsaw": "PIRLJigsaw",
-    "rotation": "PIRLRotation",
-    "rotation_jigsaw": "PIRLRotationJigsaw",
-}
+TRANSFORMS = ("jigsaw", "rotation", "rotation_jigsaw")
 VISSL_CONFIG = "config=pretrain/pirl/pirl_jigsaw_4node_resnet50"
-OUR_CONFIG = "config=pretrain/pirl/jigsaw_8node"
+OUR_CONFIG = "config=pretrain/pirl/{}_8node"
 
 
 def compose(*overrides: str) -> Any:
@@ -26,20 +22,15 @@ def compose(*overrides: str) -> Any:
 
 
 def our_pipeline(folder: Path, transform: str, backend: str) -> tuple[Any, Callable[..., Any]]:
-    """Our data set and its collate function, as jigsaw_8node sets them up.
+    """Our data set and its collate function, as the transform's config sets them up.
 
     Args:
         folder: of images.
-        transform: a key of ``TRANSFORMS``.
+        transform: one of ``TRANSFORMS``.
         backend: ``fused`` or ``pil``.
     """
-    config = compose(OUR_CONFIG, f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
-    (entry,) = config.DATA.TRAIN.TRANSFORMS
-    entry.update(name=TRANSFORMS[transform], backend=backend)
-    if transform == "rotation":
-        for name in ("patches_crop_size", "patch_size", "patches_scale", "grid", "flip"):
-            entry.pop(name)
-        entry.pop("num_permutations")
+    config = compose(OUR_CONFIG.format(transform), f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
+    config.DATA.TRAIN.TRANSFORMS[0].update(backend=backend)
     return _built(config)
 
 

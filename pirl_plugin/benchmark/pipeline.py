@@ -58,7 +58,7 @@ def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
 
     Args:
         folder: of images, as ``image_folder`` makes it.
-        transform: a key of ``TRANSFORMS``.
+        transform: one of ``TRANSFORMS``.
         rounds: times that each pipeline passes over the folder.
 
     Returns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DIM = 128
-_MODEL_BYTES = 194_000_000  # a checkpoint of ResNet-50 with its optimiser's state
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``pirl-plugin benchmark startup``."""
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
+    parser.add_argument("--model-mb", type=int, default=194, help="a ResNet-50 and its optimiser")
     parser.add_argument("--rounds", type=int, default=3, help="times each is timed")
     parser.add_argument("--workers", type=int, default=2, help="of the loader; 0: no first batch")
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...]}``."""
     rows = _imports(options.rounds) + _losses(options.rows, options.rounds)
-    rows += _checkpoints(options.rows, options.rounds)
+    rows += _checkpoints(options.model_mb * 10**6, options.rows * _DIM * 4, options.rounds)
     if options.workers:
         rows += _first_batches(options.data, options.workers)
     table = [
@@ -58,14 +59,15 @@ def _row(what: str, ours: list[float], vissl: list[float] | None = None) -> dict
 def _imports(rounds: int) -> list[dict[str, Any]]:
     """Of this plugin, of the host with it, and of Python with and without the import hook."""
 
-    def python(code: str, *flags: str) -> Callable[[], Any]:
-        command = [sys.executable, *flags, "-c", code]
-        return lambda: subprocess.run(command, check=True, capture_output=True)
+    def python(code: str, autoload: str = "1") -> Callable[[], Any]:
+        environment = {**os.environ, "PIRL_PLUGIN_AUTOLOAD": autoload}
+        command = [sys.executable, "-c", code]
+        return lambda: subprocess.run(command, env=environment, check=True, capture_output=True)
 
     seconds = interleave(
         {
-            "python, no .pth file": python("", "-S"),
-            "python, the import hook": python(""),
+            "python, import hook off": python("", autoload="0"),
+            "python, import hook on": python(""),
             "import pirl_plugin": python("import pirl_plugin"),
             "import vissl.engines": python("import vissl.engines"),
         },
@@ -90,8 +92,8 @@ def _losses(rows: int, rounds: int) -> list[dict[str, Any]]:
     return [_row(f"loss of {rows:,} rows", seconds["ours"], seconds["vissl"])]
 
 
-def _checkpoints(rows: int, rounds: int) -> list[dict[str, Any]]:
-    """As the host loads them, with its own ``broadcast_object`` and with ours."""
+def _checkpoints(model_bytes: int, bank_bytes: int, rounds: int) -> list[dict[str, Any]]:
+    """As a run of one process loads them, with the host's own ``broadcast_object`` and ours."""
     import torch
     from classy_vision.generic import distributed_util
     from classy_vision.generic.util import load_checkpoint
@@ -99,8 +101,7 @@ def _checkpoints(rows: int, rounds: int) -> list[dict[str, Any]]:
     ours = distributed_util.broadcast_object
     theirs = getattr(ours, "__wrapped__", None)  # there where this host was mended
     results = []
-    bank_bytes = rows * _DIM * 4
-    for what, size in (("model", _MODEL_BYTES), ("model and bank", _MODEL_BYTES + bank_bytes)):
+    for what, size in (("model", model_bytes), ("model and bank", model_bytes + bank_bytes)):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "checkpoint.torch"
             torch.save({"tensors": list(torch.zeros(10, size // 40).unbind())}, file)

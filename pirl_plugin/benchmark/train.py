@@ -149,7 +149,7 @@ def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str
             "config.LOSS.nce_loss_with_memory.negative_sampling_params.num_negatives="
             f"{options.negatives}",
         ]
-    ours = [OUR_CONFIG, f"+config/pirl/models=resnet{options.depth}", *common]
+    ours = [OUR_CONFIG.format("jigsaw"), f"+config/pirl/models=resnet{options.depth}", *common]
     ours.append(f"config.LOSS.pirl_loss.num_negatives={options.negatives}")
     if kind.endswith("bfloat16"):
         ours.append("config.HOOKS.PIRL_INPUT.autocast=bfloat16")

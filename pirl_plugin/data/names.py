@@ -22,4 +22,6 @@ PIRL_TRANSFORMS = frozenset(VIEWS)
 
 DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"
+DISK_VOC07 = "pirl_disk_voc07"
+DISK_INATURALIST18 = "pirl_disk_inaturalist18"
 COLLATOR = "pirl_collator"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from pirl_plugin.data.annotated import ANNOTATED
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER, PIRL_TRANSFORMS
 from pirl_plugin.data.paths import IMAGE_EXTENSIONS, PathTable, class_folders, find_images
@@ -37,6 +38,9 @@ class SourceImage(NamedTuple):
 class PIRLDiskDataset:
     """Images of a folder (``pirl_disk_folder``) or of a list (``pirl_disk_filelist``).
 
+    ``pirl_disk_voc07`` and ``pirl_disk_inaturalist18`` are folders that hold lists of their own,
+    with labels (:mod:`pirl_plugin.data.annotated`).
+
     It stands in for VISSL's ``disk_folder`` and ``disk_filelist`` under any transforms: where the
     split's first transform is one of PIRL's it yields ``SourceImage``, elsewhere PIL RGB images.
 
@@ -47,7 +51,7 @@ class PIRLDiskDataset:
         cfg: VISSL's configuration; of ``cfg["DATA"][split]`` it reads ``TRANSFORMS``,
             ``MMAP_MODE``, ``DEFAULT_GRAY_IMG_SIZE`` and, for lists, ``REMOVE_IMG_PATH_PREFIX``
             and ``NEW_IMG_PATH_PREFIX``; and it reads ``cfg["SEED_VALUE"]``.
-        data_source: ``pirl_disk_folder`` or ``pirl_disk_filelist``.
+        data_source: one of the names above.
         path: the folder or the list. A list's relative paths are relative to the list's folder.
         split: key of ``cfg["DATA"]``, such as ``TRAIN``.
         dataset_name: for the log only.
@@ -72,6 +76,7 @@ class PIRLDiskDataset:
         self._path = os.fspath(path)
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = 0
+        self._labels: np.ndarray | None = None
         self._mmap = bool(options.get("MMAP_MODE", True))
         self._prefix_out = str(options.get("REMOVE_IMG_PATH_PREFIX") or "")
         self._prefix_in = str(options.get("NEW_IMG_PATH_PREFIX") or "")
@@ -103,26 +108,47 @@ class PIRLDiskDataset:
 
     def get_image_paths(self) -> list[str]:
         """Paths of all images, in order."""
-        return [self._path_of(index) for index in range(self._length)]
+        return [self.path_of(index) for index in range(self._length)]
 
-    def get_labels(self) -> list[int]:
-        """Class of each image: the index of its first-level subfolder, by name.
+    def get_labels(self) -> Sequence[Any]:
+        """Class of each image.
 
-        Images that lie in the folder itself are class 0; if there are both, classes start at 1.
+        Of a folder: the index of the image's first-level subfolder, by name. Images that lie in the
+        folder itself are class 0; if there are both, classes start at 1. Of a list: the index of
+        the folder that the image is in, by name, among the folders beside it. Of data sets with
+        labels of their own: those, ``(N,)`` or ``(N, classes)``.
 
         Raises:
-            ValueError: for a list, which has no classes.
+            ValueError: for a list whose images' folders do not lie beside each other.
         """
-        if self.data_source != DISK_FOLDER:
-            raise ValueError(
-                f"{self._path} is a list of paths, which has no labels; give them as "
-                f"config.DATA.{self.split}.LABEL_SOURCES=[disk_filelist] and LABEL_PATHS=[FILE.npy]"
-            )
+        if self._labels is not None:
+            return cast("Sequence[Any]", self._labels)
+        if self.data_source == DISK_FILELIST:
+            return self._labels_of_list()
         table = self._opened()
         tops = [head if tail else "" for head, _, tail in (p.partition(os.sep) for p in table)]
         loose = [""] if "" in tops else []
         index = {name: label for label, name in enumerate(loose + class_folders(self._path))}
         return [index[top] for top in tops]
+
+    def _labels_of_list(self) -> list[int]:
+        folders = [os.path.dirname(self.path_of(index)) for index in range(self._length)]
+        above = sorted({os.path.dirname(folder) for folder in set(folders)})
+        if len(above) > 1 or not os.path.isdir(above[0]):
+            raise ValueError(
+                f"{self._path} is a list of paths in {' and '.join(above[:2])}; expected "
+                f"DIR/CLASS/IMAGE with one DIR for all, to take their classes from; or give labels "
+                f"as config.DATA.{self.split}.LABEL_SOURCES=[disk_filelist] and "
+                f"LABEL_PATHS=[FILE.npy]"
+            )
+        index = {name: label for label, name in enumerate(class_folders(above[0]))}
+        missing = sorted({os.path.basename(folder) for folder in folders} - index.keys())
+        if missing:
+            raise ValueError(
+                f"{self._path} names images in {os.path.join(above[0], missing[0])}, which is not "
+                f"a folder that exists: the paths of a list are relative to the list's own folder"
+            )
+        return [index[os.path.basename(folder)] for folder in folders]
 
     def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image, bool]:
         """Read and decode one image.
@@ -133,7 +159,7 @@ class PIRLDiskDataset:
         Returns:
             ``(image, is_valid)``; the image is grey where it could not be read.
         """
-        path = self._path_of(index)
+        path = self.path_of(index)
         try:
             with open(path, "rb") as file:
                 pixels, is_valid = decode_image(file.read()), True
@@ -162,10 +188,12 @@ class PIRLDiskDataset:
             if not os.path.isdir(self._path):
                 raise FileNotFoundError(self._complaint("is not a folder that exists"))
             return cast("Sequence[Any]", PathTable(find_images(self._path)))
+        if self.data_source in ANNOTATED:
+            paths, self._labels = ANNOTATED[self.data_source](self._path, self.split)
+            return cast("Sequence[Any]", PathTable(paths))
         if self.data_source != DISK_FILELIST:
-            raise ValueError(
-                f"data_source is {self.data_source!r}; expected {DISK_FOLDER} or {DISK_FILELIST}"
-            )
+            known = ", ".join((DISK_FOLDER, DISK_FILELIST, *ANNOTATED))
+            raise ValueError(f"data_source is {self.data_source!r}; expected one of {known}")
         if not os.path.isfile(self._path):
             raise FileNotFoundError(self._complaint("is not a file that exists"))
         return self._load_list()
@@ -196,10 +224,11 @@ class PIRLDiskDataset:
         wanted = _FOLDER_WANTED if self.data_source == DISK_FOLDER else _LIST_WANTED
         return f"{self._path} {found}: " + _MEND.format(split=self.split, wanted=wanted)
 
-    def _path_of(self, index: int) -> str:
+    def path_of(self, index: int) -> str:
+        """Path of one image."""
         entry = self._opened()[index]
         path = os.fsdecode(entry) if isinstance(entry, bytes) else str(entry)
-        if self.data_source == DISK_FOLDER:
+        if self.data_source != DISK_FILELIST:
             return os.path.join(self._path, path)
         if (self._prefix_out or self._prefix_in) and path.startswith(self._prefix_out):
             path = self._prefix_in + path[len(self._prefix_out) :]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,12 +12,7 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.models.resnet import PIRLResNet
-
-
-def new_trunk(section: dict[str, Any]) -> PIRLResNet:
-    """A randomly initialised trunk; ``section`` is ``MODEL.TRUNK.PIRL_RESNET``."""
-    return PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section}))
+from pirl_plugin.models.resnet import PIRLResNet, new_trunk
 
 
 def save_trunk(trunk: PIRLResNet, path: Path) -> None:
@@ -39,6 +33,19 @@ def load_trunk(path: Path, section: dict[str, Any]) -> PIRLResNet:
     trunk = new_trunk(section)
     trunk.load_state_dict(checkpoint["classy_state_dict"]["base_model"]["model"]["trunk"])
     return trunk.eval()
+
+
+def centre_crop(image: Tensor, size: int) -> Tensor:
+    """The middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
+
+    Args:
+        image: uint8 ``(3, H, W)``.
+        size: side of the crop, pixels.
+
+    Returns:
+        uint8 ``(3, size, size)``.
+    """
+    return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
 def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tensor, list[str]]:
@@ -62,8 +69,7 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
             image = decode_image(Path(folder, path).read_bytes())
         except (OSError, UnreadableImageError):
             continue
-        resized = tv.resize(image, [round(size * 8 / 7)], antialias=True)
-        crops.append(tv.center_crop(resized, [size, size]))
+        crops.append(centre_crop(image, size))
         kept.append(path)
     return torch.stack(crops), kept
 

@@ -48,8 +48,9 @@ def install() -> Door:
     door = Door()
     sys.meta_path.insert(0, door)
     for name, steps in AFTER.items():
-        if name in sys.modules:
-            _take(steps, sys.modules[name])
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _take(steps, module)
     return door
 
 

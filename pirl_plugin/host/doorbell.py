@@ -14,7 +14,7 @@ class PIRLDoorbell:
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         """Open the door and let it answer, if ``name`` is the host's."""
-        if name not in ("vissl", "classy_vision"):
+        if name not in ("vissl", "classy_vision", "extra_scripts"):  # the last imports the first
             return None
         sys.meta_path.remove(self)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 from typing import Any
 
 from pirl_plugin.host.mends import mended
@@ -88,10 +89,61 @@ def missing_svm_result_is_a_failure(module: Any) -> None:
     mended("VOC07 SVM failures")
 
 
+def low_shot_means_are_numbers(module: Any) -> None:
+    """Broke: the low-shot tool puts a mean of one element, an array, into a cell of a matrix.
+
+    Its module is given a numpy whose ``mean`` of one element is a number.
+    """
+    import types
+
+    import numpy as np
+
+    try:
+        np.zeros(1)[0] = np.ones(1)
+        return
+    except ValueError:
+        pass
+
+    def mean(*args: Any, **kwargs: Any) -> Any:
+        result = np.mean(*args, **kwargs)
+        return result.reshape(())[()] if np.size(result) == 1 else result
+
+    class Numpy(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            return getattr(np, name)
+
+    module.np = Numpy("numpy")
+    module.np.mean = mean
+    mended("low-shot SVM means")
+
+
+def svm_starts_anew(module: Any) -> None:
+    """Broke: with ``SVM.force_retrain`` the costs chosen for other features were taken up again.
+
+    Results of an earlier run in the same folder, with another checkpoint say, are removed first; a
+    class whose training fails then has none.
+    """
+    trainer = module.SVMTrainer
+    original = trainer.train
+
+    @functools.wraps(original)
+    def train(self: Any, features: Any, targets: Any) -> None:
+        if self.config["force_retrain"]:
+            for name in os.listdir(self.output_dir):
+                if name in ("test_ap.npy", "crossval_ap.npy", "chosen_cost.npy") or (
+                    name.startswith(("cls", "AP_cls")) and "_cost" in name
+                ):
+                    os.remove(os.path.join(self.output_dir, name))
+        original(self, features, targets)
+
+    trainer.train = train
+    mended("SVMs of an earlier run")
+
+
 def low_shot_samples_from_a_list(module: Any) -> None:
     """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few."""
-    original = module.generate_low_shot_samples
-    if "split" not in original.__code__.co_names:
+    original = getattr(module, "generate_low_shot_samples", None)
+    if original is None or "split" not in original.__code__.co_names:
         return
 
     @functools.wraps(original)
@@ -112,3 +164,15 @@ def low_shot_samples_from_a_list(module: Any) -> None:
 
     module.generate_low_shot_samples = generate_low_shot_samples
     mended("low-shot SVM samples")
+
+
+def remove_old_features(config: Any) -> None:
+    """Remove what an extraction of one node would leave beside its own features.
+
+    An earlier run in the same folder may have had more processes or images, and the host's tools
+    read all files that are there.
+    """
+    folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR
+    if config.DISTRIBUTED.NUM_NODES == 1:
+        for file in Path(folder).glob("rank*_chunk*_*.npy"):
+            file.unlink()

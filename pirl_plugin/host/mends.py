@@ -141,13 +141,15 @@ def labels_of_our_sources(module: Any) -> None:
     """
     dataset = module.GenericSSLDataset
     original = dataset.load_labels
-    ours = ("pirl_disk_folder", "pirl_disk_filelist")
+
+    def ours(source: str) -> bool:
+        return source.startswith("pirl_disk_")
 
     @functools.wraps(original)
     def load_labels(self: Any) -> None:
         sources = self.label_sources
         asked = [
-            "torchvision_dataset" if s in ours and self.data_sources[i] in ours else s
+            "torchvision_dataset" if ours(s) and ours(self.data_sources[i]) else s
             for i, s in enumerate(sources)
         ]
         self.label_sources = asked

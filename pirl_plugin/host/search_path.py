@@ -29,6 +29,7 @@ def add_our_configs(module: Any) -> None:
             search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
 
     Plugins.instance().register(PIRLSearchPath)
+    OmegaConf.register_new_resolver("pirl_epoch", _epoch, replace=True)
     compose = module.compose_hydra_configuration
 
     def compose_hydra_configuration(overrides: list[str]) -> Any:
@@ -46,6 +47,11 @@ def add_our_configs(module: Any) -> None:
                 raise SystemExit(_one_sentence(error, overrides)) from None
 
     module.compose_hydra_configuration = compose_hydra_configuration
+
+
+def _epoch(epoch: int, of: int, *, _root_: Any) -> float:
+    """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
+    return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
 
 
 def _one_sentence(error: Exception, overrides: list[str]) -> str:

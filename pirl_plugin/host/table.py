@@ -17,7 +17,10 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "vissl.models.trunks": (
         "vissl.models.trunks:MODEL_TRUNKS_REGISTRY",
-        {"pirl_resnet": "pirl_plugin.models.resnet:PIRLResNet"},
+        {
+            "pirl_resnet": "pirl_plugin.models.resnet:PIRLResNet",
+            "pirl_ensemble": "pirl_plugin.models.ensemble:PIRLEnsemble",
+        },
     ),
     "vissl.data.collators": (
         "vissl.data.collators:COLLATOR_REGISTRY",
@@ -39,6 +42,8 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "pirl_disk_folder": "pirl_plugin.data.source:PIRLDiskDataset",
             "pirl_disk_filelist": "pirl_plugin.data.source:PIRLDiskDataset",
+            "pirl_disk_voc07": "pirl_plugin.data.source:PIRLDiskDataset",
+            "pirl_disk_inaturalist18": "pirl_plugin.data.source:PIRLDiskDataset",
         },
     ),
 }
@@ -77,6 +82,9 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.data.ssl_dataset": (f"{_MENDS}:labels_of_our_sources",),
     "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),
+    "vissl.utils.checkpoint": ("pirl_plugin.host.checkpoints:refuse_misfits",),
+    "vissl.utils.svm_utils.svm_trainer": (f"{_EVALUATION}:svm_starts_anew",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_EVALUATION}:low_shot_means_are_numbers",),
     "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
     "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
     "vissl.hooks": ("pirl_plugin.host.wiring:add_our_hooks",),

@@ -39,5 +39,8 @@ def bank_scores(
 
 
 def prefers_whole_table(num_rows: int, num_negatives: int) -> bool:
-    """Whether scoring the whole table and picking the drawn scores beats gathering the rows."""
-    return num_rows <= 2 * num_negatives
+    """Whether scoring the whole table and picking the drawn scores beats gathering the rows.
+
+    A product with a row takes a CPU about a fifth of the time of fetching it by itself.
+    """
+    return num_rows <= 5 * num_negatives

@@ -13,6 +13,10 @@ NAMES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rglo
 COMPLETE = [name for name in NAMES if name.startswith(("pretrain/", "benchmark/"))]
 BASES = [name for name in NAMES if name.startswith("pirl/base/")]  # what complete ones build on
 OVERLAYS = [name for name in NAMES if name.startswith("pirl/") and name not in BASES]
+COMPOSED_OVER = {
+    "pirl/linear": "benchmark/pirl/linear_imagenet1k",
+    "pirl/finetune": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
+}
 
 
 def compose(*overrides):
@@ -29,7 +33,8 @@ def test_config__composes_from_any_folder(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_overlay__composes_over_the_papers_config(name):
     group, _, option = name.rpartition("/")
-    assert compose("config=pretrain/pirl/jigsaw_8node", f"+config/{group}={option}").LOSS.name
+    over = COMPOSED_OVER.get(group, "pretrain/pirl/jigsaw_8node")
+    assert compose(f"config={over}", f"+config/{group}={option}").LOSS.name
 
 
 def test_names__are_none_of_vissls():

@@ -121,8 +121,34 @@ def test_filelist__text_lines_are_relative_to_the_list(folder):
     source = make(folder / "list.txt", "pirl_disk_filelist")
     assert source.get_image_paths() == [str(folder / "b/1.jpg"), str(folder / "a/x.webp")]
     assert all(source[index][1] for index in range(2))
-    with pytest.raises(ValueError, match=r"has no labels.*LABEL_SOURCES=\[disk_filelist\]"):
-        source.get_labels()
+    assert source.get_labels() == [1, 0]  # of a, b, empty and ä é
+
+
+def test_filelist__classes_are_those_of_the_folder(folder):
+    """A list of some images gives them the classes that the whole folder does."""
+    names = ["b/2.PNG", "ä é/1.png", "b/1.jpg"]
+    (folder / "list.txt").write_text("\n".join(names))
+    whole = make(folder)
+    labels = dict(zip(whole.get_image_paths(), whole.get_labels(), strict=True))
+    found = make(folder / "list.txt", "pirl_disk_filelist").get_labels()
+    assert found == [labels[str(folder / name)] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["b/1.jpg", "a/z/3.jpeg"],
+            r"list of paths in .* and .*/a; expected DIR/CLASS/IMAGE.*"
+            r"LABEL_SOURCES=\[disk_filelist\]",
+        ),
+        (["b/1.jpg", "nowhere/1.jpg"], r"names images in .*/nowhere, which is not a folder"),
+    ],
+)
+def test_filelist__whose_paths_tell_no_classes_is_refused(names, message, folder):
+    (folder / "list.txt").write_text("\n".join(names))
+    with pytest.raises(ValueError, match=message):
+        make(folder / "list.txt", "pirl_disk_filelist").get_labels()
 
 
 def test_filelist__replaces_the_prefix_once(folder):
@@ -162,7 +188,7 @@ def test_errors__say_path_wanted_and_mend(tmp_path, name, kind, error, words):
 
 
 def test_source__refuses_an_unknown_kind(tmp_path):
-    with pytest.raises(ValueError, match="'disk_folder'; expected pirl_disk_folder"):
+    with pytest.raises(ValueError, match="'disk_folder'; expected one of pirl_disk_folder, "):
         make(tmp_path, "disk_folder")
 
 

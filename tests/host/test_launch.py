@@ -4,7 +4,12 @@ import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin import __version__
-from pirl_plugin.host.launch import banner, check_data, check_machine
+from pirl_plugin.host.data_checks import check_classes, check_data
+from pirl_plugin.host.evaluation_mends import remove_old_features
+from pirl_plugin.host.launch import banner, check_machine
+
+TOP_1 = "config.METERS.accuracy_list_meter.topk_values=[1]"
+SPLITS = {"TRAIN": "train", "TEST": "val"}
 
 
 def config(*overrides):
@@ -34,6 +39,21 @@ def test_check_data__refuses_in_one_sentence(files, message, tmp_path, make_imag
         check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{folder}]"))
     assert str(folder) in str(stopped.value)
     assert len(str(stopped.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["DATA", "LABEL"])
+def test_check_data__names_missing_files_of_the_hosts_own_sources(kind, tmp_path):
+    (tmp_path / "there.npy").touch()
+    paths = {"DATA": tmp_path / "there.npy", "LABEL": tmp_path / "there.npy"}
+    paths[kind] = tmp_path / "gone.npy"
+    overrides = [
+        f"config.DATA.TRAIN.{k}={v}"
+        for key, path in paths.items()
+        for k, v in ((f"{key}_SOURCES", "[disk_filelist]"), (f"{key}_PATHS", f"[{path}]"))
+    ]
+    message = rf"config\.DATA\.TRAIN\.{kind}_PATHS names '.*gone\.npy', which is not a file"
+    with pytest.raises(SystemExit, match=message):
+        check_data(config(*overrides))
 
 
 def test_check_data__says_how_to_name_data():
@@ -66,6 +86,44 @@ def test_check_data__names_a_path_of_the_catalog():
                 check_data(config(f"config.DATA.TRAIN.DATA_SOURCES=[{source}]"))
         finally:
             VisslDatasetCatalog.remove("pirl_folder")
+
+
+@pytest.fixture
+def classes(tmp_path, make_image):
+    for split, names in (("train", "abc"), ("val", "ab")):
+        for name in names:
+            (tmp_path / split / name).mkdir(parents=True)
+            make_image(tmp_path / split / name / "1.jpg", seed=0)
+    return tmp_path
+
+
+def linear(data, *overrides):
+    paths = [f"config.DATA.{s}.DATA_PATHS=[{data / f}]" for s, f in SPLITS.items()]
+    overrides = ["config=benchmark/pirl/linear_imagenet1k", *paths, *overrides]
+    return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+
+
+def test_check_classes__refuses_numbers_that_would_mean_other_classes(classes):
+    with pytest.raises(SystemExit, match=r"3 and 2 subfolders; expected the same .* 'c' is in one"):
+        check_classes(linear(classes))
+    (classes / "val" / "c").mkdir()
+    check_classes(linear(classes))
+
+
+def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):
+    (classes / "val" / "c").mkdir()
+    with pytest.raises(SystemExit, match=r"has 3 subfolders.*set config.MODEL.HEAD.NUM_CLASSES=3"):
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=2", TOP_1))
+    with pytest.raises(SystemExit, match=r"of 3 classes there is no top-5: leave .*topk_values="):
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3"))
+    check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3", TOP_1))
+
+
+def test_remove_old_features__leaves_all_else(tmp_path):
+    for name in ("rank1_chunk0_train_res5_inds.npy", "test_ap.npy", "rank1.txt"):
+        (tmp_path / name).touch()
+    remove_old_features(config(f"config.CHECKPOINT.DIR={tmp_path}"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rank1.txt", "test_ap.npy"]
 
 
 def test_check_data__accepts_a_folder_of_images(image_folder):

@@ -180,3 +180,35 @@ def test_low_shot__of_a_sound_host_is_left_alone():
     module = SimpleNamespace(generate_low_shot_samples=generate_low_shot_samples)
     evaluation_mends.low_shot_samples_from_a_list(module)
     assert module.generate_low_shot_samples is generate_low_shot_samples
+
+
+def test_low_shot__means_of_one_number_are_numbers(monkeypatch):
+    from vissl.utils.svm_utils import svm_low_shot_trainer
+
+    cell = np.zeros((1, 1))
+    cell[0][0] = svm_low_shot_trainer.np.mean(np.array([[1.0], [2.0]]), axis=0)
+    assert cell[0][0] == 1.5
+    both = svm_low_shot_trainer.np.mean(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
+    assert both.tolist() == [2.0, 3.0]
+    assert np.mean(np.ones((2, 1)), axis=0).shape == (1,)  # numpy itself is as it was
+
+
+def test_svm__trained_anew_takes_nothing_of_an_earlier_run(tmp_path):
+    names = ["test_ap.npy", "crossval_ap.npy", "chosen_cost.npy", "AP_cls0_cost1.0.npy"]
+    names += ["cls0_cost1.0.pickle"]
+
+    class SVMTrainer:
+        output_dir = str(tmp_path)
+
+        def train(self, features, targets):
+            self.found = sorted(p.name for p in tmp_path.iterdir())
+
+    module = SimpleNamespace(SVMTrainer=SVMTrainer)
+    evaluation_mends.svm_starts_anew(module)
+    for name in [*names, "features.npy"]:
+        (tmp_path / name).touch()
+    trainer = module.SVMTrainer()
+    for anew, expected in ((False, sorted([*names, "features.npy"])), (True, ["features.npy"])):
+        trainer.config = {"force_retrain": anew}
+        trainer.train(None, None)
+        assert trainer.found == expected

@@ -156,16 +156,32 @@ def test_loss__is_the_same_however_scores_are_computed(estimator, momentum):
         torch.testing.assert_close(found, outcomes["plain"], rtol=1e-5, atol=1e-5, msg=scores)
 
 
+def test_loss__trains_a_compiled_model_under_autocast():
+    model = torch.nn.Linear(6, 8)
+    gradients = []
+    for run in (model, torch.compile(model, backend="aot_eager")):
+        loss = make_loss(norm_constant=500.0, scores="blocked")
+        model.zero_grad()
+        images = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+        with torch.autocast("cpu", torch.bfloat16):
+            value = loss([run(images), run(images + 1)], torch.arange(4))
+        assert value.dtype == torch.float32
+        value.backward()
+        gradients.append(model.weight.grad.clone())
+    torch.testing.assert_close(*gradients, rtol=1e-2, atol=1e-3)
+    assert gradients[0].abs().max() > 0.1
+
+
 def test_contrast__is_chosen_by_table_and_draw():
     def chosen(rows, **options):
         draw = Draw(torch.arange(3), torch.arange(3), rows, 50, seed=0, step=0, **options)
         contrast = make_contrast("auto", *problem(2, 3, 8, rows, 1)[:3], draw, 0.07)
         return getattr(contrast, "sums", None)
 
-    assert chosen(101) is blocked
-    assert chosen(100) is None  # the whole table is scored
-    assert chosen(101, per_batch=True) is None  # one draw, one matrix product
-    assert chosen(101, replacement=False) is blocked
+    assert chosen(251) is blocked
+    assert chosen(250) is None  # the whole table is scored
+    assert chosen(251, per_batch=True) is None  # one draw, one matrix product
+    assert chosen(251, replacement=False) is blocked
 
 
 def test_contrast__refuses_triton_where_it_cannot_run(monkeypatch):
@@ -177,8 +193,8 @@ def test_contrast__refuses_triton_where_it_cannot_run(monkeypatch):
 
 def test_blocked__never_holds_all_drawn_rows():
     """Peak memory of autograd's graph and of the pass: nothing of B × N × D, nor of B × N."""
-    queries, own, table, _ = problem(2, 8, 64, 5000, 1)
-    draw = Draw(torch.arange(8), torch.arange(8), 5000, 2000, seed=0, step=0)
+    queries, own, table, _ = problem(2, 8, 64, 12_000, 1)
+    draw = Draw(torch.arange(8), torch.arange(8), 12_000, 2000, seed=0, step=0)
     sizes = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

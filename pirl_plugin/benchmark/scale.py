@@ -1,0 +1,82 @@
+"""Memory and communication of a rank, by arithmetic: how the bank grows with data and ranks.
+
+The tests compare these formulas with what 1 to 4 processes hold and send.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+if TYPE_CHECKING:
+    import argparse
+
+_ROW_NUMBER, _FLOAT = 8, 4  # bytes of an int64, and of a float32, in which embeddings travel
+_SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``pirl-plugin benchmark scale``."""
+    counts = [1_281_167, 100_000_000, 1_000_000_000]
+    parser.add_argument("--rows", type=int, nargs="+", default=counts, help="images")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 32, 128, 1024])
+    parser.add_argument("--batch", type=int, default=32, help="images of a rank in a step")
+    parser.add_argument("--dtype", default="float32", choices=tuple(_SIZES), help="of the bank")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Print the table; returns ``{"rows": [...]}``."""
+    rows = [
+        {
+            "images": images,
+            "ranks": ranks,
+            "placement": placement,
+            "bank_bytes": bank_bytes(images, ranks, placement, dtype=options.dtype),
+            "step_bytes": step_bytes(ranks, options.batch, placement),
+        }
+        for images in options.rows
+        for placement in ("replicated", "sharded")
+        for ranks in options.ranks
+    ]
+    table = [
+        {
+            "images": f"{row['images']:,}",
+            "bank": row["placement"],
+            "ranks": row["ranks"],
+            "bank, GB a rank": row["bank_bytes"] / 1e9,
+            "received, MB a step and rank": row["step_bytes"] / 1e6,
+        }
+        for row in rows
+    ]
+    print(tabulate(table, "keys", ".3g"))
+    return {"rows": rows}
+
+
+def bank_bytes(
+    images: int, ranks: int, placement: str, dim: int = 128, dtype: str = "float32"
+) -> int:
+    """Bytes of the bank that a rank holds: its rows, and a byte for each row that says visited.
+
+    Args:
+        images: |D|.
+        ranks: W.
+        placement: ``replicated`` or ``sharded``; the shard is that of the first rank.
+        dim: D.
+        dtype: of the rows.
+    """
+    rows = images if placement == "replicated" else -(-images // ranks)
+    return rows * (dim * _SIZES[dtype] + 1)
+
+
+def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
+    """Bytes that a rank receives for loss and bank in a step, beside a few numbers.
+
+    Row numbers and f(v_I) of all ranks, for the update; where the bank is sharded, also the row
+    numbers once more, and the own rows from their owners: in a reduce-scatter, whose sums pass each
+    rank as often as there are others.
+    """
+    others = ranks - 1
+    update = others * batch * (_ROW_NUMBER + dim * _FLOAT)
+    own = others * batch * (_ROW_NUMBER + dim * _FLOAT)
+    return update + (own if placement == "sharded" else 0)

@@ -1,0 +1,106 @@
+"""Checks of data before a run: what is not there, or does not fit, is named in one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HOSTS_DISK = ("disk_folder", "disk_filelist")  # data sources that read what a path names
+
+
+def check_data(config: Any) -> None:
+    """Refuse, in one sentence and before any process is started, data that cannot be trained on.
+
+    Raises:
+        SystemExit: what was found, what was expected and how to mend it.
+    """
+    from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
+
+    from pirl_plugin.data.source import check_source
+
+    for split in _splits(config):
+        data = config.DATA[split]
+        sources = data.DATA_SOURCES
+        if not any(s in _HOSTS_DISK or s.startswith("pirl_disk_") for s in sources):
+            continue
+        unknown = [n for n in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(n)]
+        if not data.DATA_PATHS and unknown:
+            raise SystemExit(
+                f"pirl_plugin: no data for {split}: config.DATA.{split}.DATA_PATHS is empty and no "
+                f"catalog lists '{unknown[0]}'. Name a folder of images: "
+                f"config.DATA.{split}.DATA_PATHS=[DIR]; or all data sets at once, with "
+                f"PIRL_DATASETS=DIR in the environment"
+            )
+        paths, _ = get_data_files(split, config.DATA)
+        _check_named(split, data, paths)
+        for source, path in zip(data.DATA_SOURCES, paths, strict=True):
+            if not source.startswith("pirl_disk_"):
+                continue
+            try:
+                check_source(config, source, path, split)
+            except (OSError, ValueError) as error:
+                raise SystemExit(f"pirl_plugin: {error}") from None
+
+
+def _check_named(split: str, data: Any, paths: Sequence[Any]) -> None:
+    """Refuse files that the host's own sources miss only when all is set up, or never miss."""
+    from iopath.common.file_io import g_pathmgr
+
+    told = f"config.DATA.{split}.DATA_PATHS" if data.DATA_PATHS else "the catalog of data sets"
+    labels = f"config.DATA.{split}.LABEL_PATHS"
+    named = [(told, *pair) for pair in zip(data.DATA_SOURCES, paths, strict=True)]
+    named += [(labels, *pair) for pair in zip(data.LABEL_SOURCES, data.LABEL_PATHS, strict=False)]
+    for where, source, path in named:
+        if source in _HOSTS_DISK and isinstance(path, str) and not g_pathmgr.exists(path):
+            raise SystemExit(
+                f"pirl_plugin: {where} names '{path}', which is not a file or folder that exists"
+            )
+
+
+def check_classes(config: Any) -> None:
+    """Refuse folders of classes that a classifier cannot be trained and tested on.
+
+    Raises:
+        SystemExit: the test images' classes are not the training images', so that their numbers
+            would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``.
+    """
+    from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.names import DISK_FOLDER
+    from pirl_plugin.data.paths import class_folders
+
+    classes = {}
+    for split in _splits(config):
+        if list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
+            (folder,), _ = get_data_files(split, config.DATA)
+            classes[split] = (folder, class_folders(folder))
+    if len(classes) == 2:
+        (train, trained), (test, tested) = classes["TRAIN"], classes["TEST"]
+        odd = sorted(set(trained) ^ set(tested))
+        if odd:
+            raise SystemExit(
+                f"pirl_plugin: {train} and {test} have {len(trained)} and {len(tested)} subfolders;"
+                f" expected the same classes in both, and '{odd[0]}' is in one alone: an empty "
+                f"subfolder will do"
+            )
+    expected = config.MODEL.HEAD.get("NUM_CLASSES")
+    top = max(config.METERS.get("accuracy_list_meter", {}).get("topk_values") or [1])
+    if expected is not None and expected < top and "accuracy_list_meter" in config.METERS.names:
+        raise SystemExit(
+            f"pirl_plugin: of {expected} classes there is no top-{top}: leave "
+            f"config.MODEL.HEAD.NUM_CLASSES at {top} or more, or set "
+            f"config.METERS.accuracy_list_meter.topk_values=[1]"
+        )
+    for folder, found in classes.values():
+        if expected is not None and len(found) > expected:
+            raise SystemExit(
+                f"pirl_plugin: {folder} has {len(found)} subfolders, and the classifier tells "
+                f"{expected} classes apart: set config.MODEL.HEAD.NUM_CLASSES={len(found)}"
+            )
+
+
+def _splits(config: Any) -> list[str]:
+    splits = ["TRAIN"] if not config.TEST_ONLY else []
+    return splits + (["TEST"] if config.TEST_MODEL else [])

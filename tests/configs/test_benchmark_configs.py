@@ -1,0 +1,118 @@
+"""The benchmarks' composed values are the paper's (App. C, Sec. 3.2 and 3.3)."""
+
+import pytest
+import torch
+from classy_vision.optim.param_scheduler import build_param_scheduler
+from test_configs import compose
+from vissl.models.heads import MODEL_HEADS_REGISTRY
+from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
+from vissl.models.trunks.feature_extractor import POOL_OPS
+
+LINEAR = {"linear_imagenet1k": (28, 1000), "linear_places205": (14, 205)}
+LINEAR |= {"linear_inaturalist18": (84, 8142), "ensemble_imagenet1k": (56, 1000)}
+
+
+def rates(config, epochs):
+    """Learning rate of each epoch, as the host's optimiser asks for it."""
+    schedule = build_param_scheduler(
+        {**config.OPTIMIZER.param_schedulers.lr, "num_epochs": config.OPTIMIZER.num_epochs}
+    )
+    return [schedule(epoch / epochs) for epoch in range(epochs)]
+
+
+@pytest.mark.parametrize(("name", "epochs", "classes"), [(n, *v) for n, v in LINEAR.items()])
+def test_linear__is_the_papers(name, epochs, classes):
+    config = compose(f"config=benchmark/pirl/{name}")
+    optimizer = config.OPTIMIZER
+    assert (optimizer.name, optimizer.momentum, optimizer.weight_decay) == ("sgd", 0.9, 5e-4)
+    assert optimizer.num_epochs == epochs
+    machine = config.DISTRIBUTED
+    ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
+    assert ranks * config.DATA.TRAIN.BATCHSIZE_PER_REPLICA == 256
+    # 0.01, divided by ten at one and two thirds
+    expected = [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
+    assert rates(config, epochs) == pytest.approx(expected)
+    assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [classes] * 5
+    crop = [(t["name"], t.get("size")) for t in config.DATA.TEST.TRANSFORMS[:2]]
+    assert crop == [("Resize", 256), ("CenterCrop", 224)]
+    assert config.METERS.accuracy_list_meter.meter_names == [
+        "conv1",
+        "res2",
+        "res3",
+        "res4",
+        "res5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "members"),
+    [("resnet18", 1), ("resnet50", 1), ("resnet50_c2x", 1), ("resnet18_ensemble", 2)],
+)
+def test_linear__pools_each_layer_to_about_9000_dimensions(overlay, members):
+    config = compose("config=benchmark/pirl/linear_imagenet1k", f"+config/pirl/linear={overlay}")
+    model = config.MODEL
+    if members > 1:
+        model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = [""] * members
+    trunk = MODEL_TRUNKS_REGISTRY[model.TRUNK.NAME](model, model.TRUNK.NAME).eval()
+    pools = model.FEATURE_EVAL_SETTINGS.LINEAR_EVAL_FEAT_POOL_OPS_MAP
+    with torch.no_grad():
+        features = trunk(torch.zeros(1, 3, 224, 224), [layer for layer, _ in pools])
+    for feature, (_, (pool, args)), (head, options) in zip(
+        features, pools, model.HEAD.PARAMS, strict=True
+    ):
+        pooled = POOL_OPS[pool](*args)(feature)
+        assert pooled.shape[1] == options["in_channels"]
+        assert pooled[0].numel() == options["dims"][0]
+        assert 8000 <= options["dims"][0] / members <= 9300
+        assert MODEL_HEADS_REGISTRY[head](model, **options)(pooled).shape == (1, 1000)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 5, 100])
+def test_linear__schedule_follows_any_number_of_epochs(epochs):
+    config = compose(
+        "config=benchmark/pirl/linear_imagenet1k", f"config.OPTIMIZER.num_epochs={epochs}"
+    )
+    assert rates(config, epochs) == pytest.approx(
+        [10.0 ** -(2 + 3 * epoch // epochs) for epoch in range(epochs)]
+    )
+
+
+@pytest.mark.parametrize(("machine", "rate"), [("1gpu", 0.005), ("cpu", 0.00125)])
+def test_linear__learning_rate_follows_the_batch(machine, rate):
+    config = compose("config=benchmark/pirl/linear_places205", f"+config/pirl/machines={machine}")
+    values = config.OPTIMIZER.param_schedulers.lr["values"]
+    assert values == pytest.approx([rate, rate / 10, rate / 100])
+
+
+@pytest.mark.parametrize("percent", ["1percent", "10percent"])
+def test_semi_supervised__is_vissls_protocol(percent):
+    config = compose(f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}")
+    assert config.OPTIMIZER.num_epochs == 70
+    assert rates(config, 70) == pytest.approx([0.01] * 30 + [0.001] * 40)
+    assert not config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON
+    assert config.MODEL.HEAD.PARAMS == [["mlp", {"dims": [2048, 1000]}]]
+    assert config.METERS.accuracy_list_meter.topk_values == [1, 5]
+    short = compose(
+        f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
+        "config.OPTIMIZER.num_epochs=7",
+    )
+    assert rates(short, 7) == pytest.approx([0.01] * 3 + [0.001] * 4)
+
+
+def test_svm__is_goyals():
+    config = compose("config=benchmark/pirl/svm_voc07")
+    assert config.SVM.cross_val_folds == 3
+    assert config.SVM.costs.costs_list == [0.01, 0.1, 1.0, 2, 5, 10, 15, 20, 50, 100, 1000]
+    assert (config.SVM.loss, config.SVM.penalty, config.SVM.normalize) == (
+        "squared_hinge",
+        "l2",
+        True,
+    )
+    low_shot = compose("config=benchmark/pirl/svm_voc07_low_shot").SVM.low_shot
+    assert low_shot.k_values == [1, 2, 4, 8, 16, 32, 64, 96]
+    assert low_shot.sample_inds == [1, 2, 3, 4, 5]
+
+
+def test_classes__are_one_override():
+    config = compose("config=benchmark/pirl/linear_imagenet1k", "config.MODEL.HEAD.NUM_CLASSES=7")
+    assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [7] * 5

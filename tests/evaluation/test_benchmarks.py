@@ -1,0 +1,240 @@
+"""Each benchmark from end to end, on generated images, through the host's own scripts."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from host_tools import CPU, LINEAR, run_tool, top1, write_checkpoint, write_classes, write_coloured
+from sklearn.model_selection import cross_val_score
+from sklearn.svm import LinearSVC
+
+ENGINE = "run_distributed_engines.py"
+VOC_CLASSES = ("bird", "cat", "dog")
+COSTS = [0.1, 1.0]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("trunk") / "resnet18.torch")
+
+
+@pytest.fixture(scope="module")
+def separable(tmp_path_factory):
+    return write_classes(tmp_path_factory.mktemp("separable"), {"train": 32, "val": 16}, True)
+
+
+@pytest.fixture(scope="module")
+def voc(tmp_path_factory):
+    """VOC2007 of three colours: an image has one or two, and now and then a difficult one."""
+    root = tmp_path_factory.mktemp("voc") / "VOC2007"
+    (root / "ImageSets" / "Main").mkdir(parents=True)
+    (root / "JPEGImages").mkdir()
+    rng = np.random.default_rng(0)
+    for split, count in (("trainval", 36), ("test", 24)):
+        rows = {name: [] for name in VOC_CLASSES}
+        for i in range(count):
+            image = f"{split}{i:03d}"
+            present = rng.integers(0, 2, 3)
+            shown = int(rng.choice(np.flatnonzero(present))) if present.any() else 0
+            write_coloured(root / "JPEGImages" / f"{image}.jpg", shown, rng)
+            for j, name in enumerate(VOC_CLASSES):
+                label = 0 if rng.random() < 0.1 else (1 if present[j] else -1)
+                rows[name].append(f"{image} {label:2d}")
+        for name, lines in rows.items():
+            file = root / "ImageSets" / "Main" / f"{name}_{split}.txt"
+            file.write_text("\n".join(lines) + "\n")
+    return root
+
+
+def on(folder, out, checkpoint, train="train", test="val"):
+    return [
+        f"config.DATA.TRAIN.DATA_PATHS=[{folder / train}]",
+        f"config.DATA.TEST.DATA_PATHS=[{folder / test}]",
+        f"config.CHECKPOINT.DIR={out}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+    ]
+
+
+def short(epochs=2, rate=1.0):
+    """Few epochs of few images need a larger rate than 0.01 for 256 images."""
+    return [
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        f"config.OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value={rate}",
+    ]
+
+
+def test_linear__reaches_100_percent_on_separable_classes(separable, checkpoint, tmp_path):
+    overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
+    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
+    found = top1(tmp_path)
+    assert list(found) == ["conv1", "res2", "res3", "res4", "res5"]
+    assert max(found.values()) == 100.0
+
+
+@pytest.mark.slow
+def test_linear__stays_at_chance_on_shuffled_labels(checkpoint, tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 64, "val": 64}, separable=False)
+    out = tmp_path / "out"
+    two = ["config.MODEL.HEAD.NUM_CLASSES=2", "config.METERS.accuracy_list_meter.topk_values=[1]"]
+    overrides = [*LINEAR, *on(data, out, checkpoint), *short(), *two]
+    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
+    # Of 64 images with the chance 1/2, 32 ± 4 (one standard deviation) are right: 50 ± 6.25 %.
+    assert {k: v for k, v in top1(out).items() if abs(v - 50) > 3 * 6.25} == {}
+
+
+@pytest.mark.slow
+def test_linear__of_inaturalist18_reads_its_annotations(checkpoint, tmp_path):
+    data = write_inaturalist(tmp_path / "inat")
+    overrides = [*LINEAR, *on(data, tmp_path, checkpoint, ".", "."), *short()]
+    classes = "config.MODEL.HEAD.NUM_CLASSES=10"
+    run_tool(ENGINE, "config=benchmark/pirl/linear_inaturalist18", *overrides, classes)
+    assert max(top1(tmp_path).values()) == 100.0
+
+
+def write_inaturalist(root):
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 32), ("val", 8)):
+        images, annotations = [], []
+        for i in range(count):
+            label = i % 2
+            name = f"train_val2018/Plants/{label}/{split}{i}.png"
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            write_coloured(root / name, label, rng)
+            images.append({"id": 100 + i, "file_name": name})
+            annotations.append({"id": i, "image_id": 100 + i, "category_id": label})
+        content = {"images": images, "annotations": annotations}
+        (root / f"{split}2018.json").write_text(json.dumps(content))
+    return root
+
+
+@pytest.mark.slow
+def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_path):
+    other, out = write_checkpoint(tmp_path / "other.torch", seed=1), tmp_path / "out"
+    overrides = ["+config/pirl/linear=resnet18_ensemble", *CPU, *on(separable, out, "")]
+    members = f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[{checkpoint},{other}]"
+    run_tool(ENGINE, "config=benchmark/pirl/ensemble_imagenet1k", *overrides, members, *short())
+    assert max(top1(out).values()) == 100.0
+    file = torch.load(out / "checkpoint.torch", weights_only=False)
+    trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
+    for i, path in enumerate((checkpoint, other)):
+        member = torch.load(path, weights_only=False)["classy_state_dict"]["base_model"]["model"]
+        for name, value in member["trunk"].items():
+            assert torch.equal(trunk[f"base_model.members.{i}.{name}"], value), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("percent", ["1percent", "10percent"])
+def test_semi_supervised__fine_tunes_on_a_list(percent, separable, checkpoint, tmp_path):
+    lines = [f"class{i % 2}/{i}.png" for i in range(16)]
+    (separable / "train" / f"{percent}.txt").write_text("\n".join(lines) + "\n")
+    data = on(separable, tmp_path, checkpoint, f"train/{percent}.txt")
+    overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(rate=0.1)]
+    run_tool(ENGINE, f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}", *overrides)
+    assert set(top1(tmp_path)) == {"0"}
+    file = torch.load(tmp_path / "checkpoint.torch", weights_only=False)
+    trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
+    before = torch.load(checkpoint, weights_only=False)["classy_state_dict"]["base_model"]["model"]
+    name = "_feature_blocks.conv1.weight"
+    assert not torch.equal(trunk[name], before["trunk"][name])  # the trunk is trained too
+
+
+def svm(voc, out, checkpoint):
+    # The primal solver draws no random numbers, so that another fit of the same data is the same.
+    solver = [f"config.SVM.costs.costs_list={COSTS}", "config.SVM.dual=False"]
+    return [*LINEAR, *on(voc, out, checkpoint, ".", "."), *solver]
+
+
+def extracted(out, split, layer):
+    """Features (N, D) and targets (N, classes) that the host wrote, in the order of the images."""
+    rows = {}
+    for file in out.glob(f"rank*_{split}_{layer}_features.npy"):
+        parts = [
+            np.load(str(file).replace("features", kind)) for kind in ("inds", "features", "targets")
+        ]
+        rows.update((int(i), (x, y)) for i, x, y in zip(*parts, strict=True))
+    features, targets = zip(*(rows[i] for i in sorted(rows)), strict=True)
+    features = np.stack(features)
+    return features / (np.linalg.norm(features, axis=1, keepdims=True) + 1e-5), np.stack(targets)
+
+
+def interpolated_ap(present, scores):
+    """VOC's average precision: at each recall, the best precision at it or above."""
+    order = np.argsort(-scores)
+    hits = present[order].cumsum()
+    precision = hits / np.arange(1, len(order) + 1)
+    best = [precision[i:].max() for i in np.flatnonzero(present[order])]
+    return float(np.mean(best))
+
+
+def expected_ap(out, layer):
+    features, targets = extracted(out, "train", layer)
+    test_features, test_targets = extracted(out, "test", layer)
+    found = []
+    for column in range(targets.shape[1]):
+        label = np.where(targets[:, column] == 1, 1, -1)
+        fits = [
+            LinearSVC(C=cost, class_weight={1: 2, -1: 1}, dual=False, max_iter=2000)
+            for cost in COSTS
+        ]
+        scores = [
+            cross_val_score(fit, features, label, cv=3, scoring="average_precision").mean()
+            for fit in fits
+        ]
+        best = fits[int(np.argmax(scores))].fit(features, label)
+        easy = test_targets[:, column] != -1
+        scores = best.decision_function(test_features[easy])
+        found.append(interpolated_ap(test_targets[easy, column] == 1, scores))
+    return found
+
+
+def test_svm_voc07__is_what_scikit_learn_finds(voc, checkpoint, tmp_path):
+    result = run_tool(
+        "train_svm.py", "config=benchmark/pirl/svm_voc07", *svm(voc, tmp_path, checkpoint)
+    )
+    assert "AP for various layers" in result.stdout
+    for layer in ("conv1", "res5"):
+        found = np.load(tmp_path / layer / "test_ap.npy").ravel()
+        np.testing.assert_allclose(found, expected_ap(tmp_path, layer), rtol=0, atol=1e-9)
+        assert 0 < found.mean() < 1
+
+
+@pytest.mark.slow
+def test_svm_voc07__in_two_processes_and_again_in_the_same_folder(voc, checkpoint, tmp_path):
+    other = write_checkpoint(tmp_path / "other.torch", seed=1)
+    config = "config=benchmark/pirl/svm_voc07"
+    two = "config.DISTRIBUTED.NUM_PROC_PER_NODE=2"
+    run_tool("train_svm.py", config, *svm(voc, tmp_path / "svm", other), two)
+    first = np.load(tmp_path / "svm" / "res5" / "test_ap.npy").ravel()
+    np.testing.assert_allclose(first, expected_ap(tmp_path / "svm", "res5"), rtol=0, atol=1e-9)
+    # Another checkpoint in one process: nothing of the first run may be taken up.
+    run_tool("train_svm.py", config, *svm(voc, tmp_path / "svm", checkpoint))
+    found = np.load(tmp_path / "svm" / "res5" / "test_ap.npy").ravel()
+    assert not list((tmp_path / "svm").glob("rank1_*"))
+    np.testing.assert_allclose(found, expected_ap(tmp_path / "svm", "res5"), rtol=0, atol=1e-9)
+    assert not np.array_equal(found, first)
+
+
+@pytest.mark.slow
+def test_svm_voc07__that_fails_is_a_failure(voc, checkpoint, tmp_path):
+    overrides = [*svm(voc, tmp_path, checkpoint), "config.SVM.loss=no_such_loss"]
+    result = run_tool("train_svm.py", "config=benchmark/pirl/svm_voc07", *overrides, check=False)
+    assert result.returncode == 1
+    assert "no average precision in" in result.stderr
+    assert "[-1" not in result.stdout
+
+
+@pytest.mark.slow
+def test_svm_voc07_low_shot__reports_each_k(voc, checkpoint, tmp_path):
+    low_shot = ["config.SVM.low_shot.k_values=[1,2]", "config.SVM.low_shot.sample_inds=[1,2]"]
+    result = run_tool(
+        "train_svm_low_shot.py",
+        "config=benchmark/pirl/svm_voc07_low_shot",
+        *svm(voc, tmp_path, checkpoint),
+        *low_shot,
+    )
+    mean = np.load(tmp_path / "res5" / "test_ap_mean.npy")
+    assert mean.shape == (2, len(COSTS))  # k, costs
+    draws = [np.load(tmp_path / "res5" / f"test_ap_sample{i}_k2.npy") for i in (1, 2)]
+    np.testing.assert_allclose(mean[1], np.mean(draws, axis=0).ravel())
+    assert f"k-value: 2 mean/min/max/std: {round(100 * mean[1].max(), 2)}" in result.stdout

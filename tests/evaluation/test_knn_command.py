@@ -1,0 +1,124 @@
+"""``pirl-plugin knn`` on generated images."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from host_tools import write_checkpoint, write_classes
+
+from pirl_plugin.cli import run
+from pirl_plugin.evaluation.features import read_images, trunk_features
+from pirl_plugin.evaluation.image_folder import LabelledCrops, labelled_features
+from pirl_plugin.evaluation.knn_command import load_resnet
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("trunk") / "small.torch", DEPTH=10)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return write_classes(folder, {"train": 12, "val": 6}, separable=True, classes=3)
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsys):
+    arguments = ["--checkpoint", str(checkpoint), "--data", str(data), "--out", str(tmp_path)]
+    run(["knn", *arguments, "--size", "32", "--k", "3", "--batch", "5", "--workers", workers])
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["knn_top1"] == 100.0
+    found = {key: results[key] for key in ("classes", "train_images", "test_images", "k")}
+    assert found == {"classes": 3, "train_images": 12, "test_images": 6, "k": 3}
+    assert "kNN top-1 100.00 % (k = 3, 12 images of 3 classes, 6 tested" in capsys.readouterr().out
+
+
+def test_labelled_features__are_those_of_all_images_at_once(checkpoint, data):
+    trunk = load_resnet(checkpoint)
+    crops = LabelledCrops(data / "train", 32)
+    features, labels, unreadable = labelled_features(trunk, crops, 5, 0, torch.device("cpu"))
+    images, paths = read_images(data / "train", 32)
+    torch.testing.assert_close(features, trunk_features(trunk, images))
+    assert labels.tolist() == [int(path[len("class")]) for path in paths]
+    assert unreadable == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
+def test_knn__finds_the_same_on_a_gpu(checkpoint, data, tmp_path):
+    found = []
+    for device in ("cpu", "cuda"):
+        arguments = ["--checkpoint", str(checkpoint), "--data", str(data), "--device", device]
+        run(["knn", *arguments, "--size", "32", "--out", str(tmp_path / device)])
+        found.append(json.loads((tmp_path / device / "results.json").read_text())["knn_top1"])
+    assert found[0] == found[1]
+
+
+def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
+    arguments = ["--checkpoint", str(checkpoint), "--data", str(folder), "--out", str(tmp_path)]
+    run(["knn", *arguments, "--size", "32"])
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["train_images"], results["unreadable"]) == (11, 1)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_load_resnet__reads_the_form_and_a_benchmarks_own_checkpoint(wrapped, tmp_path):
+    path = write_checkpoint(tmp_path / "18.torch", WIDTH_MULTIPLIER=0.25, DEPTH=18)
+    expected = load_resnet(path).state_dict()
+    if wrapped:
+        file = torch.load(path, weights_only=False)
+        model = file["classy_state_dict"]["base_model"]["model"]
+        model["trunk"] = {f"base_model.{k}": v for k, v in model["trunk"].items()}
+        torch.save(file, path)
+    found = load_resnet(path).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_load_resnet__gives_the_features_of_vissls_own_trunk(tmp_path):
+    from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
+    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+    overrides = ["config=benchmark/pirl/linear_imagenet1k"]
+    composed = compose_hydra_configuration(overrides)
+    model = convert_to_attrdict(composed, dump_config=False)[1].MODEL
+    torch.manual_seed(0)
+    theirs = MODEL_TRUNKS_REGISTRY["resnet"](model, "resnet").eval()
+    state = {"model": {"trunk": theirs.state_dict(), "heads": {}}}
+    torch.save({"classy_state_dict": {"base_model": state}}, tmp_path / "vissl.torch")
+    ours = load_resnet(tmp_path / "vissl.torch")
+    images, names = torch.randn(1, 3, 64, 64), ["conv1", "res3", "flatten"]
+    with torch.no_grad():
+        for mine, expected in zip(ours(images, names), theirs(images, names), strict=True):
+            torch.testing.assert_close(mine.flatten(), expected.flatten())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"checkpoint": "nowhere"}, "nowhere is not a file that exists"),
+        ({"data": "train"}, r"train is not a folder that exists"),
+        ({"data": "odd"}, "have 3 and 2 classes; expected the same, and 'class2' is in one"),
+        ({"k": "0"}, "k is 0, expected"),
+    ],
+)
+def test_knn__refuses_in_one_sentence(change, message, checkpoint, data, tmp_path):
+    odd = tmp_path / "odd"
+    shutil.copytree(data, odd)
+    shutil.rmtree(odd / "val" / "class2")
+    options = {"checkpoint": checkpoint, "data": data, "k": "3", "size": "32"} | change
+    options["data"] = {"train": data / "train", "odd": odd}.get(options["data"], data)
+    arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+    with pytest.raises(SystemExit, match=message) as stopped:
+        run(["knn", *arguments])
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_load_resnet__refuses_other_trunks(tmp_path):
+    state = {"model": {"trunk": {"blocks.0.weight": torch.ones(1)}, "heads": {}}}
+    torch.save({"classy_state_dict": {"base_model": state}}, tmp_path / "vit.torch")
+    with pytest.raises(ValueError, match=r"holds no ResNet: .*conv1.* \(found blocks\.0\.weight"):
+        load_resnet(tmp_path / "vit.torch")
