@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
         _print_commands(settings, asked, launcher)
         return
     about = {
-        "scale": f"{options.scale}: {SCALES[options.scale]}",
+        "scale": options.scale,
         "data": str(options.data),
         "pre-training": shlex.join(options.overrides),
         "linear": shlex.join(options.linear),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from pirl_plugin.evaluation.host_run import run_host
 
@@ -38,9 +39,13 @@ class Launcher(Protocol):
 
 
 class Here:
-    """A process of this machine for each run; ``start`` returns when it has ended."""
+    """A process of this machine for each run; ``start`` returns when it has ended.
 
-    interval = 0.0
+    The process holds a lock on ``lock`` of the run's folder: it lives on where the sweep is killed,
+    and another sweep of the same folder waits for it instead of starting the run twice.
+    """
+
+    interval = 5.0
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -51,11 +56,20 @@ class Here:
 
     def start(self, run: Run) -> None:
         """Make the run; its progress on one line."""
-        run_host(run.overrides, run.folder, run.title, self._threads)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with (run.folder / "lock").open("a") as file:
+            if not _lock(file):
+                raise SystemExit(
+                    f"pirl_plugin: {run.title} is under way in another process: wait for it"
+                )
+            run_host(run.overrides, run.folder, run.title, self._threads, held=(file.fileno(),))
 
     def under_way(self, run: Run) -> bool:
-        """Never: ``start`` waits."""
-        return False
+        """Whether a process that another sweep started is still at it."""
+        if not (run.folder / "lock").is_file():
+            return False
+        with (run.folder / "lock").open("a") as file:
+            return not _lock(file)
 
     def log(self, run: Run) -> str:
         """The whole log."""
@@ -119,6 +133,15 @@ class Slurm:
         return f"{run.folder / 'slurm'} and {run.folder / 'log.txt'}"
 
 
+def _lock(file: TextIO) -> bool:
+    """Take the lock of an open file, until it is closed here and in processes that inherit it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -170,6 +193,9 @@ def _advance(runs: Sequence[Run], launcher: Launcher, started: set[Run]) -> bool
     for run in runs:
         while not run.finished():
             if launcher.under_way(run):
+                if run not in started:
+                    print(f"{run.title}: under way already; waiting for it", flush=True)
+                    started.add(run)
                 return False
             if run.finished():  # it ended between the two looks
                 break

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -62,7 +64,7 @@ def host(monkeypatch):
             self.runs = []
             self.failing = ()
 
-        def __call__(self, overrides, folder, title, threads):
+        def __call__(self, overrides, folder, title, threads, held):
             name = f"{folder.parent.name}/{folder.name}"
             self.runs.append(name)
             assert not list(folder.glob("model_final*"))  # it would take the run for finished
@@ -273,8 +275,7 @@ def test_sweep__names_a_failed_run_at_the_end_and_the_others_go_on(
 
 
 def test_sweep__survives_a_folder_that_cannot_be_written(image_folder, tmp_path, monkeypatch):
-    def run_host(overrides, folder, title, threads):
-        folder.mkdir(parents=True, exist_ok=True)
+    def run_host(overrides, folder, title, threads, held):
         finish(folder, {"res5": 40.0} if folder.name == "linear" else None)
 
     monkeypatch.setattr(sweep_launch, "run_host", run_host)
@@ -303,6 +304,33 @@ def test_final_checkpoint__is_whole(tmp_path):
     assert final_checkpoint(tmp_path) is None
     final.rename(tmp_path / "model_phase1.torch")
     assert final_checkpoint(tmp_path) is None
+
+
+def test_sweep__waits_for_a_run_that_outlived_another_sweep(
+    image_folder, tmp_path, host, monkeypatch, capsys
+):
+    folder = tmp_path / "pirl_0" / "pretrain"
+    folder.mkdir(parents=True)
+    code = (
+        f"import fcntl, sys; file = open({str(folder / 'lock')!r}, 'a')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout.readline() == b"locked\n"
+
+    def end_it(seconds):
+        assert seconds == 5
+        assert host.runs == ["pirl_1/pretrain", "pirl_1/linear"]
+        finish(folder)
+        other.communicate()
+
+    monkeypatch.setattr(sweep_launch.time, "sleep", end_it)
+    where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
+    sweep.main(["lambda", *where, "--values", "0", "1"])
+    assert "PIRL, λ = 0: pre-training: under way already" in capsys.readouterr().out
+    assert host.runs[2:] == ["pirl_0/linear"]
 
 
 @pytest.mark.slow
