@@ -57,18 +57,13 @@ def main(arguments: list[str]) -> None:
         return results
 
     failures = make_all(chains, launcher, collect)
-    print(f"\n{markdown(options.name, collect(), about)}\nIn {options.out}: results.md, "
-          f"results.json, figure.png, figure.svg", flush=True)  # fmt: skip
+    print(f"\n{markdown(options.name, collect(), about)}", flush=True)
+    print(f"In {options.out}: results.md, results.json, figure.png, figure.svg", flush=True)
     if failures:
-        lines = [f"  {name}: {text.splitlines()[0]}" for name, text in failures.items()]
+        firsts = [text.splitlines()[0].removeprefix("pirl_plugin: ") for text in failures.values()]
         raise SystemExit(
-            "\n".join(
-                [
-                    f"pirl_plugin: {len(failures)} of {len(chains)} models failed; the same "
-                    f"command starts them again:",
-                    *lines,
-                ]
-            )
+            f"pirl_plugin: {len(failures)} of {len(chains)} models failed; the same command starts "
+            f"them again:\n  " + "\n  ".join(first.rstrip(":") for first in firsts)
         )
 
 
@@ -125,7 +120,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="pirl-plugin sweep",
         description="Pre-trains a model for each value, measures it with the linear benchmark, and "
         "writes a table and a figure. What is finished is not run again: the same command goes on "
-        "after a stop, and takes up SLURM jobs that are under way.",
+        "after a stop, and waits for runs and SLURM jobs that outlived it.",
     )
     parser.add_argument("name", choices=list(SWEEPS), help="what is varied")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE",

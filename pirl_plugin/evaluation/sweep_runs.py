@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
 from pirl_plugin.evaluation.quickstart_data import Data, quick_epochs, quick_linear
-from pirl_plugin.evaluation.sweep_values import SWEEPS, written
+from pirl_plugin.evaluation.sweep_values import SWEEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,12 +84,12 @@ class Settings:
 
 def chain(settings: Settings, method: str, value: float) -> tuple[Run, Run]:
     """Pre-training and linear benchmark of one model, in ``OUT/METHOD_VALUE``."""
-    folder = settings.out / f"{method.lower()}_{written(value)}"
-    label = f"{method}, {SWEEPS[settings.name].symbol} = {written(value)}"
+    folder = settings.out / f"{method.lower()}_{value}"
+    label = f"{method}, {SWEEPS[settings.name].symbol} = {value}"
     common = _pretrain(settings, method)
     # λ and N are not the jigsaw classifier's: it has no such section.
     mine = [o for o in settings.pretrain if method == "PIRL" or not key_of(o).startswith(_LOSS)]
-    swept = f"{SWEEPS[settings.name].key}={written(value)}"
+    swept = f"{SWEEPS[settings.name].key}={value}"
     pretrain = Run(
         f"{label}: pre-training",
         folder / "pretrain",

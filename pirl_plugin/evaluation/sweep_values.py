@@ -83,11 +83,6 @@ def points(name: str, chosen: list[str] | None) -> list[tuple[str, float]]:
     ]
 
 
-def written(value: float) -> str:
-    """A value as it stands in overrides and names of folders: ``0.25``, ``362880``."""
-    return str(value)
-
-
 def _read(text: str, sweep: Sweep) -> float:
     least = min(low for low, _ in sweep.limits.values())
     largest = max(high for _, high in sweep.limits.values())
