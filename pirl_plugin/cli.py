@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.benchmark.command:main",
         "time a part of the plugin beside VISSL's own, in the same process",
     ),
+    "sweep": (
+        "pirl_plugin.evaluation.sweep:main",
+        "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
+    ),
     "export": (
         "pirl_plugin.export.command:main",
         "a checkpoint's trunk for Detectron2, torchvision or timm",

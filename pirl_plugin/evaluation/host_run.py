@@ -23,7 +23,9 @@ _SIZES = re.compile(  # what the host says before it trains, in this order
 )
 
 
-def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> float | None:
+def run_host(
+    overrides: Sequence[str], out: Path, title: str, threads: int, held: Sequence[int] = ()
+) -> float | None:
     """Train or evaluate through the host's engine; the whole of its log goes to ``out``.
 
     Args:
@@ -31,6 +33,7 @@ def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> f
         out: folder for ``console.log`` and the host's checkpoints and metrics.
         title: what the progress line calls the run.
         threads: of the run's one process.
+        held: file descriptors that the run keeps open as long as it lives.
 
     Returns:
         Images a second of the training loop; None where the host found the run finished already.
@@ -53,6 +56,7 @@ def run_host(overrides: Sequence[str], out: Path, title: str, threads: int) -> f
             errors="replace",
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            pass_fds=held,
         ) as process,
         _bar(title) as bar,
     ):

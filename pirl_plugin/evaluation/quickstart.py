@@ -22,11 +22,17 @@ from pirl_plugin.evaluation.features import (
 )
 from pirl_plugin.evaluation.host_run import run_host
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.quickstart_data import IMAGE_SIZE, TRUNK, Data, find_data
+from pirl_plugin.evaluation.linear_run import linear_top1
+from pirl_plugin.evaluation.quickstart_data import (
+    IMAGE_SIZE,
+    TRUNK,
+    Data,
+    find_data,
+    quick_epochs,
+    quick_linear,
+)
 from pirl_plugin.evaluation.quickstart_report import write_quickstart_report
 from pirl_plugin.requirements import require_host
-
-IMAGES_SEEN = 120_000  # about five minutes of two cores, whatever the size of the data set
 
 
 def main(arguments: list[str]) -> None:
@@ -40,7 +46,7 @@ def main(arguments: list[str]) -> None:
     start = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
     data = find_data(options.data or _sample_data(options.out))
-    epochs = options.epochs or max(1, round(IMAGES_SEEN / data.num_train))
+    epochs = options.epochs or quick_epochs(data)
     _claim(options.out, {"data": str(data.train), "epochs": epochs, "seed": options.seed})
     print(f"{data.num_train} images in {data.train}; {epochs} epochs", flush=True)
 
@@ -107,20 +113,9 @@ def evaluate(
 
 def _linear(data: Data, checkpoint: Path, out: Path, seed: int) -> float:
     """Top-1 of the host's linear benchmark at its end, percent."""
-    width = round(512 * TRUNK["WIDTH_MULTIPLIER"])
-    head = f"{{in_channels: {width}, dims: [{width}, {data.num_classes}]}}"
-    overrides = [
-        "config=benchmark/pirl/quick_linear",
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
-        f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
-        f"config.MODEL.HEAD.PARAMS=[[eval_mlp, {head}]]",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
-        f"config.SEED_VALUE={seed}",
-    ]
+    overrides = [*quick_linear(data, checkpoint), f"config.SEED_VALUE={seed}"]
     run_host(overrides, out, f"linear, {out.name.removeprefix('linear_')}", threads=1)
-    lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
-    tested = [line for line in lines if "test_accuracy_list_meter" in line]
-    return float(next(iter(tested[-1]["test_accuracy_list_meter"]["top_1"].values())))
+    return linear_top1(out)["res5"]
 
 
 def _claim(out: Path, run: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the quickstart runs on: the images it was given, and the settings of its small network."""
+"""What quick runs are made on: the images that were given, and the settings of a small network."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pirl_plugin.data.source import PIRLDiskDataset
 
 TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
 IMAGE_SIZE = 64
+IMAGES_SEEN = 120_000  # about five minutes of two cores, whatever the size of the data set
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,21 @@ def find_data(folder: Path) -> Data:
     num_classes = len(set(images.get_labels()))
     labelled = train != folder and val.is_dir() and num_classes > 1
     return Data(train, val if labelled else None, len(images), num_classes)
+
+
+def quick_epochs(data: Data) -> int:
+    """Epochs in which ``IMAGES_SEEN`` images are seen, at least one."""
+    return max(1, round(IMAGES_SEEN / data.num_train))
+
+
+def quick_linear(data: Data, checkpoint: Path) -> list[str]:
+    """Overrides of the host's linear benchmark of a checkpoint, for any number of classes."""
+    width = round(512 * TRUNK["WIDTH_MULTIPLIER"])
+    head = f"{{in_channels: {width}, dims: [{width}, {data.num_classes}]}}"
+    return [
+        "config=benchmark/pirl/quick_linear",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
+        f"config.MODEL.HEAD.PARAMS=[[eval_mlp, {head}]]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+    ]

@@ -16,7 +16,7 @@ from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 # Read only where there is a checkpoint to resume from; test_run_host.py resumes.
 WITH_A_CHECKPOINT = "CHECKPOINT.AUTO_RESUME"
-# What quick_jigsaw takes the place of: the trunk, and a learning rate that follows the batch.
+# What the quick configs take the place of: the trunk, and a learning rate that follows the batch.
 SUPERSEDED = [
     "MODEL.TRUNK.RESNETS.DEPTH",
     "MODEL.TRUNK.RESNETS.WIDTH_MULTIPLIER",
@@ -100,9 +100,9 @@ def test_unread_keys__are_found_where_they_are_planted(image_folder, tmp_path):
 @pytest.mark.slow
 def test_configs__have_no_key_that_nothing_reads(image_folder, tmp_path):
     overlaid = [f"pretrain/pirl/rotation_8node {overlay}" for overlay in OVERLAYS]
-    small = "pretrain/pirl/quick_jigsaw"
-    found = unread([*COMPLETE, *overlaid, small], image_folder, tmp_path)
-    assert found.pop(small) == SUPERSEDED
+    small = ["pretrain/pirl/quick_jigsaw", "pretrain/pirl/quick_jigsaw_baseline"]
+    found = unread([*COMPLETE, *overlaid, *small], image_folder, tmp_path)
+    assert [found.pop(name) for name in small] == [SUPERSEDED, SUPERSEDED]
     assert found == {name: [] for name in [*COMPLETE, *overlaid]}
 
 

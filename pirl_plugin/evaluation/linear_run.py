@@ -1,0 +1,46 @@
+"""What a folder of the host's says: whether its run is finished, and a linear benchmark's top-1."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FINAL = re.compile(r"model_final_checkpoint_phase(\d+)\.torch")
+
+
+def final_checkpoint(folder: Path) -> Path | None:
+    """The last checkpoint of a run that has ended; None where there is none.
+
+    The host writes it in place, so that a file may have been cut short; a whole one is an archive,
+    whose directory is written last.
+    """
+    for file in folder.glob("model_final_checkpoint_phase*.torch"):
+        if _FINAL.fullmatch(file.name) and zipfile.is_zipfile(file):
+            return file
+    return None
+
+
+def linear_top1(folder: Path) -> dict[str, float]:
+    """Top-1 of each layer after the last epoch of a linear benchmark, percent.
+
+    Raises:
+        ValueError: the run is not finished: it ended before its last epoch was tested.
+    """
+    final, metrics = final_checkpoint(folder), folder / "metrics.json"
+    found = _FINAL.fullmatch(final.name) if final else None
+    lines = metrics.read_text().splitlines() if metrics.is_file() else []
+    for line in reversed([json.loads(line) for line in lines]):
+        if "test_accuracy_list_meter" in line:
+            if found is None or line["train_phase_idx"] != int(found[1]):
+                break
+            top1 = line["test_accuracy_list_meter"]["top_1"]
+            return {layer: float(value) for layer, value in top1.items()}
+    raise ValueError(
+        f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
+        f"start the run again"
+    )

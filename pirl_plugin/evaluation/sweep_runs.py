@@ -1,0 +1,161 @@
+"""The runs of a sweep: each model's pre-training and linear benchmark, as the host's overrides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
+from pirl_plugin.evaluation.quickstart_data import Data, quick_epochs, quick_linear
+from pirl_plugin.evaluation.sweep_values import SWEEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCALES = {
+    "paper": "the analysis settings of Sec. 4: ResNet-50, 400 epochs of ImageNet, 32 GPUs",
+    "quick": "minutes on a CPU: ResNet-10, 64-px images",
+}
+_CONFIGS = {
+    ("paper", "PIRL"): "pretrain/pirl/jigsaw_8node",
+    ("paper", "Jigsaw"): "pretrain/pirl/jigsaw_baseline_8node",
+    ("quick", "PIRL"): "pretrain/pirl/quick_jigsaw",
+    ("quick", "Jigsaw"): "pretrain/pirl/quick_jigsaw_baseline",
+}
+_LOSS = "config.LOSS.pirl_loss."
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the host's engine.
+
+    Attributes:
+        title: for people.
+        folder: the host's ``CHECKPOINT.DIR``.
+        overrides: Hydra overrides without that folder, beginning with ``config=…``.
+        measures: whether it is a linear benchmark, finished when its last epoch was tested.
+    """
+
+    title: str
+    folder: Path
+    overrides: tuple[str, ...]
+    measures: bool = False
+
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        if not self.measures:
+            return final_checkpoint(self.folder) is not None
+        try:
+            return bool(linear_top1(self.folder))
+        except ValueError:
+            return False
+
+    def prepare(self) -> None:
+        """Remove the final checkpoint of a run that is not finished.
+
+        The host takes the file alone for the end of the run, also where its writing was cut short
+        or the test after the last epoch was; without it, the run goes on from the one before.
+        """
+        for file in self.folder.glob("model_final_checkpoint*"):
+            file.unlink()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a sweep have in common.
+
+    Attributes:
+        name: of the sweep.
+        scale: ``paper`` or ``quick``.
+        data: the images.
+        out: folder of the sweep.
+        pretrain: further overrides of every pre-training.
+        linear: further overrides of every linear benchmark.
+    """
+
+    name: str
+    scale: str
+    data: Data
+    out: Path
+    pretrain: tuple[str, ...] = ()
+    linear: tuple[str, ...] = ()
+
+
+def chain(settings: Settings, method: str, value: float) -> tuple[Run, Run]:
+    """Pre-training and linear benchmark of one model, in ``OUT/METHOD_VALUE``."""
+    folder = settings.out / f"{method.lower()}_{value}"
+    label = f"{method}, {SWEEPS[settings.name].symbol} = {value}"
+    common = _pretrain(settings, method)
+    # λ and N are not the jigsaw classifier's: it has no such section.
+    mine = [o for o in settings.pretrain if method == "PIRL" or not key_of(o).startswith(_LOSS)]
+    swept = f"{SWEEPS[settings.name].key}={value}"
+    pretrain = Run(
+        f"{label}: pre-training",
+        folder / "pretrain",
+        tuple(_merged(common, [*mine, swept])),
+    )
+    checkpoint = final_checkpoint(pretrain.folder) or pretrain.folder / "checkpoint.torch"
+    linear = Run(
+        f"{label}: linear",
+        folder / "linear",
+        tuple(_merged(_linear(settings, checkpoint), settings.linear)),
+        measures=True,
+    )
+    return pretrain, linear
+
+
+def check_overrides(settings: Settings) -> None:
+    """Refuse overrides of what the sweep itself sets in each run.
+
+    Raises:
+        ValueError: names the override.
+    """
+    taken = {"config", "config.CHECKPOINT.DIR"}
+    swept = {key_of(SWEEPS[settings.name].key)}
+    weights = {"config.MODEL.WEIGHTS_INIT.PARAMS_FILE"}
+    for overrides, keys in ((settings.pretrain, swept), (settings.linear, weights)):
+        for override in overrides:
+            if "=" not in override and not override.startswith("~"):
+                raise ValueError(f"'{override}' is no override: expected KEY=VALUE, as Hydra's")
+            if key_of(override) in taken | keys:
+                raise ValueError(
+                    f"'{override}' cannot be given: the sweep sets {key_of(override)} in each run"
+                )
+
+
+def key_of(override: str) -> str:
+    """``++config.A.B=1`` → ``config.A.B``."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Ours without those that are given anew: Hydra refuses one overlay group twice."""
+    again = {key_of(override) for override in given}
+    return [*(o for o in ours if key_of(o) not in again), *given]
+
+
+def _pretrain(settings: Settings, method: str) -> list[str]:
+    data = settings.data
+    overrides = [
+        f"config={_CONFIGS[settings.scale, method]}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+    ]
+    if settings.scale == "paper":
+        # The baseline's length is that of the analysis already, and it has no negatives.
+        return overrides + (["+config/pirl/epochs=analysis_400"] if method == "PIRL" else [])
+    overrides.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
+    if method == "PIRL":
+        overrides.append(f"{_LOSS}num_negatives={min(1024, data.num_train // 2)}")
+    return overrides
+
+
+def _linear(settings: Settings, checkpoint: Path) -> list[str]:
+    if settings.scale == "quick":
+        return quick_linear(settings.data, checkpoint)
+    return [
+        "config=benchmark/pirl/linear_imagenet1k",
+        f"config.DATA.TRAIN.DATA_PATHS=[{settings.data.train}]",
+        f"config.DATA.TEST.DATA_PATHS=[{settings.data.val}]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+    ]
