@@ -11,8 +11,9 @@ import torch
 
 from pirl_plugin.evaluation.image_folder import LabelledCrops, labelled_features
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.models.resnet import PIRLResNet, new_trunk, section_of
-from pirl_plugin.models.weights import describe_misfit, read_trunk_weights
+from pirl_plugin.export.read import read_checkpoint
+from pirl_plugin.export.trunk import find_trunk
+from pirl_plugin.models.resnet import PIRLResNet, new_trunk
 
 
 def main(arguments: list[str]) -> None:
@@ -41,17 +42,17 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
 
     Args:
         options: as the command's arguments: ``checkpoint``, ``data``, ``k``, ``temperature``,
-            ``size``, ``batch``, ``workers`` and ``device``.
+            ``size``, ``batch``, ``workers``, ``device`` and ``trust_pickle``.
 
     Returns:
         ``knn_top1`` in percent, and what it was measured on.
 
     Raises:
         FileNotFoundError: the checkpoint or a folder does not exist.
-        ValueError: the checkpoint is none of a ResNet, or train and val hold different classes.
+        ValueError: the checkpoint holds no whole ResNet, or train and val hold different classes.
     """
     device = torch.device(options.device)
-    trunk = load_resnet(options.checkpoint).to(device)
+    trunk = load_resnet(options.checkpoint, options.trust_pickle).to(device)
     train, val = (LabelledCrops(options.data / split, options.size) for split in ("train", "val"))
     odd = sorted(set(train.classes) ^ set(val.classes))
     if odd:
@@ -84,33 +85,25 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def load_resnet(path: Path) -> PIRLResNet:
-    """The ResNet of a checkpoint of the host, its form read from the weights; evaluation mode.
+def load_resnet(path: Path, trust_pickle: bool = False) -> PIRLResNet:
+    """The ResNet of a checkpoint of any kind that the export reads; in evaluation mode.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no checkpoint of the host, or its trunk is no ResNet.
+        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
     """
-    weights = read_trunk_weights(path)
-    # A linear benchmark's own checkpoint wraps the trunk in the host's feature extractor.
-    weights = {name.removeprefix("base_model."): value for name, value in weights.items()}
-    try:
-        trunk = new_trunk(section_of(weights))
-    except KeyError as error:
-        found = ", ".join(list(weights)[:3])
-        raise ValueError(
-            f"{path} holds no ResNet: it has no {error.args[0]} (found {found}, …)"
-        ) from None
-    misfit = describe_misfit(trunk.state_dict(), weights)
-    if misfit is not None:
-        raise ValueError(f"{path} holds no ResNet of this plugin's kinds: {misfit}")
-    trunk.load_state_dict(weights, strict=False)
+    found = find_trunk(read_checkpoint(path, trust_pickle), str(path))
+    section = {"DEPTH": found.depth, "WIDTH_MULTIPLIER": found.width}
+    trunk = new_trunk({**section, "SMALL_STEM": found.small_stem})
+    names = {f"_feature_blocks.{name}": tensor for name, tensor in found.tensors.items()}
+    trunk.load_state_dict(names, strict=False)  # whole, but for counters that nothing here reads
     return trunk.eval()
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pirl-plugin knn", description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a .torch file of VISSL")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="any that export reads")
+    parser.add_argument("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
     parser.add_argument("--out", type=Path, help="folder for results.json")
     parser.add_argument("--k", type=int, default=20, help="neighbours that vote (default 20)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,36 +138,3 @@ class PIRLResNet(nn.Module):
 def new_trunk(section: dict[str, Any]) -> PIRLResNet:
     """A randomly initialised trunk; ``section`` is ``MODEL.TRUNK.PIRL_RESNET``."""
     return PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section}))
-
-
-def section_of(weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The section ``PIRL_RESNET`` of the trunk that weights belong to, from names and shapes.
-
-    Args:
-        weights: a ResNet trunk's parameters, this one's or VISSL's own.
-
-    Raises:
-        KeyError: the name of a parameter that every ResNet has is not there.
-        ValueError: the stages are of no depth that this trunk knows.
-
-    Example:
-        >>> section_of(new_trunk({"DEPTH": 18, "WIDTH_MULTIPLIER": 0.5}).state_dict())
-        {'DEPTH': 18, 'WIDTH_MULTIPLIER': 0.5, 'SMALL_STEM': False}
-    """
-    stem = weights["_feature_blocks.conv1.weight"]
-    prefix = "_feature_blocks.layer"
-    blocks = {tuple(name.removeprefix(prefix).split(".")[:2]) for name in weights if prefix in name}
-    counts = [sum(stage == str(i) for stage, _ in blocks) for i in (1, 2, 3, 4)]
-    kind = Bottleneck if "_feature_blocks.layer1.0.conv3.weight" in weights else BasicBlock
-    depths = [depth for depth, form in STAGES.items() if form == (kind, counts)]
-    if not depths:
-        raise ValueError(
-            f"a ResNet of stages of {counts} {kind.__name__}s: expected one of the depths "
-            f"{', '.join(map(str, STAGES))}"
-        )
-    width = stem.shape[0] / 64
-    return {
-        "DEPTH": depths[0],
-        "WIDTH_MULTIPLIER": int(width) if width == int(width) else width,
-        "SMALL_STEM": stem.shape[-1] == 3,
-    }

@@ -99,7 +99,7 @@ def test_load_resnet__gives_the_features_of_vissls_own_trunk(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"checkpoint": "nowhere"}, "nowhere is not a file that exists"),
+        ({"checkpoint": "nowhere"}, "there is no file nowhere"),
         ({"data": "train"}, r"train is not a folder that exists"),
         ({"data": "odd"}, "have 3 and 2 classes; expected the same, and 'class2' is in one"),
         ({"k": "0"}, "k is 0, expected"),
@@ -120,5 +120,5 @@ def test_knn__refuses_in_one_sentence(change, message, checkpoint, data, tmp_pat
 def test_load_resnet__refuses_other_trunks(tmp_path):
     state = {"model": {"trunk": {"blocks.0.weight": torch.ones(1)}, "heads": {}}}
     torch.save({"classy_state_dict": {"base_model": state}}, tmp_path / "vit.torch")
-    with pytest.raises(ValueError, match=r"holds no ResNet: .*conv1.* \(found blocks\.0\.weight"):
+    with pytest.raises(ValueError, match=r"holds no ResNet trunk: .*it has blocks\.0\.weight"):
         load_resnet(tmp_path / "vit.torch")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from host_tools import write_checkpoint
 
-from pirl_plugin.models.resnet import new_trunk, section_of
+from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.models.weights import MisfitError, describe_misfit, read_trunk_weights
 
 
@@ -70,22 +70,3 @@ def test_describe_misfit__says_what_is_there_if_nothing_matches():
     found = {f"encoder.{name}": value for name, value in state(DEPTH=10).items()}
     said = describe_misfit(state(DEPTH=10), found)
     assert "it holds encoder._feature_blocks.conv1.weight" in said
-
-
-@pytest.mark.parametrize(
-    "section",
-    [
-        {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5, "SMALL_STEM": True},
-        {"DEPTH": 34, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False},
-        {"DEPTH": 50, "WIDTH_MULTIPLIER": 2, "SMALL_STEM": False},
-    ],
-)
-def test_section_of__reads_the_form_from_the_weights(section):
-    assert section_of(state(**section)) == section
-
-
-def test_section_of__refuses_other_forms():
-    weights = state(DEPTH=10)
-    weights["_feature_blocks.layer3.9.conv1.weight"] = torch.ones(1)
-    with pytest.raises(ValueError, match=r"stages of \[1, 1, 2, 1\] BasicBlocks"):
-        section_of(weights)
