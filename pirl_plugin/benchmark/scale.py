@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "placement": placement,
             "bank_bytes": bank_bytes(images, ranks, placement, dtype=options.dtype),
             "step_bytes": step_bytes(ranks, options.batch, placement),
+            "work_bytes": work_bytes(ranks, options.batch),
         }
         for images in options.rows
         for placement in ("replicated", "sharded")
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "ranks": row["ranks"],
             "bank, GB a rank": row["bank_bytes"] / 1e9,
             "received, MB a step and rank": row["step_bytes"] / 1e6,
+            "at work, MB a rank": row["work_bytes"] / 1e6,
         }
         for row in rows
     ]
@@ -80,3 +82,11 @@ def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
     update = others * batch * (_ROW_NUMBER + dim * _FLOAT)
     own = others * batch * (_ROW_NUMBER + dim * _FLOAT)
     return update + (own if placement == "sharded" else 0)
+
+
+def work_bytes(ranks: int, batch: int, dim: int = 128) -> int:
+    """Most bytes that the bank's update holds at once, of the embeddings of all ranks in float64.
+
+    The loss itself holds megabytes, whatever these numbers are: ``pirl-plugin benchmark loss``.
+    """
+    return 6 * 8 * ranks * batch * dim

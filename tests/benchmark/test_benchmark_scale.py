@@ -1,12 +1,18 @@
-"""The formulas of memory and communication against what processes hold and send."""
+"""The formulas of memory and communication against what processes hold and send.
+
+What is sent is counted as the collectives are meant, a reduce-scatter where gloo, which has none,
+reduces everything.
+"""
 
 import pytest
 import torch
 from processes import run_in_processes
 from torch import distributed
 
-from pirl_plugin.benchmark.scale import bank_bytes, step_bytes
+from pirl_plugin.benchmark.memory import peak_extra_bytes
+from pirl_plugin.benchmark.scale import bank_bytes, step_bytes, work_bytes
 from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.memory import MemoryBank
 from pirl_plugin.memory.collectives import gather
 
 ROWS, DIM, BATCH = 1001, 16, 6
@@ -56,6 +62,15 @@ def test_scale__formulas_are_what_a_rank_holds_and_receives(ranks, placement):
     held, received = zip(*found, strict=True)
     assert held[0] == bank_bytes(ROWS, ranks, placement, DIM)
     assert set(received) == {step_bytes(ranks, BATCH, placement, DIM)}
+
+
+def test_scale__the_update_holds_no_more_than_is_said():
+    bank = MemoryBank(40_000, 128)
+    rows, embeddings = torch.arange(16_384), torch.randn(16_384, 128)
+    bank.update(rows, embeddings)
+    peak = peak_extra_bytes(lambda: bank.update(rows, embeddings), "cpu")
+    said = work_bytes(512, 32)
+    assert 0.5 * said < peak < 1.05 * said
 
 
 def test_scale__by_hand():
