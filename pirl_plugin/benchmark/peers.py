@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.overrides import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -29,7 +31,9 @@ def our_pipeline(folder: Path, transform: str, backend: str) -> tuple[Any, Calla
         transform: one of ``TRANSFORMS``.
         backend: ``fused`` or ``pil``.
     """
-    config = compose(OUR_CONFIG.format(transform), f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
+    config = compose(
+        OUR_CONFIG.format(transform), f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]"
+    )
     config.DATA.TRAIN.TRANSFORMS[0].update(backend=backend)
     return _built(config)
 
@@ -45,7 +49,7 @@ def vissl_pipeline(folder: Path, transform: str) -> tuple[Any, Callable[..., Any
         return None
     config = compose(
         VISSL_CONFIG,
-        f"config.DATA.TRAIN.DATA_PATHS=[{folder}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",
         "config.DATA.TRAIN.LABEL_PATHS=[]",
     )
     train = config.DATA.TRAIN

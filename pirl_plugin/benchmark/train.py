@@ -25,6 +25,7 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG, VISSL_CONFIG
 from pirl_plugin.benchmark.timing import ratio
+from pirl_plugin.overrides import quoted
 
 if TYPE_CHECKING:
     import argparse
@@ -103,7 +104,7 @@ def _measure(
     print(title, flush=True)
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "pirl_plugin", "train"]
-        command += [*_overrides(kind, folder, options), f"config.CHECKPOINT.DIR={out}"]
+        command += [*_overrides(kind, folder, options), f"config.CHECKPOINT.DIR={quoted(out)}"]
         log = _first_reports(command, options.threads, options.steps + _WARM_UP + 1)
     return parse_timers(log, on_gpu=options.device == "gpu")[_WARM_UP:]
 
@@ -164,7 +165,7 @@ def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str
     machine = "cpu" if options.device == "cpu" else "1gpu"
     common = [
         f"+config/pirl/machines={machine}",
-        f"config.DATA.TRAIN.DATA_PATHS=[{folder}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",
         f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={options.batch}",
         f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}",
         "config.OPTIMIZER.num_epochs=1",

@@ -1,1 +1,1 @@
-"""What the host's benchmark suite lacks: kNN, the quickstart and its report."""
+"""What a checkpoint is worth: kNN, the quickstart, sweeps, and the paper's tables."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from pirl_plugin.overrides import quoted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -44,7 +46,7 @@ def run_host(
     out.mkdir(parents=True, exist_ok=True)
     log = out / "console.log"
     command = [sys.executable, "-m", "pirl_plugin", "train", *overrides]
-    command.append(f"config.CHECKPOINT.DIR={out}")
+    command.append(f"config.CHECKPOINT.DIR={quoted(out)}")
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     last: deque[str] = deque(maxlen=15)
     with (

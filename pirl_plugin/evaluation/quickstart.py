@@ -32,6 +32,7 @@ from pirl_plugin.evaluation.quickstart_data import (
     quick_linear,
 )
 from pirl_plugin.evaluation.quickstart_report import write_quickstart_report
+from pirl_plugin.overrides import quoted
 from pirl_plugin.requirements import require_host
 
 
@@ -74,7 +75,7 @@ def pretrain(data: Data, out: Path, epochs: int, seed: int) -> tuple[Path, float
     """PIRL-jigsaw through the host's engine; returns the final checkpoint and images a second."""
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
         f"config.OPTIMIZER.num_epochs={epochs}",
         f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={max(1, epochs // 4)}",
         f"config.SEED_VALUE={seed}",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pirl_plugin.data.source import PIRLDiskDataset
+from pirl_plugin.overrides import quoted
 
 TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
 IMAGE_SIZE = 64
@@ -53,12 +54,10 @@ def quick_epochs(data: Data) -> int:
 
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
     """Overrides of the host's linear benchmark of a checkpoint, for any number of classes."""
-    width = round(512 * TRUNK["WIDTH_MULTIPLIER"])
-    head = f"{{in_channels: {width}, dims: [{width}, {data.num_classes}]}}"
     return [
         "config=benchmark/pirl/quick_linear",
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
-        f"config.DATA.TEST.DATA_PATHS=[{data.val}]",
-        f"config.MODEL.HEAD.PARAMS=[[eval_mlp, {head}]]",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(data.val))}]",
+        f"config.MODEL.HEAD.NUM_CLASSES={data.num_classes}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]

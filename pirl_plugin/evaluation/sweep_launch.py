@@ -13,6 +13,7 @@ import zlib
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from pirl_plugin.evaluation.host_run import run_host
+from pirl_plugin.overrides import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,12 @@ class Here:
 
     def command(self, run: Run) -> list[str]:
         """The host's launcher."""
-        return ["pirl-plugin", "train", *run.overrides, f"config.CHECKPOINT.DIR={run.folder}"]
+        return [
+            "pirl-plugin",
+            "train",
+            *run.overrides,
+            f"config.CHECKPOINT.DIR={quoted(run.folder)}",
+        ]
 
     def start(self, run: Run) -> None:
         """Make the run; its progress on one line."""
@@ -95,7 +101,7 @@ class Slurm:
             "config.SLURM.USE_SLURM=true",
             f"config.SLURM.PARTITION={self._partition}",
             f"config.SLURM.NAME={run.folder.parent.name}_{run.folder.name}",
-            f"config.SLURM.LOG_FOLDER={run.folder / 'slurm'}",
+            f"config.SLURM.LOG_FOLDER={quoted(run.folder / 'slurm')}",
             f"config.SLURM.PORT_ID={20_000 + zlib.crc32(os.fsencode(run.folder)) % 12_000}",
         ]
 

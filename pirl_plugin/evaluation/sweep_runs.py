@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
 from pirl_plugin.evaluation.quickstart_data import Data, quick_epochs, quick_linear
 from pirl_plugin.evaluation.sweep_values import SWEEPS
+from pirl_plugin.overrides import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +140,7 @@ def _pretrain(settings: Settings, method: str) -> list[str]:
     data = settings.data
     overrides = [
         f"config={_CONFIGS[settings.scale, method]}",
-        f"config.DATA.TRAIN.DATA_PATHS=[{data.train}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
     ]
     if settings.scale == "paper":
         # The baseline's length is that of the analysis already, and it has no negatives.
@@ -155,7 +156,7 @@ def _linear(settings: Settings, checkpoint: Path) -> list[str]:
         return quick_linear(settings.data, checkpoint)
     return [
         "config=benchmark/pirl/linear_imagenet1k",
-        f"config.DATA.TRAIN.DATA_PATHS=[{settings.data.train}]",
-        f"config.DATA.TEST.DATA_PATHS=[{settings.data.val}]",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(settings.data.train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(settings.data.val))}]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]

@@ -60,6 +60,8 @@ def _one_sentence(error: Exception, overrides: list[str]) -> str:
 
     first_line = str(error).strip().splitlines()[0].rstrip(".")
     sentence = f"pirl_plugin: cannot compose {' '.join(overrides)}: {first_line}"
+    if type(error).__name__ == "OverrideParseException":
+        sentence += "; a value with other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
     if isinstance(error, MissingConfigException):
         ours = sorted(
             path.relative_to(config_root() / "config").with_suffix("").as_posix()

@@ -14,6 +14,11 @@ def main(overrides: list[str]) -> None:
     Raises:
         SystemExit: VISSL is not installed, or an argument or the data cannot be used.
     """
+    if overrides and overrides[0] in ("-h", "--help"):
+        print(
+            "usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]"
+        )
+        return
     require_host()
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher as launcher

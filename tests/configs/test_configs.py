@@ -7,6 +7,7 @@ import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.host.search_path import config_root
+from pirl_plugin.overrides import quoted
 
 ROOT = config_root() / "config"
 NAMES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rglob("*.yaml"))
@@ -68,3 +69,18 @@ def test_unknown_config__is_named_in_one_sentence():
     assert "/base/" not in message
     assert len(message.splitlines()) == 1
     assert os.linesep not in message
+
+
+@pytest.mark.parametrize("name", ["plain/a-b_c.d", "josé", "a = b, (c) [d] #", "it's ~ {e}", "a b"])
+def test_quoted__paths_of_any_name_compose(name):
+    paths = [
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(name)}]",
+        f"config.CHECKPOINT.DIR={quoted(name)}",
+    ]
+    config = compose("config=pretrain/pirl/quick_jigsaw", *paths)
+    assert list(config.DATA.TRAIN.DATA_PATHS) == [config.CHECKPOINT.DIR] == [name]
+
+
+def test_unquoted_value__is_told_to_be_quoted():
+    with pytest.raises(SystemExit, match=r"needs quotes: KEY=\"'…'\""):
+        compose("config=pretrain/pirl/quick_jigsaw", "config.CHECKPOINT.DIR=josé")

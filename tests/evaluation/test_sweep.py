@@ -137,7 +137,7 @@ def test_quick_commands__are_exact(image_folder, tmp_path, capsys):
             "config=benchmark/pirl/quick_linear",
             f"config.DATA.TRAIN.DATA_PATHS=[{train}]",
             f"config.DATA.TEST.DATA_PATHS=[{val}]",
-            "config.MODEL.HEAD.PARAMS=[[eval_mlp, {in_channels: 256, dims: [256, 2]}]]",
+            "config.MODEL.HEAD.NUM_CLASSES=2",
             f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out}/pirl_0.25/pretrain/checkpoint.torch",
             "config.OPTIMIZER.num_epochs=2",
             f"config.CHECKPOINT.DIR={out}/pirl_0.25/linear",
