@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from pirl_plugin.evaluation.linear_run import last_test
+
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _LINEAR = {  # data set's name in the configuration → column
     "imagenet1k": "ImageNet",
@@ -18,10 +20,28 @@ _LINEAR = {  # data set's name in the configuration → column
     "voc07": "VOC07",
 }
 _TASKS = {
+    "PIRLJigsaw": "PIRL",
     "PIRLRotation": "PIRL (Rotation)",
     "PIRLRotationJigsaw": "PIRL (Rotation + Jigsaw)",
     "PredictJigsaw": "Jigsaw",
     "PredictRotation": "Rotation",
+}
+_TABLES = {  # row → tables of linear models; 2 and 7 for any other
+    "Rotation": (2, 5),
+    "PIRL-c2x": (2,),
+    "PIRL-ens": (2,),
+    "Jigsaw (YFCC-1M)": (4,),
+    "PIRL (YFCC-1M)": (4,),
+    "PIRL (Jigsaw)": (5,),
+    "PIRL (Rotation)": (5,),
+    "PIRL (Rotation + Jigsaw)": (5,),
+}
+_DETECTION = {  # configuration → table, and row of weights of which nothing else is known
+    "voc07_pirl": (6, "PIRL"),
+    "voc0712_pirl": (1, "PIRL"),
+    "voc07_supervised_jigsaw": (6, None),
+    "voc0712_supervised_jigsaw": (1, None),
+    "voc0712_moco24k": (1, "MoCo (BatchNorm fine-tuned)"),
 }
 
 
@@ -63,15 +83,14 @@ def read_run(path: Path, method: str | None = None) -> Run:
             f"{path} is no folder of a run: it has neither results.json nor train_config.yaml"
         )
     config = yaml.safe_load((path / "train_config.yaml").read_text())
-    name, table = (method, None) if method else _method_of(config, path)
+    name = method or _method_of(config, path)
+    tables = _TABLES.get(name, (2, 7))
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
         found = _svm_map(path, config)
         layer = max(found, key=lambda layer: found[layer])
-        return Run(path, name, (table or 2,), {"VOC07": found[layer]}, layer)
-    if not list(path.glob("model_final_checkpoint*")):
-        raise ValueError(f"{path} is not finished: it has no model_final_checkpoint")
+        return Run(path, name, tables, {"VOC07": found[layer]}, layer)
     dataset = str(config["DATA"]["TRAIN"]["DATASET_NAMES"][0])
-    meter = _last_meter(path)
+    meter = last_test(path)
     for percent in ("1percent", "10percent"):
         if dataset.endswith(f"_{percent}"):
             column = percent.replace("percent", " %")
@@ -83,24 +102,44 @@ def read_run(path: Path, method: str | None = None) -> Run:
     best = max(layers, key=lambda layer: layers[layer])
     figures = {column: layers[best]}
     figures |= {f"{column} {layer}": layers[layer] for layer in LAYERS if layer in layers}
-    return Run(path, name, (table,) if table else (2, 7), figures, best)
+    return Run(path, name, tables, figures, best)
 
 
 def _read_results(path: Path, results: dict[str, Any], method: str | None) -> Run:
     if "knn_top1" in results:
         name = method or Path(results.get("checkpoint", path)).resolve().parent.name
         return Run(path, name, (), {"kNN": float(results["knn_top1"])})
-    mean = results.get("mean") or results
-    config = str(results.get("config") or path.name).lower()
-    if "AP" not in mean:
+    if "mean" not in results or "config" not in results:
         raise ValueError(
-            f"{path}/results.json has neither knn_top1 nor AP: it is of no benchmark of the tables"
+            f"{path}/results.json has neither knn_top1 nor the config and mean of a detection run: "
+            f"it is of no benchmark of the tables"
         )
-    table = 1 if any(part in config for part in ("0712", "07+12", "07_12")) else 6
-    names = {"pirl": "PIRL", "npid": "NPID++", "jigsaw": "Jigsaw", "rotation": "Rotation"}
-    names |= {"supervised": "Supervised", "random": "Random"}
-    name = method or next((n for part, n in names.items() if part in config), path.name)
+    config = Path(results["config"]).stem
+    if config not in _DETECTION:
+        raise ValueError(
+            f"{path} is a detection run of {config}, which is in no table of the paper; "
+            f"expected one of {', '.join(_DETECTION)}"
+        )
+    mean = results["mean"]
+    if mean is None:
+        raise ValueError(f"{path}: no trial finished: run the same command again")
+    table, row = _DETECTION[config]
+    name = method or _method_detected(path, config, results.get("weights"), row)
     return Run(path, name, (table,), {key: float(mean[key]) for key in ("AP", "AP50", "AP75")})
+
+
+def _method_detected(path: Path, config: str, weights: str | None, row: str | None) -> str:
+    """Row of a detection run: of the run that made its weights, or else of its configuration."""
+    made = Path(weights).parent / "train_config.yaml" if weights else None
+    if made is not None and made.is_file():
+        name = _method_made(made, path.name)
+        return f"{name} (BatchNorm fine-tuned)" if config == "voc0712_moco24k" else name
+    if row is None:
+        raise ValueError(
+            f"{path} is a detection run of {config}, which has several rows, and there is no "
+            f"train_config.yaml beside its weights {weights}: give ROW=RUN, such as Jigsaw={path}"
+        )
+    return row
 
 
 def _svm_map(path: Path, config: dict[str, Any]) -> dict[str, float]:
@@ -113,36 +152,39 @@ def _svm_map(path: Path, config: dict[str, Any]) -> dict[str, float]:
     return {layer: 100 * float(np.load(file).mean()) for layer, file in files.items()}
 
 
-def _last_meter(path: Path) -> dict[str, dict[str, float]]:
-    lines = [json.loads(line) for line in (path / "metrics.json").read_text().splitlines()]
-    tested = [line for line in lines if "test_accuracy_list_meter" in line]
-    if not tested:
-        raise ValueError(f"{path}/metrics.json has no test accuracy; was TEST_MODEL off?")
-    meter: dict[str, dict[str, float]] = tested[-1]["test_accuracy_list_meter"]
-    return meter
-
-
-def _method_of(config: dict[str, Any], path: Path) -> tuple[str, int | None]:
-    """Row, and table where it is a particular one, from the configuration of the pre-training."""
+def _method_of(config: dict[str, Any], path: Path) -> str:
+    """Row of a benchmark, told by the run that made its checkpoint."""
     if config["MODEL"]["TRUNK"]["NAME"] == "pirl_ensemble":
-        return "PIRL-ens", 2
+        return "PIRL-ens"
     checkpoint = config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"]
     if not checkpoint:
-        return "Random", None
+        return "Random"
     file = Path(checkpoint).parent / "train_config.yaml"
-    if not file.is_file():
-        return path.name, None
+    return _method_made(file, path.name) if file.is_file() else path.name
+
+
+def _method_made(file: Path, other: str) -> str:
+    """Row told by the configuration of a pre-training; ``other`` if its settings are of no row."""
     made = yaml.safe_load(file.read_text())
-    train, loss = made["DATA"]["TRAIN"], made["LOSS"].get("pirl_loss") or {}
-    task = _TASKS.get(train["TRANSFORMS"][0]["name"], "PIRL")
+    train, trunk = made["DATA"]["TRAIN"], made["MODEL"]["TRUNK"]
+    transform = train["TRANSFORMS"][0]
+    task, width = _TASKS.get(transform["name"]), trunk["RESNETS"]["WIDTH_MULTIPLIER"]
+    yfcc = any("yfcc" in name for name in train["DATASET_NAMES"])
+    if trunk["NAME"] != "resnet" or trunk["RESNETS"]["DEPTH"] != 50 or width not in (1, 2):
+        return other
     if made["LOSS"]["name"] != "pirl_loss":
-        return (task, None) if task in ("Jigsaw", "Rotation") else (path.name, None)
-    if any("yfcc" in name for name in train["DATASET_NAMES"]):
-        return "PIRL (YFCC-1M)", 4
-    if loss["lambda_invariance"] == 0:
-        return ("NPID++" if loss["num_negatives"] >= 32000 else "NPID"), None
-    if made["MODEL"]["TRUNK"].get("RESNETS", {}).get("WIDTH_MULTIPLIER", 1) == 2:
-        return "PIRL-c2x", 2
-    if task == "PIRL" and loss["num_negatives"] == 4096:
-        return "PIRL (Jigsaw)", 5
-    return task, (None if task == "PIRL" else 5)
+        if task not in ("Jigsaw", "Rotation") or width != 1:
+            return other
+        return task if not yfcc else "Jigsaw (YFCC-1M)" if task == "Jigsaw" else other
+    loss = made["LOSS"]["pirl_loss"]
+    weight, negatives = loss["lambda_invariance"], loss["num_negatives"]
+    if negatives not in (4096, 32000):
+        return other
+    if weight == 0 and width == 1 and not yfcc:
+        return "NPID++" if negatives == 32000 else "NPID"
+    if weight != 0.5 or task is None or transform.get("num_permutations") is not None:
+        return other
+    if yfcc or width == 2:
+        row = "PIRL (YFCC-1M)" if yfcc else "PIRL-c2x"
+        return other if task != "PIRL" or (yfcc and width == 2) else row
+    return "PIRL (Jigsaw)" if task == "PIRL" and negatives == 4096 else task

@@ -31,6 +31,15 @@ def linear_top1(folder: Path) -> dict[str, float]:
     Raises:
         ValueError: the run is not finished: it ended before its last epoch was tested.
     """
+    return {layer: float(value) for layer, value in last_test(folder)["top_1"].items()}
+
+
+def last_test(folder: Path) -> dict[str, dict[str, float]]:
+    """Accuracies after the last epoch: ``top_1`` and ``top_5`` of each layer, percent.
+
+    Raises:
+        ValueError: the run is not finished: it ended before its last epoch was tested.
+    """
     final, metrics = final_checkpoint(folder), folder / "metrics.json"
     found = _FINAL.fullmatch(final.name) if final else None
     lines = metrics.read_text().splitlines() if metrics.is_file() else []
@@ -38,8 +47,8 @@ def linear_top1(folder: Path) -> dict[str, float]:
         if "test_accuracy_list_meter" in line:
             if found is None or line["train_phase_idx"] != int(found[1]):
                 break
-            top1 = line["test_accuracy_list_meter"]["top_1"]
-            return {layer: float(value) for layer, value in top1.items()}
+            meter: dict[str, dict[str, float]] = line["test_accuracy_list_meter"]
+            return meter
     raise ValueError(
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"

@@ -1,6 +1,7 @@
 """Finished runs in the form of the paper's tables."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def write_config(folder, dataset="imagenet1k_folder", checkpoint="", **changes):
     config = {
         "DATA": {"TRAIN": {"DATASET_NAMES": [dataset], "TRANSFORMS": [{"name": "ToTensor"}]}},
         "MODEL": {
-            "TRUNK": {"NAME": "resnet", "RESNETS": {"WIDTH_MULTIPLIER": 1}},
+            "TRUNK": {"NAME": "resnet", "RESNETS": {"DEPTH": 50, "WIDTH_MULTIPLIER": 1}},
             "WEIGHTS_INIT": {"PARAMS_FILE": str(checkpoint)},
             "FEATURE_EVAL_SETTINGS": settings,
         },
@@ -36,12 +37,14 @@ def write_config(folder, dataset="imagenet1k_folder", checkpoint="", **changes):
     return folder
 
 
-def pretraining(folder, transform="PIRLJigsaw", dataset="imagenet1k_folder", width=1, **loss):
-    loss = {"lambda_invariance": 0.5, "num_negatives": 32000} | loss
-    write_config(folder, dataset, LOSS={"name": "pirl_loss", "pirl_loss": loss})
+def pretraining(folder, transform="PIRLJigsaw", dataset="imagenet1k_folder", width=1, **more):
+    loss_name, depth = more.pop("loss_name", "pirl_loss"), more.pop("depth", 50)
+    permutations = more.pop("num_permutations", None)
+    loss = {"lambda_invariance": 0.5, "num_negatives": 32000} | more
+    write_config(folder, dataset, LOSS={"name": loss_name, "pirl_loss": loss})
     config = yaml.safe_load((folder / "train_config.yaml").read_text())
-    config["DATA"]["TRAIN"]["TRANSFORMS"] = [{"name": transform}]
-    config["MODEL"]["TRUNK"]["RESNETS"]["WIDTH_MULTIPLIER"] = width
+    config["DATA"]["TRAIN"]["TRANSFORMS"] = [{"name": transform, "num_permutations": permutations}]
+    config["MODEL"]["TRUNK"]["RESNETS"] = {"DEPTH": depth, "WIDTH_MULTIPLIER": width}
     (folder / "train_config.yaml").write_text(yaml.safe_dump(config))
     return folder / "model.torch"
 
@@ -50,10 +53,15 @@ def linear(folder, checkpoint="", dataset="imagenet1k_folder", top1=(10, 20, 30,
     write_config(folder, dataset, checkpoint, **more)
     layers = dict(zip(LAYERS, top1, strict=False)) if len(top1) == 5 else {"0": top1[0]}
     meter = {"top_1": layers, "top_5": {layer: value + 5 for layer, value in layers.items()}}
-    early = {"test_accuracy_list_meter": {"top_1": {"conv1": 99.0}, "top_5": {}}}
-    lines = [early, {"train_accuracy_list_meter": {}}, {"test_accuracy_list_meter": meter}]
+    early = {"top_1": {"conv1": 99.0}, "top_5": {}}
+    lines = [
+        {"test_accuracy_list_meter": early, "train_phase_idx": 1},
+        {"train_accuracy_list_meter": {}, "train_phase_idx": 2},
+        {"test_accuracy_list_meter": meter, "train_phase_idx": 2},
+    ]
     (folder / "metrics.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "model_final_checkpoint_phase2.torch").touch()
+    with zipfile.ZipFile(folder / "model_final_checkpoint_phase2.torch", "w") as file:
+        file.writestr("data.pkl", "weights")
     return folder
 
 
@@ -91,12 +99,85 @@ def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
         ({"num_negatives": 4096}, 5, "PIRL (Jigsaw)"),
         ({"transform": "PIRLRotation", "num_negatives": 4096}, 5, "PIRL (Rotation)"),
         ({"transform": "PIRLRotationJigsaw"}, 5, "PIRL (Rotation + Jigsaw)"),
+        ({"transform": "PredictJigsaw", "loss_name": "cross_entropy"}, 7, "Jigsaw"),
+        ({"transform": "PredictRotation", "loss_name": "cross_entropy"}, 2, "Rotation"),
+        ({"transform": "PredictRotation", "loss_name": "cross_entropy"}, 5, "Rotation"),
+        (
+            {"transform": "PredictJigsaw", "loss_name": "cross_entropy", "dataset": "yfcc1m_x"},
+            4,
+            "Jigsaw (YFCC-1M)",
+        ),
     ],
 )
 def test_results__the_row_is_told_by_the_pre_training(made, table, method, tmp_path):
     checkpoint = pretraining(tmp_path / "pretrain", **made)
     tables = lay_out([read_run(linear(tmp_path / "run", checkpoint, "places205_folder"))])
-    assert row(tables, table, method)["Places205"][1] == 40.0
+    column = "Places205 res4" if table == 7 else "Places205"
+    assert row(tables, table, method)[column][1] == 40.0
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"lambda_invariance": 0.25},
+        {"num_negatives": 1024},
+        {"num_permutations": 2000},
+        {"transform": "PIRLRotationJigsaw", "num_permutations": 100},
+        {"depth": 18},
+        {"width": 0.5},
+        {"width": 2, "transform": "PIRLRotation"},
+        {"width": 2, "lambda_invariance": 0},
+        {"dataset": "yfcc1m_x", "lambda_invariance": 0},
+        {"dataset": "yfcc1m_x", "transform": "PIRLRotation"},
+        {"dataset": "yfcc1m_x", "transform": "PredictRotation", "loss_name": "cross_entropy"},
+        {"transform": "PredictJigsaw", "loss_name": "cross_entropy", "depth": 18},
+    ],
+)
+def test_results__settings_of_no_row_go_by_the_folder(made, tmp_path):
+    checkpoint = pretraining(tmp_path / "pretrain", **made)
+    assert read_run(linear(tmp_path / "mine", checkpoint)).method == "mine"
+
+
+def detection(folder, config, weights="model.pkl", mean=True):
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"AP": 50.0, "AP50": 70.0, "AP75": 60.0} if mean else None
+    content = {"config": config, "weights": str(weights), "mean": figures}
+    (folder / "results.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "made", "table", "method"),
+    [
+        ("voc0712_pirl", None, 1, "PIRL"),
+        ("somewhere/0712_jigsaw/voc07_pirl.yaml", None, 6, "PIRL"),
+        ("voc0712_moco24k", None, 1, "MoCo (BatchNorm fine-tuned)"),
+        ("voc0712_moco24k", {}, 1, "PIRL (BatchNorm fine-tuned)"),
+        ("voc0712_pirl", {"lambda_invariance": 0}, 1, "NPID++"),
+        (
+            "voc07_supervised_jigsaw",
+            {"transform": "PredictJigsaw", "loss_name": "cross_entropy"},
+            6,
+            "Jigsaw",
+        ),
+        ("voc07_pirl", {"depth": 18}, 6, "run"),
+    ],
+)
+def test_results__a_detection_run_has_its_configs_table(config, made, table, method, tmp_path):
+    weights = tmp_path / "model.pkl" if made is None else pretraining(tmp_path / "made", **made)
+    found = read_run(detection(tmp_path / "run", config, weights))
+    assert (found.tables, found.method) == ((table,), method)
+    assert read_run(found.path, "Supervised").method == "Supervised"
+
+
+def test_results__refuses_a_detection_run_of_no_row(tmp_path):
+    for config in ("coco_c4_1x", "smoke_cpu"):
+        with pytest.raises(ValueError, match=f"run of {config}, which is in no table"):
+            read_run(detection(tmp_path / "voc07_pirl", config))
+    with pytest.raises(ValueError, match="give ROW=RUN"):
+        read_run(detection(tmp_path / "run", "voc07_supervised_jigsaw", tmp_path / "model.pkl"))
+    with pytest.raises(ValueError, match="no trial finished: run the same command again"):
+        read_run(detection(tmp_path / "run", "voc07_pirl", mean=False))
 
 
 def test_results__svm_semi_supervised_detection_and_knn(tmp_path):
@@ -114,14 +195,11 @@ def test_results__svm_semi_supervised_detection_and_knn(tmp_path):
         (30,),
         settings={"EVAL_MODE_ON": False},
     )
-    detection = tmp_path / "detection"
-    detection.mkdir()
-    content = {"config": "voc0712_pirl", "mean": {"AP": 50.0, "AP50": 70.0, "AP75": 60.0}}
-    (detection / "results.json").write_text(json.dumps(content))
+    detected = detection(tmp_path / "detection", "voc0712_pirl", made)
     knn = tmp_path / "knn"
     knn.mkdir()
     (knn / "results.json").write_text(json.dumps({"knn_top1": 33.0, "checkpoint": str(made)}))
-    tables = lay_out([read_run(path) for path in (svm, semi, detection, knn)])
+    tables = lay_out([read_run(path) for path in (svm, semi, detected, knn)])
     assert row(tables, 2, "PIRL")["VOC07"] == (81.1, pytest.approx(35.0))  # (0.4 + 0.3) / 2 of res5
     assert row(tables, 3, "PIRL")["10 %"] == (83.8, 35.0)  # top-5
     assert row(tables, 3, "PIRL")["1 %"] == (57.2, None)
@@ -160,7 +238,12 @@ def test_results__refuses(tmp_path):
         run(["results", str(tmp_path)])
     unfinished = linear(tmp_path / "run")
     (unfinished / "model_final_checkpoint_phase2.torch").unlink()
-    with pytest.raises(SystemExit, match="is not finished: it has no model_final_checkpoint"):
+    with pytest.raises(SystemExit, match="no test accuracy of the last epoch"):
         run(["results", str(unfinished)])
     with pytest.raises(SystemExit, match="a run on 'cifar', which is in no table"):
         run(["results", str(linear(tmp_path / "other", dataset="cifar"))])
+    untested = linear(tmp_path / "untested")
+    metrics = untested / "metrics.json"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(SystemExit, match="no test accuracy of the last epoch"):
+        run(["results", str(untested)])
