@@ -84,3 +84,9 @@ ANNOTATED: dict[str, Callable[[str, str], tuple[list[str], np.ndarray]]] = {
     DISK_INATURALIST18: read_inaturalist18,
 }
 """Data source → function of its folder and ``TRAIN`` or ``TEST``."""
+
+ANNOTATED_WANTED = {
+    DISK_VOC07: "VOC2007, the folder that holds ImageSets/Main and JPEGImages",
+    DISK_INATURALIST18: "the folder that holds train2018.json, val2018.json and train_val2018",
+}
+"""Data source → what its path should be, for messages."""

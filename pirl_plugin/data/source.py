@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pirl_plugin.data.annotated import ANNOTATED
+from pirl_plugin.data.annotated import ANNOTATED, ANNOTATED_WANTED
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER, PIRL_TRANSFORMS
 from pirl_plugin.data.paths import IMAGE_EXTENSIONS, PathTable, class_folders, find_images
 
 _GREY = 128
 _MEND = "point config.DATA.{split}.DATA_PATHS=[DIR] at {wanted}"
-_FOLDER_WANTED = f"a folder of images ({', '.join(IMAGE_EXTENSIONS)}), in subfolders or not"
-_LIST_WANTED = "a .npy array of path strings or a text file with one path a line"
+_WANTED = {
+    DISK_FOLDER: f"a folder of images ({', '.join(IMAGE_EXTENSIONS)}), in subfolders or not",
+    DISK_FILELIST: "a .npy array of path strings or a text file with one path a line",
+    **ANNOTATED_WANTED,
+}
 
 
 class SourceImage(NamedTuple):
@@ -124,16 +127,23 @@ class PIRLDiskDataset:
         if self._labels is not None:
             return cast("Sequence[Any]", self._labels)
         if self.data_source == DISK_FILELIST:
-            return self._labels_of_list()
+            index = {name: label for label, name in enumerate(class_folders(self.list_root()))}
+            folders = map(os.path.dirname, self.get_image_paths())
+            return [index[os.path.basename(folder)] for folder in folders]
         table = self._opened()
         tops = [head if tail else "" for head, _, tail in (p.partition(os.sep) for p in table)]
         loose = [""] if "" in tops else []
         index = {name: label for label, name in enumerate(loose + class_folders(self._path))}
         return [index[top] for top in tops]
 
-    def _labels_of_list(self) -> list[int]:
-        folders = [os.path.dirname(self.path_of(index)) for index in range(self._length)]
-        above = sorted({os.path.dirname(folder) for folder in set(folders)})
+    def list_root(self) -> str:
+        """Folder whose subfolders number the classes of a list, also those it names no image of.
+
+        Raises:
+            ValueError: if the images' folders do not lie beside each other, or are not there.
+        """
+        folders = {os.path.dirname(path) for path in self.get_image_paths()}
+        above = sorted({os.path.dirname(folder) for folder in folders})
         if len(above) > 1 or not os.path.isdir(above[0]):
             raise ValueError(
                 f"{self._path} is a list of paths in {' and '.join(above[:2])}; expected "
@@ -141,14 +151,14 @@ class PIRLDiskDataset:
                 f"as config.DATA.{self.split}.LABEL_SOURCES=[disk_filelist] and "
                 f"LABEL_PATHS=[FILE.npy]"
             )
-        index = {name: label for label, name in enumerate(class_folders(above[0]))}
-        missing = sorted({os.path.basename(folder) for folder in folders} - index.keys())
+        names = {os.path.basename(folder) for folder in folders}
+        missing = sorted(names - set(class_folders(above[0])))
         if missing:
             raise ValueError(
                 f"{self._path} names images in {os.path.join(above[0], missing[0])}, which is not "
                 f"a folder that exists: the paths of a list are relative to the list's own folder"
             )
-        return [index[os.path.basename(folder)] for folder in folders]
+        return above[0]
 
     def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image, bool]:
         """Read and decode one image.
@@ -184,12 +194,16 @@ class PIRLDiskDataset:
         return self._table
 
     def _load(self) -> Sequence[Any]:
+        is_folder = self.data_source == DISK_FOLDER or self.data_source in ANNOTATED
+        if is_folder and not os.path.isdir(self._path):
+            raise FileNotFoundError(self._complaint("is not a folder that exists"))
         if self.data_source == DISK_FOLDER:
-            if not os.path.isdir(self._path):
-                raise FileNotFoundError(self._complaint("is not a folder that exists"))
             return cast("Sequence[Any]", PathTable(find_images(self._path)))
         if self.data_source in ANNOTATED:
-            paths, self._labels = ANNOTATED[self.data_source](self._path, self.split)
+            try:
+                paths, self._labels = ANNOTATED[self.data_source](self._path, self.split)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(f"{error}: {self._mend()}") from None
             return cast("Sequence[Any]", PathTable(paths))
         if self.data_source != DISK_FILELIST:
             known = ", ".join((DISK_FOLDER, DISK_FILELIST, *ANNOTATED))
@@ -217,12 +231,14 @@ class PIRLDiskDataset:
 
     def _check_length(self) -> None:
         if self._length < 2:
-            found = "no image" if self._length == 0 else "1 image, and at least 2 are needed,"
+            found = "no image" if self._length == 0 else "1 image, and at least 2 are needed"
             raise ValueError(self._complaint(f"holds {found}"))
 
     def _complaint(self, found: str) -> str:
-        wanted = _FOLDER_WANTED if self.data_source == DISK_FOLDER else _LIST_WANTED
-        return f"{self._path} {found}: " + _MEND.format(split=self.split, wanted=wanted)
+        return f"{self._path} {found}: {self._mend()}"
+
+    def _mend(self) -> str:
+        return _MEND.format(split=self.split, wanted=_WANTED[self.data_source])
 
     def path_of(self, index: int) -> str:
         """Path of one image."""

@@ -60,22 +60,26 @@ def _check_named(split: str, data: Any, paths: Sequence[Any]) -> None:
 
 
 def check_classes(config: Any) -> None:
-    """Refuse folders of classes that a classifier cannot be trained and tested on.
+    """Refuse classes, of folders, lists or annotations, that a classifier cannot be trained on.
 
     Raises:
         SystemExit: the test images' classes are not the training images', so that their numbers
-            would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``.
+            would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``;
+            or a list's paths tell no classes.
     """
-    from vissl.data.dataset_catalog import get_data_files
-
-    from pirl_plugin.data.names import DISK_FOLDER
     from pirl_plugin.data.paths import class_folders
 
-    classes = {}
+    folders, highest = {}, {}
     for split in _splits(config):
-        if list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
-            (folder,), _ = get_data_files(split, config.DATA)
-            classes[split] = (folder, class_folders(folder))
+        try:
+            folder, labels = _labelled(config, split)
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"pirl_plugin: {error}") from None
+        if folder and labels is None:
+            folders[split] = folder
+        elif folder and labels.ndim == 1:
+            highest[folder, split] = int(labels.max())
+    classes = {split: (folder, class_folders(folder)) for split, folder in folders.items()}
     if len(classes) == 2:
         (train, trained), (test, tested) = classes["TRAIN"], classes["TEST"]
         odd = sorted(set(trained) ^ set(tested))
@@ -99,6 +103,33 @@ def check_classes(config: Any) -> None:
                 f"pirl_plugin: {folder} has {len(found)} subfolders, and the classifier tells "
                 f"{expected} classes apart: set config.MODEL.HEAD.NUM_CLASSES={len(found)}"
             )
+    for (folder, split), label in highest.items():
+        if expected is not None and label >= expected:
+            raise SystemExit(
+                f"pirl_plugin: the labels of {split} in {folder} go up to {label}, and the "
+                f"classifier tells {expected} classes apart, from 0 to {expected - 1}: set "
+                f"config.MODEL.HEAD.NUM_CLASSES={label + 1}"
+            )
+
+
+def _labelled(config: Any, split: str) -> tuple[str, Any]:
+    """Folder of the classes' folders and None; or of the annotations and their labels; or ''."""
+    from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.annotated import ANNOTATED
+    from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER
+    from pirl_plugin.data.source import PIRLDiskDataset
+
+    sources = list(config.DATA[split].LABEL_SOURCES)
+    if len(sources) != 1 or sources[0] not in (DISK_FOLDER, DISK_FILELIST, *ANNOTATED):
+        return "", None
+    (path,), _ = get_data_files(split, config.DATA)
+    if sources == [DISK_FOLDER]:
+        return path, None
+    data = PIRLDiskDataset(config, sources[0], path, split)
+    if sources == [DISK_FILELIST]:
+        return data.list_root(), None
+    return path, data.get_labels()
 
 
 def _splits(config: Any) -> list[str]:

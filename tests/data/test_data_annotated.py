@@ -70,3 +70,31 @@ def test_inaturalist18__refuses(content, tmp_path):
     (tmp_path / "train2018.json").write_text(content)
     with pytest.raises(ValueError, match=r"train2018\.json cannot be read .*'images' and 'annota"):
         read_inaturalist18(str(tmp_path), "TRAIN")
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "wanted"),
+    [
+        ("pirl_disk_voc07", "ImageSets/Main/<class>_trainval.txt", "VOC2007, the folder that"),
+        ("pirl_disk_inaturalist18", "train2018.json", "the folder that holds train2018.json"),
+    ],
+)
+def test_annotated__says_what_is_missing_and_what_to_set(kind, missing, wanted, tmp_path):
+    mend = f": point config.DATA.TRAIN.DATA_PATHS=[DIR] at {wanted}"
+    for path, found in ((tmp_path, f"has no {missing}"), (tmp_path / "x", "is not a folder that")):
+        with pytest.raises(FileNotFoundError) as caught:
+            PIRLDiskDataset({"DATA": {"TRAIN": {}}}, kind, str(path), "TRAIN")
+        assert str(caught.value).startswith(f"{path} {found}")
+        assert mend in str(caught.value)
+
+
+def test_inaturalist18__of_one_image_is_told_of_its_own_files(tmp_path):
+    write_annotations(tmp_path / "train2018.json", [7])
+    with pytest.raises(ValueError, match=r"2 are needed: point .* that holds train2018\.json"):
+        PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_inaturalist18", tmp_path, "TRAIN")
+
+
+def write_annotations(file, labels):
+    images = [{"id": n, "file_name": f"{n}.jpg"} for n in range(len(labels))]
+    annotations = [{"image_id": n, "category_id": label} for n, label in enumerate(labels)]
+    file.write_text(json.dumps({"images": images, "annotations": annotations}))

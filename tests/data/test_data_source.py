@@ -132,6 +132,7 @@ def test_filelist__classes_are_those_of_the_folder(folder):
     labels = dict(zip(whole.get_image_paths(), whole.get_labels(), strict=True))
     found = make(folder / "list.txt", "pirl_disk_filelist").get_labels()
     assert found == [labels[str(folder / name)] for name in names]
+    assert make(folder / "list.txt", "pirl_disk_filelist").list_root() == str(folder)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_filelist__replaces_the_prefix_once(folder):
         ("one.txt", "pirl_disk_folder", FileNotFoundError, "not a folder that exists"),
         ("nowhere", "pirl_disk_filelist", FileNotFoundError, "not a file that exists.*one path"),
         ("empty", "pirl_disk_folder", ValueError, "holds no image"),
-        ("single", "pirl_disk_folder", ValueError, "holds 1 image, and at least 2"),
+        ("single", "pirl_disk_folder", ValueError, "1 image, and at least 2 are needed: point"),
         ("one.txt", "pirl_disk_filelist", ValueError, "holds 1 image"),
         ("none.txt", "pirl_disk_filelist", ValueError, "holds no image"),
         ("objects.npy", "pirl_disk_filelist", ValueError, "cannot be read.*dtype=str"),

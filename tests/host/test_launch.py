@@ -1,5 +1,7 @@
 """The checks before a launch, and the line at its start."""
 
+import json
+
 import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
@@ -97,9 +99,9 @@ def classes(tmp_path, make_image):
     return tmp_path
 
 
-def linear(data, *overrides):
-    paths = [f"config.DATA.{s}.DATA_PATHS=[{data / f}]" for s, f in SPLITS.items()]
-    overrides = ["config=benchmark/pirl/linear_imagenet1k", *paths, *overrides]
+def linear(data, *overrides, name="linear_imagenet1k", files=SPLITS):
+    paths = [f"config.DATA.{s}.DATA_PATHS=[{data / f}]" for s, f in files.items()]
+    overrides = [f"config=benchmark/pirl/{name}", *paths, *overrides]
     return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
 
 
@@ -117,6 +119,34 @@ def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):
     with pytest.raises(SystemExit, match=r"of 3 classes there is no top-5: leave .*topk_values="):
         check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3"))
     check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3", TOP_1))
+
+
+def test_check_classes__compares_the_folders_of_a_list(classes):
+    """A list that names images of some classes is numbered by all folders beside them."""
+    files = {"TRAIN": "train/1percent.txt", "TEST": "val"}
+    name = "semi_supervised_imagenet1k_1percent"
+    (classes / files["TRAIN"]).write_text("a/1.jpg\nb/1.jpg\n")
+    with pytest.raises(SystemExit, match=r"3 and 2 subfolders; expected the same .* 'c' is in one"):
+        check_classes(linear(classes, name=name, files=files))
+    (classes / "val" / "c").mkdir()
+    check_classes(linear(classes, name=name, files=files))
+    (classes / files["TRAIN"]).write_text("a/1.jpg\nd/1.jpg\n")
+    with pytest.raises(SystemExit, match=r"names images in .*train/d, which is not a folder"):
+        check_classes(linear(classes, name=name, files=files))
+
+
+def test_check_classes__refuses_annotations_the_classifier_cannot_tell_apart(tmp_path):
+    images = [{"id": n, "file_name": f"{n}.jpg"} for n in range(2)]
+    for split, labels in (("train", (0, 8)), ("val", (9, 0))):
+        annotations = [{"image_id": n, "category_id": label} for n, label in enumerate(labels)]
+        content = json.dumps({"images": images, "annotations": annotations})
+        (tmp_path / f"{split}2018.json").write_text(content)
+    options = {"name": "linear_inaturalist18", "files": {"TRAIN": "", "TEST": ""}}
+    message = r"of TEST in .* up to 9, .* 9 classes apart, .*set config.MODEL.HEAD.NUM_CLASSES=10"
+    with pytest.raises(SystemExit, match=message) as stopped:
+        check_classes(linear(tmp_path, "config.MODEL.HEAD.NUM_CLASSES=9", **options))
+    assert len(str(stopped.value).splitlines()) == 1
+    check_classes(linear(tmp_path, "config.MODEL.HEAD.NUM_CLASSES=10", **options))
 
 
 def test_remove_old_features__leaves_all_else(tmp_path):
