@@ -85,8 +85,9 @@ def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
 
 
 def work_bytes(ranks: int, batch: int, dim: int = 128) -> int:
-    """Most bytes that the bank's update holds at once, of the embeddings of all ranks in float64.
+    """Most bytes that the bank's update takes at once: eight float64 copies of all embeddings.
 
-    The loss itself holds megabytes, whatever these numbers are: ``pirl-plugin benchmark loss``.
+    An upper bound: six to seven were seen in a process's resident memory. The loss itself holds
+    megabytes, whatever these numbers are: ``pirl-plugin benchmark loss``.
     """
-    return 6 * 8 * ranks * batch * dim
+    return 8 * 8 * ranks * batch * dim
