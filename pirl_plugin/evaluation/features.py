@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +11,8 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.export.read import read_checkpoint
+from pirl_plugin.export.trunk import find_trunk
 from pirl_plugin.models.resnet import PIRLResNet, new_trunk
 
 
@@ -23,15 +24,18 @@ def save_trunk(trunk: PIRLResNet, path: Path) -> None:
     )
 
 
-def load_trunk(path: Path, section: dict[str, Any]) -> PIRLResNet:
-    """The trunk of a checkpoint of the host, in evaluation mode.
+def load_trunk(path: Path, trust_pickle: bool = False) -> PIRLResNet:
+    """The ResNet of a checkpoint of any kind that the export reads; in evaluation mode.
 
     Raises:
-        RuntimeError: a parameter is missing or does not fit; none is left at random.
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
     """
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    trunk = new_trunk(section)
-    trunk.load_state_dict(checkpoint["classy_state_dict"]["base_model"]["model"]["trunk"])
+    found = find_trunk(read_checkpoint(path, trust_pickle), str(path))
+    section = {"DEPTH": found.depth, "WIDTH_MULTIPLIER": found.width}
+    trunk = new_trunk({**section, "SMALL_STEM": found.small_stem})
+    names = {f"_feature_blocks.{name}": tensor for name, tensor in found.tensors.items()}
+    trunk.load_state_dict(names, strict=False)  # whole, but for counters that nothing here reads
     return trunk.eval()
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 
+from pirl_plugin.evaluation.features import load_trunk
 from pirl_plugin.evaluation.image_folder import LabelledCrops, labelled_features
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.export.read import read_checkpoint
-from pirl_plugin.export.trunk import find_trunk
-from pirl_plugin.models.resnet import PIRLResNet, new_trunk
 
 
 def main(arguments: list[str]) -> None:
@@ -52,7 +50,7 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
         ValueError: the checkpoint holds no whole ResNet, or train and val hold different classes.
     """
     device = torch.device(options.device)
-    trunk = load_resnet(options.checkpoint, options.trust_pickle).to(device)
+    trunk = load_trunk(options.checkpoint, options.trust_pickle).to(device)
     train, val = (LabelledCrops(options.data / split, options.size) for split in ("train", "val"))
     odd = sorted(set(train.classes) ^ set(val.classes))
     if odd:
@@ -83,21 +81,6 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
         "test_images": len(test_features),
         "unreadable": bad_train + bad_test,
     }
-
-
-def load_resnet(path: Path, trust_pickle: bool = False) -> PIRLResNet:
-    """The ResNet of a checkpoint of any kind that the export reads; in evaluation mode.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
-    """
-    found = find_trunk(read_checkpoint(path, trust_pickle), str(path))
-    section = {"DEPTH": found.depth, "WIDTH_MULTIPLIER": found.width}
-    trunk = new_trunk({**section, "SMALL_STEM": found.small_stem})
-    names = {f"_feature_blocks.{name}": tensor for name, tensor in found.tensors.items()}
-    trunk.load_state_dict(names, strict=False)  # whole, but for counters that nothing here reads
-    return trunk.eval()
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

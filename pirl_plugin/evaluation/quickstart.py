@@ -95,7 +95,7 @@ def evaluate(
         return {}
     accuracies: dict[str, dict[str, float]] = {}
     for name, checkpoint in checkpoints.items():
-        trunk = load_trunk(checkpoint, TRUNK)
+        trunk = load_trunk(checkpoint)
         features, labels = [], []
         for folder in (data.train, data.val):
             images, paths = read_images(folder, IMAGE_SIZE)

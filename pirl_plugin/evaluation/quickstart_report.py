@@ -15,7 +15,7 @@ from pirl_plugin.data.random import image_generator
 from pirl_plugin.data.views import JigsawViews
 from pirl_plugin.evaluation.features import load_trunk, read_images, trunk_features
 from pirl_plugin.evaluation.knn import nearest_neighbors
-from pirl_plugin.evaluation.quickstart_data import IMAGE_SIZE, TRUNK, Data
+from pirl_plugin.evaluation.quickstart_data import IMAGE_SIZE, Data
 from pirl_plugin.evaluation.report import Jigsaw, Neighbors, Report, write_report
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _neighbors(data: Data, checkpoints: dict[str, Path]) -> list[Neighbors]:
     shown = [row for row, _ in _spread(names, _SHOWN)]
     found = {}
     for name, checkpoint in checkpoints.items():
-        trunk = load_trunk(checkpoint, TRUNK)
+        trunk = load_trunk(checkpoint)
         query, others = trunk_features(trunk, queries[shown]), trunk_features(trunk, gallery)
         # Without a val folder the query is in the gallery, and is its own first neighbour.
         ranked = nearest_neighbors(query, others, _NEIGHBORS + 1)

@@ -8,9 +8,8 @@ import torch
 from host_tools import write_checkpoint, write_classes
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.features import read_images, trunk_features
+from pirl_plugin.evaluation.features import load_trunk, read_images, trunk_features
 from pirl_plugin.evaluation.image_folder import LabelledCrops, labelled_features
-from pirl_plugin.evaluation.knn_command import load_resnet
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 
 
 def test_labelled_features__are_those_of_all_images_at_once(checkpoint, data):
-    trunk = load_resnet(checkpoint)
+    trunk = load_trunk(checkpoint)
     crops = LabelledCrops(data / "train", 32)
     features, labels, unreadable = labelled_features(trunk, crops, 5, 0, torch.device("cpu"))
     images, paths = read_images(data / "train", 32)
@@ -66,19 +65,19 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_load_resnet__reads_the_form_and_a_benchmarks_own_checkpoint(wrapped, tmp_path):
+def test_load_trunk__reads_the_form_and_a_benchmarks_own_checkpoint(wrapped, tmp_path):
     path = write_checkpoint(tmp_path / "18.torch", WIDTH_MULTIPLIER=0.25, DEPTH=18)
-    expected = load_resnet(path).state_dict()
+    expected = load_trunk(path).state_dict()
     if wrapped:
         file = torch.load(path, weights_only=False)
         model = file["classy_state_dict"]["base_model"]["model"]
         model["trunk"] = {f"base_model.{k}": v for k, v in model["trunk"].items()}
         torch.save(file, path)
-    found = load_resnet(path).state_dict()
+    found = load_trunk(path).state_dict()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_load_resnet__gives_the_features_of_vissls_own_trunk(tmp_path):
+def test_load_trunk__gives_the_features_of_vissls_own_trunk(tmp_path):
     from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
@@ -89,7 +88,7 @@ def test_load_resnet__gives_the_features_of_vissls_own_trunk(tmp_path):
     theirs = MODEL_TRUNKS_REGISTRY["resnet"](model, "resnet").eval()
     state = {"model": {"trunk": theirs.state_dict(), "heads": {}}}
     torch.save({"classy_state_dict": {"base_model": state}}, tmp_path / "vissl.torch")
-    ours = load_resnet(tmp_path / "vissl.torch")
+    ours = load_trunk(tmp_path / "vissl.torch")
     images, names = torch.randn(1, 3, 64, 64), ["conv1", "res3", "flatten"]
     with torch.no_grad():
         for mine, expected in zip(ours(images, names), theirs(images, names), strict=True):
@@ -117,8 +116,8 @@ def test_knn__refuses_in_one_sentence(change, message, checkpoint, data, tmp_pat
     assert len(str(stopped.value).splitlines()) == 1
 
 
-def test_load_resnet__refuses_other_trunks(tmp_path):
+def test_load_trunk__refuses_other_trunks(tmp_path):
     state = {"model": {"trunk": {"blocks.0.weight": torch.ones(1)}, "heads": {}}}
     torch.save({"classy_state_dict": {"base_model": state}}, tmp_path / "vit.torch")
     with pytest.raises(ValueError, match=r"holds no ResNet trunk: .*it has blocks\.0\.weight"):
-        load_resnet(tmp_path / "vit.torch")
+        load_trunk(tmp_path / "vit.torch")
