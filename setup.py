@@ -1,10 +1,11 @@
 """Build of pirl-plugin: ordinary metadata, and two things setuptools has no word for.
 
-The import hook's ``.pth`` file goes to the root of site-packages, in wheels and editable installs
-alike, and ``configs/`` installs as ``pirl_plugin/configs`` (a top-level ``configs`` would be
-VISSL's).
+The import hook's bootstrap and its start-up files go to the root of site-packages, in wheels and
+editable installs alike, and ``configs/`` installs as ``pirl_plugin/configs`` (a top-level
+``configs`` would be VISSL's).
 """
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,18 +14,38 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-PTH = "pirl_plugin_autoload.pth"
+BOOTSTRAP = "pirl_plugin_autoload"
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pirl_plugin/__init__.py").read_text())[1]
 
 
-def write_pth(folder):
-    """Write the file that hangs a doorbell into every Python process, as the one line it may be."""
-    doorbell = (ROOT / "pirl_plugin/host/doorbell.py").read_text()
-    Path(folder, PTH).write_text(f"import sys; exec({doorbell!r}, {{}})\n")
+def write_bootstrap(folder):
+    """Write the bootstrap, and what has every Python process import it.
+
+    Python up to 3.17 reads the ``.pth`` file, 3.15 and later the ``.start`` file (PEP 829); where
+    both are read, the second takes the first's place.
+    """
+    source = ROOT / "pirl_plugin" / "host" / "import_hook" / "bootstrap.py"
+    shutil.copyfile(source, Path(folder, f"{BOOTSTRAP}.py"))
+    Path(folder, f"{BOOTSTRAP}.pth").write_text(f"import {BOOTSTRAP}\n")
+    Path(folder, f"{BOOTSTRAP}.start").write_text(f"{BOOTSTRAP}:install\n")
 
 
-class BuildWithDoor(build_py):
-    """Adds the ``.pth`` file, and to a wheel the configs; an editable install has the clone's."""
+def readme(url):
+    """The README with links that work on a package index, where relative ones do not.
+
+    Args:
+        url: where the repository's files are, such as ``https://HOST/OWNER/NAME/blob/main``; None
+            leaves the texts of relative links without their targets.
+    """
+    text = (ROOT / "README.md").read_text()
+    relative = r"(!?)\[([^\]]*)\]\((?!https?://)([^)]+)\)"
+    if url is None:
+        return re.sub(relative, lambda link: "" if link[1] else link[2], text)
+    return re.sub(relative, rf"\1[\2]({url.rstrip('/')}/\3)", text)
+
+
+class BuildWithBootstrap(build_py):
+    """Adds the bootstrap, and to a wheel the configs; an editable install has the clone's."""
 
     def run(self):
         """Build the modules, then add what is not a module."""
@@ -33,9 +54,9 @@ class BuildWithDoor(build_py):
         super().run()
         if self.editable_mode:
             # Where setuptools unpacks what an editable wheel installs beside its own .pth file.
-            write_pth(self.distribution.get_command_obj("install").install_purelib)
+            write_bootstrap(self.distribution.get_command_obj("install").install_purelib)
             return
-        write_pth(self.build_lib)
+        write_bootstrap(self.build_lib)
         shutil.copytree(
             ROOT / "configs",
             Path(self.build_lib, "pirl_plugin", "configs"),
@@ -50,7 +71,7 @@ setup(
     name="pirl-plugin",
     version=VERSION,
     description="PIRL self-supervised pre-training (arXiv 1912.01991) as a plugin for VISSL",
-    long_description=(ROOT / "README.md").read_text(),
+    long_description=readme(os.environ.get("PIRL_PROJECT_URL")),
     long_description_content_type="text/markdown",
     license="MIT",
     license_files=["LICENSE"],
@@ -59,7 +80,11 @@ setup(
     # otherwise setuptools starts a finder of its own in every process, 8 ms at each start.
     package_dir={"": "."},
     packages=find_packages(include=["pirl_plugin", "pirl_plugin.*"]),
-    package_data={"pirl_plugin": ["py.typed"], "pirl_plugin.evaluation": ["*.j2", "*.json"]},
+    package_data={
+        "pirl_plugin": ["py.typed"],
+        "pirl_plugin.evaluation": ["*.json"],
+        "pirl_plugin.experiments": ["*.j2"],
+    },
     # vissl itself is left out: its pins make pip fail. classy-vision too: the one on the index
     # overwrites the copy inside VISSL's wheel.
     install_requires=[
@@ -83,10 +108,11 @@ setup(
         "safetensors>=0.4",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.9", "mypy>=1.13"],
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "ruff>=0.9", "mypy>=1.13"],
+        "docs": ["sphinx>=7", "furo>=2024", "myst-nb>=1.1"],
     },
     entry_points={"console_scripts": ["pirl-plugin=pirl_plugin.__main__:main"]},
-    cmdclass={"build_py": BuildWithDoor},
+    cmdclass={"build_py": BuildWithBootstrap},
     classifiers=[
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",

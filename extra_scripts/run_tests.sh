@@ -7,4 +7,4 @@ cd "$root"
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
 "$PYTHON" -m mypy
-exec "$PYTHON" -m pytest "$@"
+exec "$PYTHON" -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope "$@"

@@ -1,7 +1,89 @@
-"""PIRL (Misra & van der Maaten, CVPR 2020, arXiv 1912.01991) as a plugin for VISSL.
+"""PIRL (Misra & van der Maaten, CVPR 2020, arXiv 1912.01991), in VISSL and in any PyTorch loop.
 
-Importing this package costs milliseconds and imports neither torch nor VISSL. What it adds to the
-host, and where, is one table: :mod:`pirl_plugin.host.table`.
+Importing this package costs milliseconds and imports neither torch nor VISSL; its public names are
+loaded on first use. What it adds to VISSL, and where, is one table:
+:mod:`pirl_plugin.host.import_hook.table`.
+
+Example:
+    >>> import torch
+    >>> import pirl_plugin
+    >>> pirl_plugin.info_nce(torch.zeros(1), torch.zeros(1, 3))  # log 4
+    tensor([1.3863])
 """
 
+TYPE_CHECKING = False  # true for type checkers; importing typing would cost milliseconds
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from pirl_plugin.data.collator import collate_views
+    from pirl_plugin.data.image_dataset import ImageDataset
+    from pirl_plugin.data.normalization import normalize_images
+    from pirl_plugin.data.views.image import ImageViews
+    from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
+    from pirl_plugin.data.views.rotation import RotationViews
+    from pirl_plugin.evaluation.knn import knn_accuracy
+    from pirl_plugin.export import export_checkpoint
+    from pirl_plugin.losses.estimators.info_nce import info_nce
+    from pirl_plugin.losses.estimators.nce import nce
+    from pirl_plugin.losses.estimators.nce_softmax import nce_softmax
+    from pirl_plugin.losses.pirl_loss import PIRLLoss
+    from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, draw_negatives
+    from pirl_plugin.models.head import PIRLHead
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ImageDataset",
+    "ImageViews",
+    "JigsawViews",
+    "MemoryBank",
+    "PIRLHead",
+    "PIRLLoss",
+    "RotationJigsawViews",
+    "RotationViews",
+    "ShardedMemoryBank",
+    "collate_views",
+    "draw_negatives",
+    "export_checkpoint",
+    "info_nce",
+    "knn_accuracy",
+    "nce",
+    "nce_softmax",
+    "normalize_images",
+]
+
+# Public name -> the module that defines it; the block above is the same for type checkers.
+_MODULES = {
+    "ImageDataset": "pirl_plugin.data.image_dataset",
+    "ImageViews": "pirl_plugin.data.views.image",
+    "JigsawViews": "pirl_plugin.data.views.jigsaw",
+    "MemoryBank": "pirl_plugin.memory",
+    "PIRLHead": "pirl_plugin.models.head",
+    "PIRLLoss": "pirl_plugin.losses.pirl_loss",
+    "RotationJigsawViews": "pirl_plugin.data.views.jigsaw",
+    "RotationViews": "pirl_plugin.data.views.rotation",
+    "ShardedMemoryBank": "pirl_plugin.memory",
+    "collate_views": "pirl_plugin.data.collator",
+    "draw_negatives": "pirl_plugin.memory",
+    "export_checkpoint": "pirl_plugin.export",
+    "info_nce": "pirl_plugin.losses.estimators.info_nce",
+    "knn_accuracy": "pirl_plugin.evaluation.knn",
+    "nce": "pirl_plugin.losses.estimators.nce",
+    "nce_softmax": "pirl_plugin.losses.estimators.nce_softmax",
+    "normalize_images": "pirl_plugin.data.normalization",
+}
+
+
+def __getattr__(name: str) -> "Any":
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

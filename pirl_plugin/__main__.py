@@ -6,11 +6,11 @@ import sys
 
 
 def main() -> None:
-    """Open the door, which a ``.pth`` file may not have done, and run the command."""
+    """Install the import hook, which a ``.pth`` file may not have done, and run the command."""
     from pirl_plugin.cli import run
-    from pirl_plugin.host import door
+    from pirl_plugin.host.import_hook import finder
 
-    door.install()
+    finder.install()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,11 +13,15 @@ if TYPE_CHECKING:
 # Command -> ("package.module:function" of the list of arguments, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": (
-        "pirl_plugin.host.train:main",
+        "pirl_plugin.host.launch.train:main",
         "the host's tools/run_distributed_engines.py, with the same arguments",
     ),
+    "configs": (
+        "pirl_plugin.host.list_configs:main",
+        "the configs and overlays of this plugin, with a line each",
+    ),
     "quickstart": (
-        "pirl_plugin.evaluation.quickstart:main",
+        "pirl_plugin.experiments.quickstart:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
     ),
     "benchmark": (
@@ -23,11 +29,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "time a part of the plugin beside VISSL's own, in the same process",
     ),
     "sweep": (
-        "pirl_plugin.evaluation.sweep:main",
+        "pirl_plugin.experiments.sweep:main",
         "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
     ),
+    "claims": (
+        "pirl_plugin.experiments.claims.command:main",
+        "the paper's comparisons and sweeps at small scale, with a verdict on each claim",
+    ),
+    "prepare": (
+        "pirl_plugin.data.prepare:main",
+        "a smaller copy of a folder of images, or tar shards of it, that is read much faster",
+    ),
     "export": (
-        "pirl_plugin.export.command:main",
+        "pirl_plugin.checkpoints.export_command:main",
         "a checkpoint's trunk for Detectron2, torchvision or timm",
     ),
     "detection": (
@@ -37,6 +51,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "knn": (
         "pirl_plugin.evaluation.knn_command:main",
         "top-1 of a k-nearest-neighbour classifier on a checkpoint's features",
+    ),
+    "invariance": (
+        "pirl_plugin.evaluation.invariance_command:main",
+        "distances of embeddings of images and of their transformed versions (Fig. 4)",
     ),
     "results": (
         "pirl_plugin.evaluation.results:main",
@@ -50,15 +68,36 @@ def run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        print(_version())
+        return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        print(f"pirl-plugin: there is no command '{name}'\n{_usage()}")
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        instead = f"; the nearest is '{near[0]}'" if near else ""
+        print(f"pirl-plugin: there is no command '{name}'{instead}\n{_usage()}", file=sys.stderr)
         return 2
     where, _, what = COMMANDS[name][0].partition(":")
     command: Callable[[list[str]], int | None] = getattr(importlib.import_module(where), what)
     return command(rest) or 0
 
 
+def _version() -> str:
+    """Versions of this plugin and of what it runs on, without importing any of it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from pirl_plugin import __version__
+
+    found = []
+    for name in ("vissl", "torch"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} not installed")
+    return f"pirl-plugin {__version__} ({', '.join(found)}, Python {sys.version.split()[0]})"
+
+
 def _usage() -> str:
     lines = [f"  {name:<12} {sentence}" for name, (_, sentence) in COMMANDS.items()]
-    return "\n".join(["usage: pirl-plugin COMMAND …", *lines])
+    more = "pirl-plugin COMMAND --help tells a command's options; pirl-plugin --version"
+    return "\n".join(["usage: pirl-plugin COMMAND …", *lines, more])

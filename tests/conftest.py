@@ -1,4 +1,4 @@
-"""Open the door to the host before any test imports it, and make small images to test on."""
+"""Install the import hook before any test imports it, and make small images to test on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.host import door
+from pirl_plugin.host.import_hook import finder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-door.install()
+finder.install()
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels run on the CPU
 torch.set_num_threads(1)  # small tensors; the suite runs beside the ranks that it spawns

@@ -9,15 +9,16 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.requirements import require_host
+from pirl_plugin.utils.requirements import require_host
 
 # Name -> what it measures. Each is a module of this package with two functions: add_arguments(
 # parser), and run(options), which returns what --json keeps and prints the tables.
 BENCHMARKS = {
-    "pipeline": "image file to batch: VISSL's transforms, ours, and the floor",
+    "pipeline": "image file to batch: VISSL's transforms, ours, and the lower bound",
     "loss": "the loss over the memory bank: time, memory, and bandwidth on a GPU",
     "startup": "imports, the loss, the first batch, a checkpoint",
     "train": "images a second through VISSL's engine, its own PIRL and ours",
+    "soak": "memory, descriptors and images a second over thousands of steps",
     "scale": "memory and communication of a rank, by arithmetic, for more data and ranks",
 }
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pirl_plugin.data.decode import decode_image
-from pirl_plugin.data.paths import find_images
-from pirl_plugin.data.sample.scenes import write_sample_dataset
+from pirl_plugin.data.sources.paths import find_images
+from pirl_plugin.experiments.sample.scenes import write_sample_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,6 +15,7 @@ from tabulate import tabulate
 
 from pirl_plugin.benchmark.memory import available_bytes, peak_extra_bytes
 from pirl_plugin.benchmark.timing import interleave, ratio
+from pirl_plugin.losses.estimators import get_estimator
 
 if TYPE_CHECKING:
     import argparse
@@ -90,13 +91,11 @@ class _Bench:
         self.device, self.rounds, self.bandwidth = device, rounds, bandwidth
         self.vissl = vissl_loss(rows, _DIM, 1, _NORM_CONSTANT).to(device)
         self.ours = {
-            placement: PIRLLoss.from_config(
-                {
-                    "num_train_samples": rows,
-                    "embedding_dim": _DIM,
-                    "norm_constant": _NORM_CONSTANT,
-                    "bank": {"placement": placement, "dtype": dtype},
-                }
+            placement: PIRLLoss(
+                rows,
+                embedding_dim=_DIM,
+                norm_constant=_NORM_CONSTANT,
+                bank={"placement": placement, "dtype": dtype},
             ).to(device)
             for placement in ("replicated", "sharded")
         }
@@ -153,11 +152,10 @@ class _Bench:
         output, target = self._batch(batch)
 
         def step() -> None:
-            loss.config.estimator, loss.config.num_negatives = estimator, negatives
-            loss.config.negatives = draw
+            loss.estimator = get_estimator(estimator)
+            loss.config.num_negatives, loss.config.negatives = negatives, draw
             loss(output, target).backward()
-            loss.bank.update(target, output[-1].detach())
-            loss.step += 1
+            loss.update(target, output[-1])
 
         return step
 

@@ -32,7 +32,7 @@ def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
         return torch.cuda.max_memory_allocated() - before
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed goes back, and is counted again
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
     except OSError as error:
         raise SystemExit(f"pirl_plugin: peak memory is measured on Linux only: {error}") from None
     before = _status("VmRSS")

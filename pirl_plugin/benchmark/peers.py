@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.overrides import quoted
+from pirl_plugin.utils.hydra_overrides import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""From image file to batch: VISSL's own PIRL pipeline, our two backends, and the floor.
+"""From image file to batch: VISSL's own PIRL pipeline, our two backends, and the lower bound.
 
 One process, one thread, all pipelines in turn on the same images. Each is a data set that the host
 builds from a config, read sample by sample and collated: what a loader's worker does. VISSL's ends

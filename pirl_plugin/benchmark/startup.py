@@ -80,10 +80,9 @@ def _losses(rows: int, rounds: int) -> list[dict[str, Any]]:
     from pirl_plugin.benchmark.vissl_loss import vissl_loss
     from pirl_plugin.losses.pirl_loss import PIRLLoss
 
-    ours = {"num_train_samples": rows, "embedding_dim": _DIM}
     seconds = interleave(
         {
-            "ours": lambda: PIRLLoss.from_config(ours),
+            "ours": lambda: PIRLLoss(rows, embedding_dim=_DIM),
             "vissl": lambda: vissl_loss(rows, _DIM, 32_000, -1.0),
         },
         rounds,
@@ -99,7 +98,7 @@ def _checkpoints(model_bytes: int, bank_bytes: int, rounds: int) -> list[dict[st
     from classy_vision.generic.util import load_checkpoint
 
     ours = distributed_util.broadcast_object
-    theirs = getattr(ours, "__wrapped__", None)  # there where this host was mended
+    theirs = getattr(ours, "__wrapped__", None)  # there where this host was patched
     results = []
     for what, size in (("model", model_bytes), ("model and bank", model_bytes + bank_bytes)):
         with tempfile.TemporaryDirectory() as folder:

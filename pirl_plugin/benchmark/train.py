@@ -8,13 +8,9 @@ a product with all of it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +21,8 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG, VISSL_CONFIG
 from pirl_plugin.benchmark.timing import ratio
-from pirl_plugin.overrides import quoted
+from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.subprocesses import stream
 
 if TYPE_CHECKING:
     import argparse
@@ -115,26 +112,17 @@ def _first_reports(command: list[str], threads: int, count: int) -> str:
     Raises:
         SystemExit: it ended before; quotes the end of its log.
     """
-    lines, reports = [], 0
-    with subprocess.Popen(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"},
-        text=True,
-        errors="replace",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
-        for line in process.stdout or ():
-            lines.append(line)
-            reports += line.strip().startswith("read_sample:")
-            if reports > count:  # the first line of one more: this one is whole
-                break
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    if reports <= count:
-        raise SystemExit(f"pirl_plugin: the run ended early: {''.join(lines[-15:])}")
-    return "".join(lines[:-1])
+    lines: list[str] = []
+
+    def enough(line: str) -> bool:
+        lines.append(line)
+        return sum(text.strip().startswith("read_sample:") for text in lines) > count
+
+    environment = {"OMP_NUM_THREADS": str(threads)}
+    ended = stream(command, enough, environment=environment, own_session=True)
+    if sum(text.strip().startswith("read_sample:") for text in lines) <= count:
+        raise SystemExit(f"pirl_plugin: the run ended early: {''.join(ended.tail)}")
+    return "".join(lines[:-1])  # the last is the first line of one report more
 
 
 def parse_timers(log: str, on_gpu: bool = False) -> list[dict[str, float]]:

@@ -1,6 +1,6 @@
 """Samples → a batch of views, with the labels of unreadable images masked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,46 +8,40 @@ from torch.utils.data import get_worker_info
 
 IGNORED_LABEL = -1
 _JOINED = frozenset({"patches"})
+_NOT_VIEWS = frozenset({"label", "data_valid"})
 
 
-def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
-    """Collate the samples of the PIRL transforms.
+def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    """Collate the samples of an ``ImageDataset``: the ``collate_fn`` of a ``DataLoader``.
 
     Args:
-        batch: at least one sample, each with ``data`` (a dict of uint8 views: ``images``
-            (3, S, S), ``patches`` (n, 3, P, P) or ``rotated`` (3, S, S), and of a pretext task
-            its ``label``, int64 ()), ``data_idx`` and ``data_valid`` (lists whose first entry
-            counts; valid is 1).
+        samples: at least one, each with its views (uint8: ``images`` (3, S, S), ``patches``
+            (n, 3, P, P) or ``rotated`` (3, S, S)), its ``label`` and ``data_valid``, whether the
+            image could be read.
 
     Returns:
-        One-element lists, as VISSL's collators return them: ``images`` uint8 (B, 3, S, S),
-        ``patches`` uint8 (n·B, 3, P, P) with the patches of an image together, or ``rotated``
-        uint8 (B, 3, S, S); ``label`` int64 (B,), the pretext task's or else the row in the data
-        set, and −1 where the image could not be read, so that neither loss nor memory bank sees
-        it; ``data_valid`` bool (B,).
+        ``images`` uint8 (B, 3, S, S), ``patches`` uint8 (n·B, 3, P, P) with the patches of an
+        image together, or ``rotated`` uint8 (B, 3, S, S); ``label`` int64 (B,), the row in the
+        data set or a pretext task's label, and −1 where the image could not be read, so that
+        neither loss nor memory bank sees it; ``data_valid`` bool (B,).
 
-    Raises:
-        TypeError: if ``data`` is not a dict of views.
+    Example:
+        >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+        >>> rows = [{"images": image, "label": r, "data_valid": r != 1} for r in range(3)]
+        >>> batch = collate_views(rows)
+        >>> batch["images"].shape, batch["label"].tolist()
+        (torch.Size([3, 3, 8, 8]), [0, -1, 2])
     """
-    views = [sample["data"] for sample in batch]
-    if not isinstance(views[0], dict):
-        raise TypeError(
-            f"pirl_collator got data of type {type(views[0]).__name__}; expected the dict of views "
-            "that PIRLJigsaw, PIRLRotation or PIRLRotationJigsaw makes: put one in "
-            "config.DATA.TRAIN.TRANSFORMS, or choose another config.DATA.TRAIN.COLLATE_FUNCTION"
-        )
-    valid = torch.tensor([int(sample["data_valid"][0]) == 1 for sample in batch])
-    labels = torch.tensor([int(sample["data_idx"][0]) for sample in batch])
-    collated: dict[str, list[torch.Tensor]] = {}
-    for name in views[0]:
-        stacked = _stack([view[name] for view in views])
-        if name == "label":
-            labels = stacked
-            continue
-        collated[name] = [stacked.flatten(0, 1) if name in _JOINED else stacked]
-    collated["label"] = [labels.masked_fill_(~valid, IGNORED_LABEL)]
-    collated["data_valid"] = [valid]
-    return collated
+    valid = torch.tensor([bool(sample["data_valid"]) for sample in samples])
+    labels = torch.tensor([int(sample["label"]) for sample in samples])
+    batch = {}
+    for name in samples[0]:
+        if name not in _NOT_VIEWS:
+            views = _stack([sample[name] for sample in samples])
+            batch[name] = views.flatten(0, 1) if name in _JOINED else views
+    batch["label"] = labels.masked_fill_(~valid, IGNORED_LABEL)
+    batch["data_valid"] = valid
+    return batch
 
 
 def _stack(views: list[torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The registered names of this room, kept apart so that reading them imports no torch."""
+"""Every registered name of data, once; reading them imports no torch."""
 
 JIGSAW = "PIRLJigsaw"
 ROTATION = "PIRLRotation"
@@ -24,4 +24,17 @@ DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"
 DISK_VOC07 = "pirl_disk_voc07"
 DISK_INATURALIST18 = "pirl_disk_inaturalist18"
-COLLATOR = "pirl_collator"
+DISK_SHARDS = "pirl_disk_shards"
+
+_SOURCES = "pirl_plugin.data.sources"
+SOURCES = {
+    DISK_FOLDER: f"{_SOURCES}.folder:FolderSource",
+    DISK_FILELIST: f"{_SOURCES}.filelist:FileListSource",
+    DISK_VOC07: f"{_SOURCES}.voc07:VOC07Source",
+    DISK_INATURALIST18: f"{_SOURCES}.inaturalist18:INaturalist18Source",
+    DISK_SHARDS: f"{_SOURCES}.shards:ShardSource",
+}
+"""Data source -> its class, ``module:attribute``."""
+
+SETTINGS_FILE = "prepare.json"
+"""What ``pirl-plugin prepare`` notes in the folder that it writes."""

@@ -5,6 +5,7 @@ with one probability posterize, sharpness, solarize and autocontrast together, t
 in the paper, off by default), greyscale, blur (off by default) and a horizontal flip.
 """
 
+import functools
 import math
 from dataclasses import dataclass, fields
 
@@ -13,15 +14,35 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision.transforms import functional as TF
 
-# Columns of a parameter row.
-FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
-EXTRAS, POSTERIZE, SHARPNESS, SOLARIZE, EQUALIZE, BLUR = 10, 11, 12, 13, 14, 15
-ROW = 16
-
-POSTERIZE_BITS = (4, 8)
-SHARPNESS_FACTORS = (0.1, 1.9)
-SOLARIZE_THRESHOLDS = (0, 256)
-"""The ranges of VISSL's ``ImgPilRandomPhotometric``, the ends of integers included."""
+from pirl_plugin.data.columns import (
+    BLUR,
+    BRIGHTNESS,
+    CONTRAST,
+    DRAWS,
+    EQUALIZE,
+    EXTRAS,
+    FLIP,
+    GREY,
+    HUE,
+    ORDER,
+    POSTERIZE,
+    ROW,
+    SATURATION,
+    SHARPNESS,
+    SOLARIZE,
+)
+from pirl_plugin.data.kernels.parameters import (
+    BLUR_HIGH,
+    BLUR_LOW,
+    BLUR_P,
+    EQUALIZE_P,
+    EXTRAS_P,
+    FLIP_P,
+    GREY_P,
+    JITTER_P,
+    NUM_CHANCES,
+    fill_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -88,37 +109,21 @@ class Photometric:
             turns; ``POSTERIZE`` bits; ``SOLARIZE`` threshold; ``BLUR`` radius in pixels, 0 for
             none. Factors of 1 and a hue of 0 mean that the operation is skipped.
         """
-        draws = rng.random((num_views, ROW + 4))
         rows = np.empty((num_views, ROW), np.float32)
-        rows[:, FLIP] = draws[:, FLIP] < self.flip_p
-        rows[:, GREY] = draws[:, GREY] < self.grayscale_p
-        rows[:, ORDER : ORDER + 4] = draws[:, ORDER : ORDER + 4].argsort(axis=1)
-        low, high = self._jitter_ranges()
-        rows[:, BRIGHTNESS : HUE + 1] = low + draws[:, BRIGHTNESS : HUE + 1] * (high - low)
-        if self.jitter_p < 1:
-            off = draws[:, ROW] >= self.jitter_p
-            rows[off, BRIGHTNESS : HUE + 1] = (1.0, 1.0, 1.0, 0.0)
-        rows[:, EXTRAS] = draws[:, EXTRAS] < self.photometric_p
-        rows[:, POSTERIZE] = _integers(draws[:, POSTERIZE], POSTERIZE_BITS)
-        rows[:, SHARPNESS] = _uniform(draws[:, SHARPNESS], SHARPNESS_FACTORS)
-        rows[:, SOLARIZE] = _integers(draws[:, SOLARIZE], SOLARIZE_THRESHOLDS)
-        rows[:, EQUALIZE] = draws[:, EQUALIZE] < self.equalize_p
-        radius = _uniform(draws[:, ROW + 1], (self.blur_sigma[0], self.blur_sigma[1]))
-        rows[:, BLUR] = np.where(draws[:, BLUR] < self.blur_p, radius, 0.0)
+        fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
         return rows
 
-    def _jitter_ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        spans = np.array([self.brightness, self.contrast, self.saturation])
-        low = np.append(np.maximum(0.0, 1.0 - spans), -self.hue)
-        return low, np.append(1.0 + spans, self.hue)
-
-
-def _uniform(draws: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
-    return ends[0] + draws * (ends[1] - ends[0])
-
-
-def _integers(draws: NDArray[np.float64], ends: tuple[int, int]) -> NDArray[np.float64]:
-    return ends[0] + np.floor(draws * (ends[1] - ends[0] + 1))
+    @functools.cached_property
+    def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """The jitter's ranges and the probabilities, as ``fill_rows`` takes them."""
+        spans = np.array([self.brightness, self.contrast, self.saturation], np.float64)
+        low = np.append(np.maximum(0.0, 1.0 - spans), -float(self.hue))
+        high = np.append(1.0 + spans, float(self.hue))
+        chances = np.empty(NUM_CHANCES)
+        chances[[FLIP_P, GREY_P, JITTER_P]] = self.flip_p, self.grayscale_p, self.jitter_p
+        chances[[EXTRAS_P, EQUALIZE_P, BLUR_P]] = self.photometric_p, self.equalize_p, self.blur_p
+        chances[[BLUR_LOW, BLUR_HIGH]] = self.blur_sigma
+        return low, high, chances
 
 
 def apply_pil(image: Image.Image, row: NDArray[np.float32]) -> Image.Image:

@@ -6,9 +6,7 @@ import argparse
 import hashlib
 import json
 import os
-import subprocess
 import sys
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,9 @@ from pirl_plugin.detection.setup import (
     versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
-from pirl_plugin.requirements import require_detectron2
+from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json
+from pirl_plugin.utils.requirements import require_detectron2
+from pirl_plugin.utils.subprocesses import stream
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         failed += [trial] if "error" in trial else []
         trials = [*finished_trials(options.out), *failed]
         results = {**run, "trials": trials, **summarize(trials)}
-        (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+        write_json(options.out / "results.json", results)
     print(f"\n{run['config']}, {run['metric']}\n{table(Path(run['config']).stem, results)}")
     for trial in failed:
         print(f"Seed {trial['seed']} failed: {trial['error']}", file=sys.stderr)
@@ -67,9 +67,9 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     Raises:
         OSError, ValueError: what will not do, in a sentence.
     """
-    from pirl_plugin.export.checkpoint import export_checkpoint
-    from pirl_plugin.export.read import read_checkpoint
-    from pirl_plugin.export.trunk import find_trunk
+    from pirl_plugin.checkpoints.export import export_checkpoint
+    from pirl_plugin.checkpoints.read import read_checkpoint
+    from pirl_plugin.checkpoints.trunk import find_trunk
 
     if options.trials < 1:
         raise ValueError(f"--trials {options.trials}: expected 1 or more")
@@ -95,21 +95,18 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
         "num_gpus": options.num_gpus,
         "config_sha256": _sha256(_without_places(config).encode()),
     }
-    _check_folder(options.out, run)
-    if weights.suffix == ".pkl":
-        trunk = find_trunk(read_checkpoint(weights), str(weights))
-        check_weights(config, trunk)
-    else:
+    check_folder(options.out, run)
+    if weights.suffix != ".pkl":
         exported = options.out / "weights.pkl"
-        trunk = export_checkpoint(
+        export_checkpoint(
             weights, exported, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
         )
-        check_weights(config, trunk)
-        print(f"Exported {trunk.title} from {weights} to {exported}", flush=True)
+        print(f"Exported {weights} to {exported}", flush=True)
         weights = exported
+    trunk = find_trunk(read_checkpoint(weights), str(weights))
+    check_weights(config, trunk)
     config.MODEL.WEIGHTS = str(weights)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "run.json").write_text(json.dumps(run, indent=2) + "\n")
+    claim_folder(options.out, run)
     metric = metric_kind(config.DATASETS.TEST[0])
     return {**run, "metric": metric, "network": trunk.title, "versions": versions()}, config
 
@@ -127,28 +124,12 @@ def run_trial(config: Any, folder: Path, seed: int, num_gpus: int) -> dict[str, 
         (folder / CONFIG).write_text(config.dump())
         quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
         command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial"]
-        last: deque[str] = deque([""], maxlen=1)
-        with (
-            (folder / "console.log").open("a") as log,
-            subprocess.Popen(
-                [*command, str(folder), str(num_gpus)],
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                text=True,
-                errors="replace",
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            ) as process,
-        ):
-            for line in process.stdout or ():
-                log.write(line)
-                print(line, end="", flush=True)
-                if line.strip():
-                    last.append(line.strip())
-        if process.returncode != 0 or not (folder / RESULT).is_file():
-            log_file = folder / "console.log"
+        log = folder / "console.log"
+        ended = stream([*command, str(folder), str(num_gpus)], _print_line, log, append=True)
+        if ended.status != 0 or not (folder / RESULT).is_file():
             return {
                 "seed": seed,
-                "error": f"exit status {process.returncode}: {last[-1]} (all of it: {log_file})",
+                "error": f"exit status {ended.status}: {ended.last} (all of it: {log})",
             }
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return result
@@ -160,17 +141,8 @@ def finished_trials(out: Path) -> list[dict[str, Any]]:
     return sorted(results, key=lambda result: result["seed"])
 
 
-def _check_folder(out: Path, run: dict[str, Any]) -> None:
-    """Let the same run go on in its folder.
-
-    Raises:
-        ValueError: the folder holds another run.
-    """
-    file = out / "run.json"
-    before = json.loads(file.read_text()) if file.is_file() else run
-    if keys := [key for key in run if before.get(key) != run[key]]:
-        differ = ", ".join(f"{key} {before.get(key)} (now {run[key]})" for key in keys)
-        raise ValueError(f"{out} holds the run of {differ}: give another folder with --out")
+def _print_line(line: str) -> None:
+    print(line, end="", flush=True)
 
 
 def _without_places(config: Any) -> str:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import __version__
-from pirl_plugin.places import config_root
+from pirl_plugin.checkpoints.detectron2_options import detectron2_options
+from pirl_plugin.utils.config_root import config_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pirl_plugin.export.trunk import Trunk
+    from pirl_plugin.checkpoints.trunk import Trunk
 
 
 def find_config(name: str) -> Path:
@@ -76,22 +77,12 @@ def check_weights(config: Any, trunk: Trunk) -> None:
     Raises:
         ValueError: they differ; gives the options that would make the config fit.
     """
-    stem, basic = round(64 * trunk.width), trunk.depth < 50
-    if basic and config.MODEL.ROI_HEADS.NAME.startswith("Res5"):
+    if trunk.depth < 50 and config.MODEL.ROI_HEADS.NAME.startswith("Res5"):
         raise ValueError(
             f"the weights are {trunk.title}, and Faster R-CNN C4 has bottlenecks: expected "
             f"ResNet-50, 101 or 152"
         )
-    wanted = {
-        "MODEL.RESNETS.DEPTH": trunk.depth,
-        "MODEL.RESNETS.STEM_OUT_CHANNELS": stem,
-        "MODEL.RESNETS.RES2_OUT_CHANNELS": stem if basic else 4 * stem,
-        "MODEL.RESNETS.WIDTH_PER_GROUP": 64 if basic else stem,
-        "MODEL.RESNETS.STRIDE_IN_1X1": False,
-        "INPUT.FORMAT": "RGB",
-        "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
-        "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
-    }
+    wanted = detectron2_options(trunk)
     differ = {key: value for key, value in wanted.items() if _get(config, key) != value}
     if differ:
         options = " ".join(f'{k} "{v}"' for k, v in differ.items())

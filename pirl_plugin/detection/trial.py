@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.detection.heads import register_extra_norm
 from pirl_plugin.detection.setup import load_config, metric_kind
+from pirl_plugin.utils.outputs import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,21 +37,17 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
         ValueError: a tensor of backbone or res5 that is not the file's, or one of the file that the
             model has no place for; by their names.
     """
-    import torch
+    from pirl_plugin.checkpoints.compare import COUNTER, compare
 
-    places = {n: m[1] for n in model if (m := _PRETRAINED.fullmatch(n))}
-    places = {n: w for n, w in places.items() if not n.endswith("num_batches_tracked")}
-    wrong = [
-        n
-        for n, w in places.items()
-        if w not in weights or not torch.equal(model[n].cpu(), weights[w].to(model[n].dtype))
-    ]
-    unused = sorted(set(weights) - set(places.values()))
-    if wrong or unused:
+    loaded = {
+        match[1]: tensor
+        for name, tensor in model.items()
+        if not name.endswith(COUNTER) and (match := _PRETRAINED.fullmatch(name))
+    }
+    if mismatch := compare(weights, loaded, values=True):
         raise ValueError(
-            f"backbone and res5 did not load: {len(wrong)} of {len(places)} tensors are not the "
-            f"file's ({', '.join(wrong[:4])} …), {len(unused)} of the file have no place "
-            f"({', '.join(unused[:4])} …); training would start from random weights"
+            f"backbone and res5 of the model are not the file's: {mismatch}; training would start "
+            f"from random weights"
         )
 
 
@@ -87,9 +83,9 @@ def train_and_test(folder: str) -> None:
     from detectron2.engine import default_setup
     from detectron2.utils import comm
 
-    from pirl_plugin.export.names import to_detectron2
-    from pirl_plugin.export.read import read_checkpoint
-    from pirl_plugin.export.trunk import find_trunk
+    from pirl_plugin.checkpoints.names import to_detectron2
+    from pirl_plugin.checkpoints.read import read_checkpoint
+    from pirl_plugin.checkpoints.trunk import find_trunk
 
     start = time.perf_counter()
     register_extra_norm()
@@ -121,9 +117,7 @@ def train_and_test(folder: str) -> None:
         "resumed_at": trainer.start_iter,
         "seconds": round(time.perf_counter() - start, 1),
     }
-    unfinished = Path(folder, f".{RESULT}")
-    unfinished.write_text(json.dumps(result, indent=2) + "\n")
-    unfinished.replace(Path(folder, RESULT))
+    write_json(Path(folder, RESULT), result)
 
 
 def main(arguments: list[str]) -> None:

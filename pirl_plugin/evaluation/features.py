@@ -1,42 +1,27 @@
-"""Frozen features of a folder of images, from a trunk in the host's checkpoint format."""
+"""Frozen features of a folder of images."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
-from pirl_plugin.data.paths import find_images
+from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.export.read import read_checkpoint
-from pirl_plugin.export.trunk import find_trunk
-from pirl_plugin.models.resnet import PIRLResNet, new_trunk
+from pirl_plugin.models.load import load_trunk, save_trunk
+from pirl_plugin.models.resnet import new_trunk
 
-
-def save_trunk(trunk: PIRLResNet, path: Path) -> None:
-    """Write a trunk as a checkpoint that the host's benchmarks take as ``PARAMS_FILE``."""
-    model = {"trunk": trunk.state_dict(), "heads": {}}
-    torch.save(
-        {"type": "consolidated", "classy_state_dict": {"base_model": {"model": model}}}, path
-    )
-
-
-def load_trunk(path: Path, trust_pickle: bool = False) -> PIRLResNet:
-    """The ResNet of a checkpoint of any kind that the export reads; in evaluation mode.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
-    """
-    found = find_trunk(read_checkpoint(path, trust_pickle), str(path))
-    section = {"DEPTH": found.depth, "WIDTH_MULTIPLIER": found.width}
-    trunk = new_trunk({**section, "SMALL_STEM": found.small_stem})
-    names = {f"_feature_blocks.{name}": tensor for name, tensor in found.tensors.items()}
-    trunk.load_state_dict(names, strict=False)  # whole, but for counters that nothing here reads
-    return trunk.eval()
+__all__ = [
+    "centre_crop",
+    "load_trunk",
+    "new_trunk",
+    "read_images",
+    "save_trunk",
+    "trunk_features",
+]
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
@@ -79,11 +64,11 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
 
 
 @torch.no_grad()
-def trunk_features(trunk: PIRLResNet, images: Tensor, batch: int = 128) -> Tensor:
+def trunk_features(trunk: nn.Module, images: Tensor, batch: int = 128) -> Tensor:
     """Pooled res5 features.
 
     Args:
-        trunk: in evaluation mode.
+        trunk: as of :func:`~pirl_plugin.models.load.load_trunk`, in evaluation mode.
         images: uint8 ``(N, 3, H, W)``.
         batch: images at a time.
 

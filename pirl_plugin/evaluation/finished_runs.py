@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from pirl_plugin.evaluation.linear_run import last_test
+from pirl_plugin.evaluation.compare_settings import (
+    Differences,
+    data_set,
+    describe,
+    differences,
+    identity,
+    settings_of,
+)
+from pirl_plugin.evaluation.detection_run import (
+    allowed_rows,
+    detection_differences,
+    schedule_differences,
+)
+from pirl_plugin.evaluation.linear_run import last_test, svm_map
+from pirl_plugin.evaluation.paper_settings.benchmarks import BENCHMARKS, TRUNKS
+from pirl_plugin.evaluation.paper_settings.common import VOC07
+from pirl_plugin.evaluation.paper_settings.free import FREE, LINEAR_FREE, SVM_FREE
+from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
+from pirl_plugin.evaluation.run_origin import UNKNOWN, Origin, image_differences, origin_of
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
-_LINEAR = {  # data set's name in the configuration → column
-    "imagenet1k": "ImageNet",
-    "places205": "Places205",
-    "inaturalist18": "iNaturalist-2018",
-    "voc07": "VOC07",
-}
-_TASKS = {
-    "PIRLJigsaw": "PIRL",
-    "PIRLRotation": "PIRL (Rotation)",
-    "PIRLRotationJigsaw": "PIRL (Rotation + Jigsaw)",
-    "PredictJigsaw": "Jigsaw",
-    "PredictRotation": "Rotation",
-}
 _TABLES = {  # row → tables of linear models; 2 and 7 for any other
     "Rotation": (2, 5),
     "PIRL-c2x": (2,),
@@ -36,13 +40,6 @@ _TABLES = {  # row → tables of linear models; 2 and 7 for any other
     "PIRL (Rotation)": (5,),
     "PIRL (Rotation + Jigsaw)": (5,),
 }
-_DETECTION = {  # configuration → table, and row of weights of which nothing else is known
-    "voc07_pirl": (6, "PIRL"),
-    "voc0712_pirl": (1, "PIRL"),
-    "voc07_supervised_jigsaw": (6, None),
-    "voc0712_supervised_jigsaw": (1, None),
-    "voc0712_moco24k": (1, "MoCo (BatchNorm fine-tuned)"),
-}
 
 
 @dataclass(frozen=True)
@@ -51,10 +48,13 @@ class Run:
 
     Attributes:
         path: its folder.
-        method: the row, such as ``PIRL``.
-        tables: numbers of the paper's tables it may stand in.
+        method: name of its row, such as ``PIRL``.
+        tables: numbers of the paper's tables that have its row; none of own data and kNN.
         figures: column → percent. A layer's figures are called ``ImageNet res5``.
         best_layer: the layer that was reported, where there are several.
+        differs: in what it is not of the row that ``method`` begins with; empty for a paper's row.
+        identity: the same text for runs that may be averaged.
+        data: own data set, whose table it belongs to.
     """
 
     path: Path
@@ -62,6 +62,9 @@ class Run:
     tables: tuple[int, ...]
     figures: dict[str, float]
     best_layer: str | None = None
+    differs: Differences = field(default_factory=dict)
+    identity: str = ""
+    data: str | None = None
 
 
 def read_run(path: Path, method: str | None = None) -> Run:
@@ -69,11 +72,12 @@ def read_run(path: Path, method: str | None = None) -> Run:
 
     Args:
         path: folder with ``train_config.yaml``, as the host leaves it, or with ``results.json``.
-        method: the row it belongs to; read from the run that made its checkpoint where None.
+        method: the row it belongs to; read from the run that made its checkpoint where None. A
+            paper's row is believed only as to what the files do not say.
 
     Raises:
         FileNotFoundError: it is no folder of a run.
-        ValueError: the run is not finished, or of no benchmark of the tables.
+        ValueError: the run is not finished, or measured nothing that a table holds.
     """
     results = path / "results.json"
     if results.is_file():
@@ -83,108 +87,113 @@ def read_run(path: Path, method: str | None = None) -> Run:
             f"{path} is no folder of a run: it has neither results.json nor train_config.yaml"
         )
     config = yaml.safe_load((path / "train_config.yaml").read_text())
-    name = method or _method_of(config, path)
-    tables = _TABLES.get(name, (2, 7))
-    if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
-        found = _svm_map(path, config)
-        layer = max(found, key=lambda layer: found[layer])
-        return Run(path, name, tables, {"VOC07": found[layer]}, layer)
-    dataset = str(config["DATA"]["TRAIN"]["DATASET_NAMES"][0])
-    meter = last_test(path)
-    for percent in ("1percent", "10percent"):
-        if dataset.endswith(f"_{percent}"):
-            column = percent.replace("percent", " %")
-            return Run(path, name, (3,), {column: meter["top_5"]["0"]})
-    column = next((c for key, c in _LINEAR.items() if key in dataset), "")
-    if not column or not config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:
-        raise ValueError(f"{path} is a run on '{dataset}', which is in no table of the paper")
-    layers = {layer: float(value) for layer, value in meter["top_1"].items()}
-    best = max(layers, key=lambda layer: layers[layer])
-    figures = {column: layers[best]}
-    figures |= {f"{column} {layer}": layers[layer] for layer in LAYERS if layer in layers}
-    return Run(path, name, tables, figures, best)
+    evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
+    data = data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"])
+    column = data if data in BENCHMARKS else data.removesuffix(" of ImageNet")
+    best: str | None
+    if evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]:
+        free, layers = SVM_FREE, svm_map(path, config)
+        best = max(layers, key=lambda layer: layers[layer])
+        figures = {VOC07 if column == VOC07 else "mAP": layers[best]}
+    else:
+        free, meter = LINEAR_FREE, last_test(path)
+        layers = {layer: float(value) for layer, value in meter["top_1"].items()}
+        best = max(layers, key=lambda layer: layers[layer])
+        if column in ("1 %", "10 %"):
+            figures, best = {column: float(meter["top_5"][best])}, None
+        else:
+            name = column if column in BENCHMARKS and evaluation["EVAL_MODE_ON"] else "top-1"
+            figures = {name: layers[best]}
+            figures |= {f"{name} {layer}": layers[layer] for layer in LAYERS if layer in layers}
+            best = best if best in LAYERS else None
+    found, origin = settings_of(config), _origin(config)
+    text = identity(found, [*FREE, *free]) + origin.identity
+    if not set(figures) & set(BENCHMARKS):
+        paths = [str(p) for p in config["DATA"]["TRAIN"].get("DATA_PATHS") or []]
+        own = f"{data} in {', '.join(paths) or 'the catalog'}"
+        label = method or _own_label(origin, path)
+        return Run(path, label, (), figures, best, origin.differs, text + str(paths), own)
+    row, differ = _claimed(method, origin)
+    fixed = BENCHMARKS[column] | TRUNKS.get(row or "", {}).get(column, {})
+    differ |= differences(found, fixed, [*FREE, *free])
+    splits = ("TRAIN", "TEST") if free is LINEAR_FREE else ()
+    differ |= image_differences(config, path, data, splits)
+    tables = (3,) if column in ("1 %", "10 %") else _TABLES.get(row or "", (2, 7))
+    return Run(path, _label(row, differ, path), tables, figures, best, differ, text)
+
+
+def _claimed(method: str | None, origin: Origin) -> tuple[str | None, Differences]:
+    """The row of a run, and in what its pre-training is not that row's.
+
+    What the user says goes for weights of unknown origin, such as the supervised baseline's.
+    """
+    if method is None or method == origin.row:
+        return origin.row, dict(origin.differs)
+    if origin.row is None:
+        return method, {}
+    if method in PRETRAINING or method in TRUNKS or not origin.differs:
+        return method, {**origin.differs, "pre-training": (f"nearest to {origin.row}", method)}
+    return method, dict(origin.differs)
+
+
+def _label(row: str | None, differ: Differences, path: Path) -> str:
+    if not differ:
+        return row or path.name
+    shown = dict(list(differ.items())[:3])
+    more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+    named = f"not {row}: " if row else ""
+    return f"{path.name}, {named}{describe(shown)}{more}"
+
+
+def _own_label(origin: Origin, path: Path) -> str:
+    if origin.row is None:
+        return path.name
+    return (
+        origin.row if not origin.differs else f"{path.name} (pre-training nearest to {origin.row})"
+    )
+
+
+def _origin(config: dict[str, Any]) -> Origin:
+    """Where a benchmark's weights come from; of an ensemble, where each member's do."""
+    if config["MODEL"]["TRUNK"]["NAME"] != "pirl_ensemble":
+        return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
+    files = config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"]
+    members = [origin_of(file) for file in files]
+    differ: Differences = {}
+    if len(files) != 2 or len(set(files)) != len(files):
+        differ["members"] = (", ".join(map(str, files)), "two different checkpoints")
+    for number, member in enumerate(members, 1):
+        for key, values in member.differs.items():
+            differ[f"member {number} {key}"] = values
+        if member.row is not None and member.row != "PIRL":
+            differ[f"member {number}"] = (member.row, "PIRL")
+    return Origin("PIRL-ens", differ, " and ".join(member.identity for member in members))
 
 
 def _read_results(path: Path, results: dict[str, Any], method: str | None) -> Run:
     if "knn_top1" in results:
-        name = method or Path(results.get("checkpoint", path)).resolve().parent.name
-        return Run(path, name, (), {"kNN": float(results["knn_top1"])})
+        checkpoint = str(results.get("checkpoint", ""))
+        name = method or Path(checkpoint or path).resolve().parent.name
+        measured = {k: v for k, v in results.items() if k not in ("knn_top1", "checkpoint")}
+        text = json.dumps(measured, sort_keys=True) + origin_of(checkpoint).identity
+        return Run(path, name, (), {"kNN": float(results["knn_top1"])}, identity=text)
     if "mean" not in results or "config" not in results:
         raise ValueError(
             f"{path}/results.json has neither knn_top1 nor the config and mean of a detection run: "
             f"it is of no benchmark of the tables"
         )
-    config = Path(results["config"]).stem
-    if config not in _DETECTION:
-        raise ValueError(
-            f"{path} is a detection run of {config}, which is in no table of the paper; "
-            f"expected one of {', '.join(_DETECTION)}"
-        )
+    table, _ = allowed_rows(results["config"])
     mean = results["mean"]
     if mean is None:
         raise ValueError(f"{path}: no trial finished: run the same command again")
-    table, row = _DETECTION[config]
-    name = method or _method_detected(path, config, results.get("weights"), row)
-    return Run(path, name, (table,), {key: float(mean[key]) for key in ("AP", "AP50", "AP75")})
-
-
-def _method_detected(path: Path, config: str, weights: str | None, row: str | None) -> str:
-    """Row of a detection run: of the run that made its weights, or else of its configuration."""
-    made = Path(weights).parent / "train_config.yaml" if weights else None
-    if made is not None and made.is_file():
-        name = _method_made(made, path.name)
-        return f"{name} (BatchNorm fine-tuned)" if config == "voc0712_moco24k" else name
-    if row is None:
-        raise ValueError(
-            f"{path} is a detection run of {config}, which has several rows, and there is no "
-            f"train_config.yaml beside its weights {weights}: give ROW=RUN, such as Jigsaw={path}"
-        )
-    return row
-
-
-def _svm_map(path: Path, config: dict[str, Any]) -> dict[str, float]:
-    """Mean average precision of each layer, percent; low-shot runs are in no table."""
-    pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
-    files = {layer: path / layer / "test_ap.npy" for layer, _ in pools}
-    missing = [str(file) for file in files.values() if not file.is_file()]
-    if missing:
-        raise ValueError(f"{path} is not finished, or a low-shot run: there is no {missing[0]}")
-    return {layer: 100 * float(np.load(file).mean()) for layer, file in files.items()}
-
-
-def _method_of(config: dict[str, Any], path: Path) -> str:
-    """Row of a benchmark, told by the run that made its checkpoint."""
-    if config["MODEL"]["TRUNK"]["NAME"] == "pirl_ensemble":
-        return "PIRL-ens"
-    checkpoint = config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"]
-    if not checkpoint:
-        return "Random"
-    file = Path(checkpoint).parent / "train_config.yaml"
-    return _method_made(file, path.name) if file.is_file() else path.name
-
-
-def _method_made(file: Path, other: str) -> str:
-    """Row told by the configuration of a pre-training; ``other`` if its settings are of no row."""
-    made = yaml.safe_load(file.read_text())
-    train, trunk = made["DATA"]["TRAIN"], made["MODEL"]["TRUNK"]
-    transform = train["TRANSFORMS"][0]
-    task, width = _TASKS.get(transform["name"]), trunk["RESNETS"]["WIDTH_MULTIPLIER"]
-    yfcc = any("yfcc" in name for name in train["DATASET_NAMES"])
-    if trunk["NAME"] != "resnet" or trunk["RESNETS"]["DEPTH"] != 50 or width not in (1, 2):
-        return other
-    if made["LOSS"]["name"] != "pirl_loss":
-        if task not in ("Jigsaw", "Rotation") or width != 1:
-            return other
-        return task if not yfcc else "Jigsaw (YFCC-1M)" if task == "Jigsaw" else other
-    loss = made["LOSS"]["pirl_loss"]
-    weight, negatives = loss["lambda_invariance"], loss["num_negatives"]
-    if negatives not in (4096, 32000):
-        return other
-    if weight == 0 and width == 1 and not yfcc:
-        return "NPID++" if negatives == 32000 else "NPID"
-    if weight != 0.5 or task is None or transform.get("num_permutations") is not None:
-        return other
-    if yfcc or width == 2:
-        row = "PIRL (YFCC-1M)" if yfcc else "PIRL-c2x"
-        return other if task != "PIRL" or (yfcc and width == 2) else row
-    return "PIRL (Jigsaw)" if task == "PIRL" and negatives == 4096 else task
+    origin = origin_of(results.get("weights") or UNKNOWN)
+    row, differ = _claimed(method, origin)
+    differ |= detection_differences(path, results)
+    if Path(results["config"]).stem == "voc0712_moco24k" and row in PRETRAINING:
+        row = f"{row} (BatchNorm fine-tuned)"
+    elif row is not None:
+        differ |= schedule_differences(results["config"], row)
+    figures = {key: float(mean[key]) for key in ("AP", "AP50", "AP75")}
+    same = {key: results.get(key) for key in ("config", "config_sha256", "options", "num_gpus")}
+    text = json.dumps(same) + origin.identity
+    return Run(path, _label(row, differ, path), (table,), figures, differs=differ, identity=text)

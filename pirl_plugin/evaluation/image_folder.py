@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from pirl_plugin.data.decode import UnreadableImageError, decode_image
-from pirl_plugin.data.paths import class_folders
-from pirl_plugin.data.source import PIRLDiskDataset
+from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.features import centre_crop, trunk_features
-from pirl_plugin.models.resnet import PIRLResNet
 
 UNREADABLE = -1
+TEST_FOLDERS = ("val", "validation")
+_MOST_WORKERS = 16
+_IMAGES_PER_WORKER = 256  # fewer are decoded in less time than a process takes to start
+
+
+def test_folder(root: Path) -> Path | None:
+    """``root/val`` or ``root/validation``, whichever there is."""
+    return next((root / name for name in TEST_FOLDERS if (root / name).is_dir()), None)
+
+
+def labelled_folders(root: Path) -> tuple[Path, Path]:
+    """The training and the test images of ``--data``.
+
+    Raises:
+        FileNotFoundError: one of them is missing.
+    """
+    train, test = root / "train", test_folder(root)
+    if not train.is_dir() or test is None:
+        missing = "such folder" if not root.is_dir() else "train" if not train.is_dir() else "val"
+        raise FileNotFoundError(
+            f"--data = {root}: expected a folder with train/CLASS/* and val/CLASS/* (or "
+            f"validation/CLASS/*), and there is no {missing}; give the folder above them"
+        )
+    return train, test
 
 
 class LabelledCrops(Dataset[tuple[Tensor, int]]):
@@ -29,35 +53,47 @@ class LabelledCrops(Dataset[tuple[Tensor, int]]):
 
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: it holds fewer than two images, or no subfolders.
+        ValueError: it holds no subfolders, or no images in them.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
-        source = PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_folder", str(folder), "TRAIN")
+        self._source = FolderSource(folder)
         self.classes = class_folders(str(folder))
-        if not self.classes:
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        tops = [Path(path).relative_to(folder).parts for path in self._source.paths()]
+        self._rows = [row for row, parts in enumerate(tops) if len(parts) > 1]
+        self._labels = [numbers[tops[row][0]] for row in self._rows]
+        if not self._rows:
             raise ValueError(
-                f"{folder} has no subfolders; expected one for each class: "
-                f"{Path(folder, 'CLASS', 'IMAGE')}"
+                f"{folder}: expected a subfolder of images for each class, "
+                f"{Path(folder, 'CLASS', 'IMAGE')}, and there is no such image"
             )
-        self._source = source
-        self._labels = source.get_labels()
         self._size = size
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._rows)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        path = Path(self._source.path_of(index))
-        try:
-            image = decode_image(path.read_bytes())
-        except (OSError, UnreadableImageError):
+        image, is_valid = self._source[self._rows[index]]
+        if not is_valid:
             return torch.zeros(3, self._size, self._size, dtype=torch.uint8), UNREADABLE
-        return centre_crop(image, self._size), int(self._labels[index])
+        return centre_crop(image, self._size), self._labels[index]
+
+
+def default_workers(images: int) -> int:
+    """As many processes as cores, at most 16; fewer for few images, and 0 on one core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(cores or 1, _MOST_WORKERS, images // _IMAGES_PER_WORKER)
+    return workers if workers > 1 else 0
 
 
 def labelled_features(
-    trunk: PIRLResNet, crops: LabelledCrops, batch: int, workers: int, device: torch.device
+    trunk: nn.Module,
+    crops: LabelledCrops,
+    batch: int,
+    workers: int | None,
+    device: torch.device,
+    title: str = "features",
 ) -> tuple[Tensor, Tensor, int]:
     """Pooled res5 features of a folder.
 
@@ -65,20 +101,25 @@ def labelled_features(
         trunk: in evaluation mode, on ``device``.
         crops: the images.
         batch: images at a time.
-        workers: processes that decode them; 0 for none.
+        workers: processes that decode them; 0 for none, None for :func:`default_workers`.
         device: where the trunk is.
+        title: of the progress bar, which shows images a second and the time left.
 
     Returns:
         float32 ``(N, D)`` and int64 ``(N,)``, both on the CPU, and how many images could not be
         read and are left out.
     """
+    workers = default_workers(len(crops)) if workers is None else workers
     loader = DataLoader(
         crops, batch, num_workers=workers, multiprocessing_context="forkserver" if workers else None
     )
     features, labels = [], []
-    for images, classes in tqdm(loader, desc="features", unit=" batches", mininterval=5):
-        features.append(trunk_features(trunk, images.to(device), batch).cpu())
-        labels.append(classes)
+    interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
+    with tqdm(total=len(crops), desc=title, unit=" images", mininterval=interval) as bar:
+        for images, classes in loader:
+            features.append(trunk_features(trunk, images.to(device), batch).cpu())
+            labels.append(classes)
+            bar.update(len(classes))
     found, classes = torch.cat(features), torch.cat(labels)
     readable = classes != UNREADABLE
     return found[readable], classes[readable], int((~readable).sum())

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pirl_plugin.evaluation.features import load_trunk
-from pirl_plugin.evaluation.image_folder import LabelledCrops, labelled_features
+from pirl_plugin.evaluation.image_folder import (
+    LabelledCrops,
+    labelled_features,
+    labelled_folders,
+    test_folder,
+)
 from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.pretext_model import image_size_of, run_config
+from pirl_plugin.utils.outputs import write_json
 
 
 def main(arguments: list[str]) -> None:
@@ -31,8 +37,7 @@ def main(arguments: list[str]) -> None:
         f"{results['unreadable']} unreadable)"
     )
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+        write_json(options.out / "results.json", results)
 
 
 def evaluate(options: argparse.Namespace) -> dict[str, Any]:
@@ -51,16 +56,24 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     """
     device = torch.device(options.device)
     trunk = load_trunk(options.checkpoint, options.trust_pickle).to(device)
-    train, val = (LabelledCrops(options.data / split, options.size) for split in ("train", "val"))
+    config = run_config(options.checkpoint)
+    size = options.size or image_size_of(config) or 224
+    root = options.data or _run_data(config, options.checkpoint)
+    folders = labelled_folders(root)
+    print(f"{size}-px crops of {folders[0]} and {folders[1]}", flush=True)
+    train, val = (LabelledCrops(folder, size) for folder in folders)
     odd = sorted(set(train.classes) ^ set(val.classes))
     if odd:
         raise ValueError(
-            f"train and val of {options.data} have {len(train.classes)} and {len(val.classes)} "
-            f"classes; expected the same, and '{odd[0]}' is in one alone"
+            f"--data = {root}: expected the same classes in {folders[0].name} and "
+            f"{folders[1].name}, which have {len(train.classes)} and {len(val.classes)}; "
+            f"'{odd[0]}' is in one alone"
         )
     how = (options.batch, options.workers, device)
-    train_features, train_labels, bad_train = labelled_features(trunk, train, *how)
-    test_features, test_labels, bad_test = labelled_features(trunk, val, *how)
+    train_features, train_labels, bad_train = labelled_features(
+        trunk, train, *how, "training images"
+    )
+    test_features, test_labels, bad_test = labelled_features(trunk, val, *how, "test images")
     accuracy = knn_accuracy(
         train_features.to(device),
         train_labels,
@@ -75,7 +88,8 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
         "k": min(options.k, len(train_features)),
         "temperature": options.temperature,
         "checkpoint": str(options.checkpoint.resolve()),
-        "data": str(options.data.resolve()),
+        "data": str(root.resolve()),
+        "size": size,
         "classes": len(train.classes),
         "train_images": len(train_features),
         "test_images": len(test_features),
@@ -83,17 +97,48 @@ def evaluate(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _run_data(config: dict[str, Any] | None, checkpoint: Path) -> Path:
+    """The folder above the images that the run was trained on, if it has test images too."""
+    paths = (config["DATA"]["TRAIN"].get("DATA_PATHS") or []) if config else []
+    for path in map(Path, paths):
+        if path.name == "train" and test_folder(path.parent) is not None:
+            return path.parent
+    known = (
+        f"the run of {checkpoint} was trained on {', '.join(map(str, paths))}"
+        if paths
+        else (f"no train_config.yaml beside {checkpoint} names any")
+    )
+    raise ValueError(
+        f"--data is not given, and {known}: expected a folder with train/CLASS/* and val/CLASS/*"
+    )
+
+
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="pirl-plugin knn", description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True, help="any that export reads")
-    parser.add_argument("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
-    parser.add_argument("--out", type=Path, help="folder for results.json")
-    parser.add_argument("--k", type=int, default=20, help="neighbours that vote (default 20)")
-    parser.add_argument("--temperature", type=float, default=0.07, help="of votes (default 0.07)")
-    parser.add_argument("--size", type=int, default=224, help="side of the crops (default 224)")
-    parser.add_argument("--batch", type=int, default=128, help="images at a time (default 128)")
-    parser.add_argument("--workers", type=int, default=0, help="processes that decode (default 0)")
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin knn",
+        description="Measure the top-1 accuracy of a k-nearest-neighbour classifier on the frozen "
+        "features of a checkpoint (Wu et al. 2018).",
+    )
+    add = parser.add_argument
+    add("--checkpoint", type=Path, required=True, help="any that pirl-plugin export reads")
+    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
+    add(
+        "--data",
+        type=Path,
+        help="folder with train/CLASS/* and val/CLASS/* (or validation/); default: that of the run "
+        "which made the checkpoint, from its train_config.yaml",
+    )
+    add("--out", type=Path, help="folder for results.json")
+    add("--k", type=int, default=20, help="neighbours that vote (default: %(default)s)")
+    add("--temperature", type=float, default=0.07, help="of the votes (default: %(default)s)")
+    add("--size", type=int, help="side of the crops, pixels (default: the run's own, or 224)")
+    add("--batch", type=int, default=128, help="images at a time (default: %(default)s)")
+    add("--workers", type=int, help="processes that decode (default: by cores and images)")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=device, help=f"here: {device}")
-    return parser.parse_args(arguments)
+    add("--device", default=device, help="cpu, cuda or cuda:N (default here: %(default)s)")
+    options = parser.parse_args(arguments)
+    for name, least in (("size", 1), ("batch", 1), ("workers", 0)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            parser.error(f"--{name} = {value}: expected {least} or more")
+    return options

@@ -1,13 +1,17 @@
-"""What a folder of the host's says: whether its run is finished, and a linear benchmark's top-1."""
+"""What a folder of the host's says: whether its run is finished, and what a benchmark measured."""
 
 from __future__ import annotations
 
 import json
 import re
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _FINAL = re.compile(r"model_final_checkpoint_phase(\d+)\.torch")
@@ -53,3 +57,26 @@ def last_test(folder: Path) -> dict[str, dict[str, float]]:
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"
     )
+
+
+def svm_map(folder: Path, config: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """Mean average precision of each layer's SVMs on VOC07, percent; of no low-shot run.
+
+    Args:
+        folder: of the run.
+        config: its configuration, where it has been read already.
+
+    Raises:
+        ValueError: the run is not finished.
+    """
+    if config is None:
+        file = folder / "train_config.yaml"
+        config = yaml.safe_load(file.read_text()) if file.is_file() else None
+    if config is None:
+        raise ValueError(f"{folder} is not finished: there is no train_config.yaml")
+    pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
+    files = {layer: folder / layer / "test_ap.npy" for layer, _ in pools}
+    missing = [str(file) for file in files.values() if not file.is_file()]
+    if missing:
+        raise ValueError(f"{folder} is not finished, or a low-shot run: there is no {missing[0]}")
+    return {layer: 100 * float(np.load(file).mean()) for layer, file in files.items()}

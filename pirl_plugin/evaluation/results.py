@@ -5,62 +5,95 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pirl_plugin.evaluation.figures import write_figures
 from pirl_plugin.evaluation.finished_runs import LAYERS, Run, read_run
+from pirl_plugin.evaluation.published import published_tables
+from pirl_plugin.utils.outputs import write_text
 
-_PUBLISHED = Path(__file__).with_name("published.json")
 
-
-def main(arguments: list[str]) -> None:
-    """Run the command.
+def main(arguments: list[str]) -> int:
+    """Run the command; returns the exit status, 1 where a folder could not be read.
 
     Raises:
-        SystemExit: a folder is not that of a finished run.
+        SystemExit: no folder is that of a finished run.
     """
     options = _parse(arguments)
-    try:
-        runs = [read_run(*_labelled(argument)) for argument in options.runs]
-    except (OSError, ValueError, KeyError) as error:
-        raise SystemExit(f"pirl_plugin: {error}") from None
+    runs, bad = read_runs(options.runs)
+    for sentence in bad:
+        print(f"pirl_plugin: {sentence}", file=sys.stderr)
+    if not runs:
+        raise SystemExit("pirl_plugin: no run can be shown")
     tables = lay_out(runs)
     texts = {"md": markdown(tables), "json": json.dumps({"tables": tables}, indent=2)}
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         for suffix, text in texts.items():
-            (options.out / f"results.{suffix}").write_text(text + "\n")
+            write_text(options.out / f"results.{suffix}", text + "\n")
+        write_figures(options.out, tables)
     print(texts["json" if options.json else "md"])
+    return 1 if bad else 0
+
+
+def read_runs(arguments: Sequence[str]) -> tuple[list[Run], list[str]]:
+    """The runs that can be read, and a sentence about each that cannot.
+
+    Args:
+        arguments: ``ROW=RUN`` or ``RUN``.
+    """
+    runs, bad = [], []
+    for argument in arguments:
+        path, row = _labelled(argument)
+        try:
+            runs.append(read_run(path, row))
+        except (OSError, ValueError) as error:
+            bad.append(str(error))
+        except (KeyError, TypeError, AttributeError) as error:
+            bad.append(
+                f"{path}: expected what a run of this package or its host leaves; its "
+                f"train_config.yaml or results.json is not that ({type(error).__name__}: {error})"
+            )
+    return runs, bad
 
 
 def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The paper's seven tables, and one of kNN figures where there are any.
+    """The paper's seven tables, then one for each own data set and one of kNN figures.
+
+    A run whose settings are a row's fills that row. Any other has a row of its own, and only runs
+    of equal settings share one.
 
     Returns:
         For each table its ``number``, ``title``, ``columns`` and ``rows``; a row has a ``method``,
         ``published`` and ``measured``, a number or None for each column, the mean where several
-        runs measured the same, ``spread``, their standard deviation, and ``runs``: for each column
-        the folders and the layers that were best.
+        runs measured the same, ``spread``, their standard deviation, ``runs``: for each column
+        the folders and the layers that were best, and ``differs``: key → value of the run and of
+        the paper's row, empty where the run is that row's.
     """
     tables = []
-    for table in json.loads(_PUBLISHED.read_text())["tables"]:
+    for table in published_tables():
         number, columns = table["number"], table["columns"]
         mine = [run for run in runs if number in run.tables and set(columns) & set(run.figures)]
-        methods = dict(table["rows"])
-        methods |= {run.method: [None] * len(columns) for run in mine if run.method not in methods}
+        ours = [run for run in mine if run.method in table["rows"] and not run.differs]
         rows = [
-            _row(method, published, columns, [run for run in mine if run.method == method])
-            for method, published in methods.items()
+            _row(method, published, columns, [run for run in ours if run.method == method])
+            for method, published in table["rows"].items()
         ]
+        rows += _own_rows([run for run in mine if run not in ours], columns)
         tables.append({"number": number, "title": table["title"], "columns": columns, "rows": rows})
+    for data in dict.fromkeys(run.data for run in runs if run.data is not None):
+        mine = [run for run in runs if run.data == data]
+        columns = list(dict.fromkeys(column for run in mine for column in run.figures))
+        title = f"Linear models on {data}, percent; not in the paper"
+        rows = _own_rows(mine, columns)
+        tables.append({"number": None, "title": title, "columns": columns, "rows": rows})
     others = [run for run in runs if "kNN" in run.figures]
     if others:
-        rows = [
-            _row(name, [None], ["kNN"], [run for run in others if run.method == name])
-            for name in dict.fromkeys(run.method for run in others)
-        ]
         title = "k nearest neighbours, top-1; not in the paper"
+        rows = _own_rows(others, ["kNN"])
         tables.append({"number": None, "title": title, "columns": ["kNN"], "rows": rows})
     return tables
 
@@ -69,8 +102,9 @@ def markdown(tables: Sequence[dict[str, Any]]) -> str:
     """The tables as text; beside each published column what was measured here, blank if nothing."""
     parts = []
     for table in tables:
-        head = f"Table {table['number']}. " if table["number"] else ""
-        columns = [name for column in table["columns"] for name in (column, "here")]
+        own = table["number"] is None
+        columns = table["columns"] if own else [n for c in table["columns"] for n in (c, "here")]
+        head = "" if own else f"Table {table['number']}. "
         lines = [
             f"### {head}{table['title']}",
             "",
@@ -78,14 +112,25 @@ def markdown(tables: Sequence[dict[str, Any]]) -> str:
             "|---|" + "---|" * len(columns),
         ]
         for row in table["rows"]:
-            cells = [
-                text
-                for i in range(len(table["columns"]))
-                for text in (_number(row["published"][i]), _measured(row, i, table["columns"][i]))
-            ]
-            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+            cells = []
+            for i, column in enumerate(table["columns"]):
+                cells += [] if own else [_number(row["published"][i])]
+                cells.append(_measured(row, i, column))
+            lines.append(f"| {row['method'].replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _own_rows(runs: Sequence[Run], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each group of runs that have equal settings and one name."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Run]] = {}
+    for run in runs:
+        method = run.method.removeprefix(f"{run.path.name}, ") if run.differs else run.method
+        key = (method, run.identity, tuple(run.differs))
+        groups.setdefault(key, []).append(run)
+    return [
+        _row(group[0].method, [None] * len(columns), columns, group) for group in groups.values()
+    ]
 
 
 def _row(
@@ -106,6 +151,7 @@ def _row(
         "measured": measured,
         "spread": spread,
         "runs": sources,
+        "differs": {k: [str(v) for v in values] for r in runs for k, values in r.differs.items()},
     }
 
 
@@ -134,15 +180,22 @@ def _labelled(argument: str) -> tuple[Path, str | None]:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin results",
-        description="Prints the paper's tables, what finished runs measured beside the published.",
+        description="Print the paper's tables, what finished runs measured beside the published. A "
+        "run belongs to a paper's row only if all that the paper fixes for it is equal; any other "
+        "has a row of its own, which names what differs.",
     )
     parser.add_argument(
         "runs",
         nargs="+",
         metavar="RUN",
-        help="folder of a benchmark's run; ROW=RUN names the row, such as 'PIRL=runs/linear', "
-        "which is otherwise told by the run that made its checkpoint",
+        help="folder of a benchmark's run; ROW=RUN names the row, such as 'Supervised=runs/linear',"
+        " where the checkpoint has no train_config.yaml beside it that says so",
     )
     parser.add_argument("--json", action="store_true", help="print JSON and not Markdown")
-    parser.add_argument("--out", type=Path, help="folder for results.md and results.json")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder for results.md, results.json, and the figures of top-1 by parameters (Fig. 2) "
+        "and by layer (Fig. 5)",
+    )
     return parser.parse_args(arguments)

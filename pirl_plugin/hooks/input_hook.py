@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pirl_plugin.data.normalization import normalize_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.hooks.base import QuietHook
+from pirl_plugin.hooks.vissl_hook import QuietHook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +48,9 @@ class PIRLInputHook(QuietHook):
         if autocast not in (None, "bfloat16"):
             raise ValueError(
                 f"HOOKS.PIRL_INPUT.autocast = {autocast!r}: expected null or bfloat16; for float16 "
-                f"use the host's MODEL.AMP_PARAMS, which scales the loss"
+                f"use MODEL.AMP_PARAMS of the host, which scales the loss"
             )
-        self.scale = torch.tensor([1 / (255 * s) for s in std]).view(1, 3, 1, 1)
-        self.shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(1, 3, 1, 1)
+        self.mean, self.std = tuple(mean), tuple(std)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.autocast = autocast
 
@@ -60,12 +60,11 @@ class PIRLInputHook(QuietHook):
         return cls(**(config.HOOKS.get("PIRL_INPUT") or {}))
 
     def on_start(self, task: Any) -> None:
-        """Hang the preparation before the model, inside DistributedDataParallel's wrapper."""
+        """Register the forward pre-hook on the model that DistributedDataParallel wraps."""
         if self.memory_format == torch.channels_last:
             # Gradients of 1×1 convolutions then have strides that differ in name only.
             warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
         model = task.base_model
-        self.scale, self.shift = self.scale.to(task.device), self.shift.to(task.device)
         model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
         if self.autocast == "bfloat16":
             model.forward = torch.autocast(task.device.type, torch.bfloat16)(model.forward)
@@ -77,11 +76,11 @@ class PIRLInputHook(QuietHook):
             batch: uint8 ``(B, 3, H, W)``, or a dictionary of such.
 
         Returns:
-            The same with float32 ``(B, 3, H, W)``: (x / 255 − mean) / std.
+            The same with float32 ``(B, 3, H, W)``, see
+            :func:`pirl_plugin.data.normalization.normalize_images`.
         """
         if isinstance(batch, dict):
             return {key: self.prepare(value) for key, value in batch.items()}
         if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
             return batch
-        images = batch.to(torch.float32, memory_format=self.memory_format)
-        return images.mul_(self.scale).add_(self.shift)
+        return normalize_images(batch, self.mean, self.std, self.memory_format)

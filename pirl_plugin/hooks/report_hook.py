@@ -1,4 +1,4 @@
-"""Say how the loss's terms and the memory bank are doing, in the log and in TensorBoard."""
+"""Report the loss's terms and the memory bank's statistics, in the log and in TensorBoard."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from pirl_plugin.hooks.base import QuietHook
-from pirl_plugin.memory.collectives import rank, sum_over_ranks, world_size
+from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
 
 
 class PIRLReportHook(QuietHook):
@@ -36,11 +36,11 @@ class PIRLReportHook(QuietHook):
             return
         bank = loss.bank
         shared = bank.persistent and world_size() > 1  # every rank holds the same numbers
-        moved = torch.stack([*loss.last_move, bank.visited.sum().float()])
+        moved = torch.stack([*loss.last_step.moved, bank.visited.sum().float()])
         moved = moved if shared else sum_over_ranks(moved)
         terms = {
             name: float(sum_over_ranks(value.clone()) / world_size())
-            for name, value in loss.terms.items()
+            for name, value in loss.last_step.terms.items()
         }
         if rank() != 0:
             return

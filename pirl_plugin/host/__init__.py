@@ -1,6 +1,7 @@
-"""The front door: how the parts of this package get into an unmodified VISSL.
+"""The host: how the parts of this package get into an unmodified VISSL.
 
 Only the standard library is imported here until VISSL itself is. Read in this order:
-:mod:`~pirl_plugin.host.table` (what is put where), :mod:`~pirl_plugin.host.door` (how),
-:mod:`~pirl_plugin.host.mends` (what today's Python and torch broke in the host).
+:mod:`~pirl_plugin.host.import_hook.table` (what is registered where),
+:mod:`~pirl_plugin.host.import_hook.finder` (how), :mod:`~pirl_plugin.host.compat` (what today's
+Python and torch broke in the host, and its repair).
 """

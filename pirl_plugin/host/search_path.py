@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.places import config_root
+from pirl_plugin.utils.config_root import config_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["add_our_configs", "config_root"]
 
@@ -12,8 +16,10 @@ __all__ = ["add_our_configs", "config_root"]
 def add_our_configs(module: Any) -> None:
     """Append our folder to Hydra's search path, after the host's, as a search-path plugin.
 
-    The composing function also names a config that does not exist in one sentence.
+    The host's composing and converting functions also answer a mistake in one sentence, before
+    anything is written or started.
     """
+    import functools
     import warnings
 
     from hydra.core.plugins import Plugins
@@ -22,7 +28,7 @@ def add_our_configs(module: Any) -> None:
     from omegaconf.errors import OmegaConfBaseException
 
     class PIRLSearchPath(SearchPathPlugin):
-        """Adds ``configs/`` of this plugin to the places Hydra looks in."""
+        """Adds ``configs/`` of this plugin to the folders that Hydra searches."""
 
         def manipulate_search_path(self, search_path: Any) -> None:
             """Append our root; the host's and the current folder's configs go first."""
@@ -30,46 +36,86 @@ def add_our_configs(module: Any) -> None:
 
     Plugins.instance().register(PIRLSearchPath)
     OmegaConf.register_new_resolver("pirl_epoch", _epoch, replace=True)
-    compose = module.compose_hydra_configuration
+    OmegaConf.register_new_resolver("pirl_trunk_width", _trunk_width, replace=True)
+    OmegaConf.register_new_resolver("pirl_times", _times, replace=True)
+    compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
 
-    def compose_hydra_configuration(overrides: list[str]) -> Any:
-        from hydra.errors import HydraException
-
+    def quietly(overrides: list[str]) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
             warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
-            try:
-                composed = compose(overrides)
-                # The host keeps interpolations as text; ours say which sizes belong together.
-                OmegaConf.resolve(composed)
-                return composed
-            except (HydraException, OmegaConfBaseException) as error:
-                raise SystemExit(_one_sentence(error, overrides)) from None
+            return compose(overrides)
+
+    @functools.wraps(compose)
+    def compose_hydra_configuration(overrides: list[str]) -> Any:
+        from hydra.errors import HydraException
+
+        from pirl_plugin.host.checks.overrides import check_overlays, refuse_overrides
+
+        try:
+            composed = quietly(_redirected(overrides, quietly))
+            check_overlays(composed, overrides)
+            # The host keeps interpolations as text; ours say which sizes belong together.
+            OmegaConf.resolve(composed)
+        except (HydraException, OmegaConfBaseException) as error:
+            refuse_overrides(error, overrides, quietly)
+        return composed
+
+    @functools.wraps(convert)
+    def convert_to_attrdict(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        from pirl_plugin.host.checks.configuration import check_configuration, inferred
+
+        ours = check_configuration(cfg)
+        return inferred(convert, cfg, *args, **kwargs) if ours else convert(cfg, *args, **kwargs)
 
     module.compose_hydra_configuration = compose_hydra_configuration
+    module.convert_to_attrdict = convert_to_attrdict
 
 
 def _epoch(epoch: int, of: int, *, _root_: Any) -> float:
     """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
-    return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
+    epochs = _root_.config.OPTIMIZER.num_epochs
+    # What is no number is refused by the check of the key itself.
+    return float(epochs * epoch / of) if isinstance(epochs, (int, float)) else float(epoch)
 
 
-def _one_sentence(error: Exception, overrides: list[str]) -> str:
-    """What was asked for, what Hydra said of it and, for an unknown config, what there is."""
-    from hydra.errors import MissingConfigException
+def _trunk_width(*, _root_: Any) -> int | None:
+    """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
+    from pirl_plugin.models.width import trunk_width
 
-    first_line = str(error).strip().splitlines()[0].rstrip(".")
-    sentence = f"pirl_plugin: cannot compose {' '.join(overrides)}: {first_line}"
-    if type(error).__name__ == "OverrideParseException":
-        sentence += "; a value with other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
-    if isinstance(error, MissingConfigException):
-        ours = sorted(
-            path.relative_to(config_root() / "config").with_suffix("").as_posix()
-            for path in (config_root() / "config").rglob("*.yaml")
-            if path.parent.name != "base"
-        )
-        sentence += (
-            f"; this plugin has {', '.join(n for n in ours if not n.startswith('pirl/'))}, and for "
-            f"+config/pirl/… {', '.join(n.removeprefix('pirl/') for n in ours if n[:5] == 'pirl/')}"
-        )
-    return sentence
+    return trunk_width(_root_.config.MODEL.TRUNK)
+
+
+def _times(one: int, other: int) -> int:
+    """``${pirl_times:9,KEY}``: a width that is a multiple of another."""
+    return int(one * other) if isinstance(other, int) else other
+
+
+_LISTS = r"config\.(?:DATA\.TRAIN\.TRANSFORMS|MODEL\.HEAD\.PARAMS)"
+
+
+def _redirected(overrides: list[str], compose: Callable[[list[str]], Any]) -> list[str]:
+    """Overrides of an entry of a list, as those of the section that the entry refers to.
+
+    ``TRANSFORMS.0.KEY=…`` becomes ``VIEWS.KEY=…``, and ``HEAD.PARAMS.0.1.KEY=…`` becomes
+    ``HEAD.G.1.KEY=…``; the first of each is how earlier versions named it.
+    """
+    from omegaconf import OmegaConf
+
+    entry = re.compile(rf"^([+~]*)({_LISTS})(?:\.(\d+)|\[(\d+)\])\.")
+    others = [override for override in overrides if not entry.match(override)]
+    if len(others) == len(overrides):
+        return overrides
+    composed = compose(others)
+
+    def renamed(override: str) -> str:
+        found = entry.match(override)
+        if found is None:
+            return override
+        entries, index = OmegaConf.select(composed, found[2]), int(found[3] or found[4])
+        if not entries or index >= len(entries) or not OmegaConf.is_interpolation(entries, index):
+            return override
+        section = entries._get_node(index)._value().strip("${}")
+        return f"{found[1]}{section}.{override[found.end() :]}"
+
+    return [renamed(override) for override in overrides]

@@ -1,13 +1,15 @@
-"""What :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` saves, and what it takes back."""
+"""What :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` saves, and how it is loaded."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from pirl_plugin.losses.config import SECTION
 from pirl_plugin.memory import ShardedMemoryBank
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pirl_plugin.losses.config import PIRLLossConfig
     from pirl_plugin.memory import MemoryBank
 
+_EXTRA = "_extra_state"
 _VISSL_BANK, _VISSL_PARAMS = "nce_average.memory", "nce_average.params"
 
 
@@ -27,22 +30,36 @@ class LossCheckpoint(nn.Module):
     norm_constant: Tensor
     norm_constant_known: bool
     step: int
+    seed: int | None
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Every key of the configuration, with the seed that is in use."""
+        return {**self.config.hyperparameters(), "bank.seed": self.seed or 0}
 
     def get_extra_state(self) -> dict[str, Any]:
         """What the checkpoint holds beside the tensors."""
-        return {"step": self.step, "hyperparameters": self.config.hyperparameters()}
+        return {"step": self.step, "hyperparameters": self.hyperparameters()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Continue the stream of negatives where the checkpoint left it.
+        """Continue the stream of negatives where the checkpoint ends.
 
-        The configuration wins over the checkpoint's hyperparameters; a difference is logged.
+        The configuration wins over the checkpoint's hyperparameters, and what differs is logged,
+        once. A ``bank.seed`` of null is the checkpoint's.
         """
         self.step = int(state["step"])
-        now, before = self.config.hyperparameters(), state["hyperparameters"]
-        changed = [f"{k}: {before[k]} → {v}" for k, v in now.items() if before.get(k, v) != v]
+        before = state["hyperparameters"]
+        if self.config.bank.seed is None:
+            self.seed = before.get("bank.seed", self.seed)
+        changed = [
+            f"{key}: {before[key]} → {value}"
+            for key, value in self.hyperparameters().items()
+            if before.get(key, value) != value
+        ]
+        if self._is_z_outdated(before):
+            changed.append("Z is estimated again from the next batch")
         if changed:
             logging.warning(
-                f"LOSS.pirl_loss differs from the checkpoint's, and the configuration wins: "
+                f"{SECTION} differs from the checkpoint's, and the configuration wins: "
                 f"{', '.join(changed)}"
             )
 
@@ -52,30 +69,52 @@ class LossCheckpoint(nn.Module):
         """Load a checkpoint of the same data set, of this loss or of VISSL's PIRL and NPID.
 
         Raises:
-            ValueError: the checkpoint's bank has another number of rows or another width.
+            ValueError: the checkpoint's bank has another number of rows or another width, or is
+                sharded where this run's is replicated.
         """
-        state = self._from_vissl(state_dict) if _VISSL_BANK in state_dict else state_dict
-        if "bank.rows" in state:
+        state = self._from_vissl(state_dict) if _VISSL_BANK in state_dict else dict(state_dict)
+        has_rows = "bank.rows" in state
+        if has_rows:
             self._check_shape(state["bank.rows"])
             if isinstance(self.bank, ShardedMemoryBank):  # takes its part of a replicated bank
                 self.bank.fill(state["bank.rows"])
                 state = {k: v for k, v in state.items() if not k.startswith("bank.")}
         elif self.bank.persistent:
             raise ValueError(
-                "the checkpoint holds no memory bank: it was written with bank.placement sharded; "
-                "set LOSS.pirl_loss.bank.placement to sharded to resume it"
+                f"{SECTION}.bank.placement = replicated: expected sharded, since the checkpoint "
+                f"holds no rows of the memory bank; set it to sharded to resume"
             )
         result = super().load_state_dict(state, strict, assign)
-        if self.config.norm_constant is not None:
-            self.norm_constant.fill_(self.config.norm_constant)
+        self.bank.loaded = self.bank.loaded or has_rows
+        before = state.get(_EXTRA, {}).get("hyperparameters", {})
+        given = self.config.norm_constant
+        if given is not None and before.get("norm_constant") != given:
+            self.norm_constant.fill_(given)  # else the checkpoint's, which may have moved
+        elif self._is_z_outdated(before):
+            self.norm_constant.fill_(torch.nan)
         self.norm_constant_known = not bool(self.norm_constant.isnan())
         return result
 
+    def _is_z_outdated(self, before: Mapping[str, Any]) -> bool:
+        """Whether an estimated Z of a checkpoint does not belong to this configuration.
+
+        It is a mean of exp(s/τ), so it changes with τ; and a Z that was given is no estimate.
+        """
+        now = self.config
+        other_temperature = before.get("temperature", now.temperature) != now.temperature
+        was_given = before.get("norm_constant") is not None
+        return now.norm_constant is None and (other_temperature or was_given)
+
     def _from_vissl(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The state of VISSL's ``nce_loss_with_memory``: its rows and, of ``nce``, its Z."""
-        constant = state[_VISSL_PARAMS][2].double() if _VISSL_PARAMS in state else -1
+        """The state of VISSL's ``nce_loss_with_memory``: its rows and, of ``nce``, its τ and Z."""
         ours = dict(self.state_dict())
-        ours["norm_constant"] = constant if constant > 0 else self.norm_constant
+        before: dict[str, Any] = {}
+        if _VISSL_PARAMS in state:
+            temperature, constant = (state[_VISSL_PARAMS][i].double() for i in (1, 2))
+            # VISSL keeps τ in float32: 0.07 is read as 0.0700000003.
+            before["temperature"] = float(f"{float(temperature):.6g}")
+            ours["norm_constant"] = constant if constant > 0 else self.norm_constant
+        ours[_EXTRA] = {"step": self.step, "hyperparameters": before}
         # VISSL averages the ranks' random banks, which leaves rows not yet visited short.
         ours["bank.rows"] = normalize(state[_VISSL_BANK])
         ours["bank.visited"] = state[_VISSL_BANK].new_ones(len(state[_VISSL_BANK])).bool()
@@ -88,5 +127,5 @@ class LossCheckpoint(nn.Module):
             raise ValueError(
                 f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
                 f"embedding_dim): it is of another data set or head; point config.DATA.TRAIN at "
-                f"the same data, or start anew in another config.CHECKPOINT.DIR"
+                f"the same data, or start again in another config.CHECKPOINT.DIR"
             )

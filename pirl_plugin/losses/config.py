@@ -1,18 +1,33 @@
-"""The ``LOSS.pirl_loss`` section of a configuration, checked."""
+"""The ``LOSS.pirl_loss`` section of a configuration, checked. Imports no torch, builds no bank."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.losses.checks import (
+    Check,
+    check_keys,
+    choice,
+    flag,
+    number,
+    optional,
+    refuse,
+    whole_number,
+)
+from pirl_plugin.losses.estimators import ESTIMATORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ESTIMATORS = ("nce", "nce_softmax", "info_nce")
+SECTION = "LOSS.pirl_loss"
 NEGATIVES = ("per_image", "per_batch")
-_WEIGHTS = "weights of at least 0, one of them above"
 SCORES = ("auto", "plain", "blocked", "triton")
 PLACEMENTS = ("replicated", "sharded")
+DTYPES = ("float32", "bfloat16", "float16")
+
+_IMAGES = 2**31 - 1  # what the draw of negatives can count to
+_Z = "or null to estimate it from the first batch"
 
 
 @dataclass
@@ -22,11 +37,11 @@ class BankConfig:
     momentum: float = 0.5
     placement: str = "replicated"
     dtype: str = "float32"
-    seed: int = 0
+    seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
     overlap: bool = True  # gather f(v_I) from the ranks while the loss is computed
 
     def __post_init__(self) -> None:
-        _one_of("bank.placement", self.placement, PLACEMENTS)
+        _check_fields(f"{SECTION}.bank", self, _BANK_CHECKS)
 
 
 @dataclass
@@ -37,7 +52,7 @@ class PIRLLossConfig:
         ValueError: a value, or a key, that the loss cannot use.
     """
 
-    num_train_samples: int  # |D|; the host fills it in
+    num_train_samples: int = -1  # |D|; −1: not known yet, the host fills it in
     estimator: str = "nce"
     lambda_invariance: float = 0.5
     temperature: float = 0.07
@@ -48,34 +63,18 @@ class PIRLLossConfig:
     norm_constant_momentum: float = 1.0  # below 1: Z ← m·Z + (1 − m)·(this batch's), each step
     term_weights: list[float] | None = None  # one for each output; None: by lambda_invariance
     embedding_dim: int = 128
-    scores: str = "auto"  # how sums over the negatives are computed: see make_contrast
+    scores: str = "auto"  # how scores are summed: see pirl_plugin.losses.engines.choice
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
-        _one_of("estimator", self.estimator, ESTIMATORS)
-        _one_of("negatives", self.negatives, NEGATIVES)
-        _one_of("scores", self.scores, SCORES)
-        for key, holds, expected in (
-            ("lambda_invariance", lambda value: 0 <= value <= 1, "a weight in [0, 1]"),
-            ("temperature", lambda value: value > 0, "above 0, such as 0.07"),
-            ("num_negatives", lambda value: value >= 1, "at least 1"),
-            ("norm_constant_momentum", lambda value: 0 <= value <= 1, "a weight in [0, 1]"),
-        ):
-            value = getattr(self, key)
-            _within(key, value, _is_number(value) and holds(value), expected)
-        if self.norm_constant is not None:
-            constant = self.norm_constant
-            expected = "above 0, or null to estimate it from the first batch"
-            _within("norm_constant", constant, _is_number(constant) and constant > 0, expected)
+        _check_fields(SECTION, self, _CHECKS)
         if self.term_weights is not None:
-            for weight in self.term_weights:
-                _within("term_weights", weight, _is_number(weight) and weight >= 0, _WEIGHTS)
-            _within("term_weights", self.term_weights, any(self.term_weights), _WEIGHTS)
-        if not self.replacement and self.num_negatives >= self.num_train_samples:
+            self.term_weights = list(self.term_weights)
+        most = self.num_train_samples - 1
+        if not self.replacement and 0 <= most < self.num_negatives:
             raise ValueError(
-                f"LOSS.pirl_loss.num_negatives = {self.num_negatives} without replacement: the "
-                f"data set has {self.num_train_samples} images, so at most "
-                f"{self.num_train_samples - 1} negatives; lower it, or set replacement: true"
+                f"{SECTION}.num_negatives = {self.num_negatives}: expected at most {most} without "
+                f"replacement from {most + 1} images; lower it, or set replacement: true"
             )
 
     def weights(self, num_outputs: int) -> list[float]:
@@ -91,9 +90,9 @@ class PIRLLossConfig:
             transformed = num_outputs - 1
             if transformed == 0 and self.lambda_invariance > 0:
                 raise ValueError(
-                    f"LOSS.pirl_loss.lambda_invariance = {self.lambda_invariance}: the model puts "
-                    f"out f(v_I) alone, expected 0 (NPID); or give it a transformed version of the "
-                    f"image too, as config=pretrain/pirl/jigsaw_8node does"
+                    f"{SECTION}.lambda_invariance = {self.lambda_invariance}: expected 0 (NPID), "
+                    f"since the model puts out f(v_I) alone; set it to 0, or give the model a "
+                    f"transformed version of the image, as config=pretrain/pirl/jigsaw_8node does"
                 )
             if transformed == 0:
                 return [1.0]
@@ -101,48 +100,91 @@ class PIRLLossConfig:
             return [share] * transformed + [1 - self.lambda_invariance]
         if len(self.term_weights) != num_outputs:
             raise ValueError(
-                f"LOSS.pirl_loss.term_weights = {list(self.term_weights)}: expected "
-                f"{num_outputs} weights, one for each head of MODEL.MULTI_INPUT_HEAD_MAPPING"
+                f"{SECTION}.term_weights = {self.term_weights}: expected {num_outputs} weights, "
+                f"one for each head; add or remove some, or set it to null"
             )
         return list(self.term_weights)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """What a checkpoint remembers, to say where a later run's configuration differs."""
-        return {
-            "estimator": self.estimator,
-            "lambda_invariance": self.lambda_invariance,
-            "temperature": self.temperature,
-            "num_negatives": self.num_negatives,
-            "bank.momentum": self.bank.momentum,
-            "bank.seed": self.bank.seed,  # which keys the draw of negatives
-        }
+        """What a checkpoint remembers, to say where a later run's configuration differs.
+
+        Every key but the number of images, which the bank's shape tells.
+        """
+        keys = asdict(self)
+        del keys["num_train_samples"]
+        bank = keys.pop("bank")
+        return {**keys, **{f"bank.{key}": value for key, value in bank.items()}}
 
     @classmethod
     def from_mapping(cls, section: Mapping[str, Any]) -> PIRLLossConfig:
-        """Read the section; ``name``, which the host adds, is left out."""
+        """Read the section; ``name``, which the host adds, is left out.
+
+        Raises:
+            ValueError: a value, or a key, that the loss cannot use.
+        """
         values = {key: value for key, value in section.items() if key != "name"}
-        _known("LOSS.pirl_loss", values, cls)
-        bank = dict(values.pop("bank", {}) or {})
-        _known("LOSS.pirl_loss.bank", bank, BankConfig)
+        check_keys(SECTION, values, [f.name for f in fields(cls)])
+        bank = values.pop("bank", None) or {}
+        if isinstance(bank, BankConfig):
+            return cls(bank=bank, **values)
+        if not hasattr(bank, "items"):
+            refuse(f"{SECTION}.bank", bank, "a section", "write it as {momentum: 0.5, …}")
+        check_keys(f"{SECTION}.bank", bank, [f.name for f in fields(BankConfig)])
         return cls(bank=BankConfig(**bank), **values)
 
 
-def _one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"LOSS.pirl_loss.{key} = {value!r}: expected one of {', '.join(choices)}")
+def _check_weights(key: str, value: Any) -> None:
+    expected, remedy = "weights of at least 0, one of them above", "write it as [0.5, 0.5], or null"
+    if value is None:
+        return
+    if isinstance(value, str) or not hasattr(value, "__iter__") or hasattr(value, "items"):
+        refuse(key, value, expected, remedy)
+    weights = list(value)
+    for weight in weights:
+        number(0, 1e6, expected, remedy)(key, weight)
+    if not any(weights):
+        refuse(key, weights, expected, remedy)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _check_images(key: str, value: Any) -> None:
+    if value != -1 or isinstance(value, bool):
+        expected = "a number of images, at least 2, or -1 where the host fills it in"
+        whole_number(2, _IMAGES, expected, "check config.DATA.TRAIN.DATA_PATHS")(key, value)
 
 
-def _within(key: str, value: Any, holds: bool, expected: str) -> None:
-    if not holds:
-        raise ValueError(f"LOSS.pirl_loss.{key} = {value}: expected {expected}")
+_WEIGHT = number(0, 1, "a weight in [0, 1]", "set it to such a weight, as 0.5")
+_CHECKS: dict[str, Check] = {
+    "num_train_samples": _check_images,
+    "estimator": choice(ESTIMATORS),
+    "lambda_invariance": _WEIGHT,
+    # Below 0.001, exp(1/τ) leaves float64; above 1000, all scores are alike.
+    "temperature": number(1e-3, 1e3, "a number from 0.001 to 1000", "the paper has 0.07"),
+    "num_negatives": whole_number(
+        1, _IMAGES, f"a whole number from 1 to {_IMAGES}", "set it to a number such as 32000"
+    ),
+    "negatives": choice(NEGATIVES),
+    "replacement": flag(),
+    "norm_constant": optional(
+        number(0, 1e300, f"a number above 0, {_Z}", "set it to null", above=True)
+    ),
+    "norm_constant_momentum": number(0, 1, "a weight in [0, 1]", "1 keeps the first Z"),
+    "term_weights": _check_weights,
+    "embedding_dim": whole_number(
+        1, 65_536, "a whole number from 1 to 65536", "make it the head's out_dim, such as 128"
+    ),
+    "scores": choice(SCORES),
+}
+_BANK_CHECKS: dict[str, Check] = {
+    "momentum": number(0, 1, "a weight in [0, 1)", "set it to such a weight, as 0.5", below=True),
+    "placement": choice(PLACEMENTS),
+    "dtype": choice(DTYPES),
+    "seed": optional(
+        whole_number(0, 2**63 - 1, "a whole number of at least 0, or null", "null is SEED_VALUE")
+    ),
+    "overlap": flag(),
+}
 
 
-def _known(section: str, values: Mapping[str, Any], schema: type) -> None:
-    names = [f.name for f in fields(schema)]
-    for key in values:
-        if key not in names:
-            raise ValueError(f"{section} has no key '{key}': expected {', '.join(names)}")
+def _check_fields(section: str, config: Any, checks: Mapping[str, Check]) -> None:
+    for key, check in checks.items():
+        check(f"{section}.{key}", getattr(config, key))

@@ -1,4 +1,8 @@
-"""PIRL's loss, Eq. 5: λ · L_NCE(m_I, g(v_It)) + (1 − λ) · L_NCE(m_I, f(v_I))."""
+"""PIRL's loss, Eq. 5: λ · L_NCE(m_I, g(v_It)) + (1 − λ) · L_NCE(m_I, f(v_I)).
+
+The equation of L_NCE on scores is in :mod:`pirl_plugin.losses.estimators`, how scores are summed
+in :mod:`pirl_plugin.losses.engines`, the bank in :mod:`pirl_plugin.memory`.
+"""
 
 from __future__ import annotations
 
@@ -9,204 +13,266 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.bases import ClassyLoss
+from pirl_plugin.losses.bank_update import BankUpdate, check_rows
 from pirl_plugin.losses.checkpoint import LossCheckpoint
-from pirl_plugin.losses.config import PIRLLossConfig
-from pirl_plugin.losses.contrast import Contrast, make_contrast
-from pirl_plugin.memory import Draw, MemoryBank, ShardedMemoryBank
-from pirl_plugin.memory.collectives import sum_over_ranks, world_size
+from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
+from pirl_plugin.losses.engines.base import ContrastBatch, Engine
+from pirl_plugin.losses.engines.choice import check_form, make_engine
+from pirl_plugin.losses.estimators import get_estimator
+from pirl_plugin.losses.estimators.base import NormConstant
+from pirl_plugin.losses.estimators.nce import sum_of_exponentials
+from pirl_plugin.losses.last_step import LastStep, term_names
+from pirl_plugin.losses.make_bank import make_bank
+from pirl_plugin.utils.distributed import sum_over_ranks, world_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pirl_plugin.memory import Draw
 
-class PIRLLoss(LossCheckpoint, ClassyLoss):
+
+class PIRLLoss(LossCheckpoint):
     """The contrastive loss over a memory bank, for an image and its transformed version.
 
     The loss is the mean over the valid rows of all ranks. It keeps the bank, the partition constant
-    Z and the number of steps, all of which are saved with the host's checkpoint; the bank is moved
-    by :class:`~pirl_plugin.hooks.memory_bank_hook.MemoryBankHook`, not here.
+    Z and the number of steps, all of which are in its ``state_dict``. After the optimiser's step,
+    :meth:`update` moves the bank.
+
+    In a test phase the loss is 0: test images have no row in the bank, so there is nothing to score
+    them against, and Z stays as it is. A test phase is one without gradients (``torch.no_grad()``,
+    ``torch.inference_mode()``), or after ``loss.eval()``.
+
+    Args:
+        num_train_samples: |D|, the number of training images.
+        estimator: ``nce``, ``nce_softmax`` or ``info_nce``.
+        lambda_invariance: λ, weight of the transformed version.
+        temperature: τ.
+        num_negatives: N, for each image.
+        negatives: ``per_image``, or ``per_batch`` for one draw that the batch shares.
+        replacement: whether one image may be drawn twice for an image.
+        norm_constant: Z of ``nce``; None: estimated from the first batch.
+        norm_constant_momentum: weight of the old Z where later batches move it; 1 keeps it.
+        term_weights: weight of each output's term; None: by ``lambda_invariance``.
+        embedding_dim: D, width of the embeddings.
+        scores: engine, ``auto``, ``plain``, ``blocked`` or ``triton``.
+        bank: ``momentum``, ``placement``, ``dtype``, ``seed`` and ``overlap`` of the memory bank.
 
     Attributes:
         bank: the :class:`~pirl_plugin.memory.MemoryBank`, replicated or sharded.
         norm_constant: Z, scalar float64; NaN until it is known. Used by the ``nce`` estimator.
         step: training steps done, which keys the draw of negatives.
-        last_move: what :meth:`MemoryBank.update` returned last.
-        terms: L_NCE of each output in the last batch, unweighted, by name; the mean over ranks is
-            the mean over all valid rows. Terms of weight 0 are not computed and not there.
+        seed: of the bank's initial rows and of the draw; None (as 0) until it is known.
+        last_step: what the last step did, for reports.
+
+    Raises:
+        ValueError: a value cannot be used; the message names its key.
+
+    Example:
+        >>> import torch
+        >>> loss = PIRLLoss(num_train_samples=100, embedding_dim=8, num_negatives=16)
+        >>> g, f = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8, requires_grad=True)
+        >>> rows = torch.tensor([3, 14, 15, 92])  # of the images in the data set
+        >>> value = loss([g, f], rows)
+        >>> value.backward()  # and the optimiser's step, then:
+        >>> loss.update(rows, f)
+        >>> loss.step, int(loss.bank.visited.sum())
+        (1, 4)
     """
 
     norm_constant: Tensor
 
-    def __init__(self, config: PIRLLossConfig) -> None:
+    def __init__(
+        self,
+        num_train_samples: int,
+        *,
+        estimator: str = "nce",
+        lambda_invariance: float = 0.5,
+        temperature: float = 0.07,
+        num_negatives: int = 32000,
+        negatives: str = "per_image",
+        replacement: bool = True,
+        norm_constant: float | None = None,
+        norm_constant_momentum: float = 1.0,
+        term_weights: Sequence[float] | None = None,
+        embedding_dim: int = 128,
+        scores: str = "auto",
+        bank: Mapping[str, Any] | BankConfig | None = None,
+    ) -> None:
         super().__init__()
-        self.config = config
+        keys = {
+            "num_train_samples": num_train_samples,
+            "estimator": estimator,
+            "lambda_invariance": lambda_invariance,
+            "temperature": temperature,
+            "num_negatives": num_negatives,
+            "negatives": negatives,
+            "replacement": replacement,
+            "norm_constant": norm_constant,
+            "norm_constant_momentum": norm_constant_momentum,
+            "term_weights": term_weights,
+            "embedding_dim": embedding_dim,
+            "scores": scores,
+            "bank": bank,
+        }
+        self.config = config = PIRLLossConfig.from_mapping(keys)
+        self.estimator = get_estimator(config.estimator)
+        check_form(config.scores, self.estimator)
         self.step = 0
-        self.terms: dict[str, Tensor] = {}
-        self.bank = make_bank(config)
-        self.last_move = torch.zeros(2)
-        constant = math.nan if config.norm_constant is None else float(config.norm_constant)
+        self.seed = config.bank.seed
+        self.last_step = LastStep()
+        self.bank = make_bank(config, self.seed or 0)
+        constant = math.nan if norm_constant is None else float(norm_constant)
         self.register_buffer("norm_constant", torch.tensor(constant, dtype=torch.float64))
-        self.norm_constant_known = config.norm_constant is not None
-
-    @classmethod
-    def from_config(cls, loss_config: Mapping[str, Any]) -> PIRLLoss:
-        """Build the loss from the host's ``LOSS.pirl_loss`` section."""
-        return cls(PIRLLossConfig.from_mapping(loss_config))
-
-    def resize(self, num_train_samples: int) -> None:
-        """Make the bank anew, for a data set of ``num_train_samples`` images."""
-        self.config.num_train_samples = num_train_samples
-        self.bank = make_bank(self.config)
+        self.norm_constant_known = norm_constant is not None
 
     def forward(
         self, output: Tensor | Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
     ) -> Tensor:
-        """Eq. 5.
+        """Compute Eq. 5.
 
         Args:
             output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I),
                 or f(v_I) alone where λ = 0; normalised here, in float32 or wider.
-            target: ``(B,)`` int64, each image's row in the data set; −1 leaves a data point out,
-                and so does, in a test phase, a row that the training set does not have.
+            target: ``(B,)`` int64, each image's row in the data set; −1 leaves an image out.
             negatives: ``(B, N)`` int64, a given draw; by default the loss draws its own.
 
         Returns:
-            The loss, a scalar. Without one valid row it is 0, with its graph intact.
+            The loss, a scalar. Without one valid row it is 0, with its graph intact. In a test
+            phase it is 0, without a graph.
 
         Raises:
             ValueError: embeddings of the wrong number or width, or, in training, a row outside the
-                data set. A GPU is not asked for the latter: the loss is NaN, and the memory bank's
-                hook says why.
+                data set. A GPU is not asked for the latter: the loss is NaN, and :meth:`update`'s
+                check says why.
         """
-        target = target.reshape(-1)
-        output = [output] if isinstance(output, Tensor) else output
-        self._check(output, target)
-        weights = self.config.weights(len(output))
-        used = [i for i, weight in enumerate(weights) if weight > 0]
-        valid = (target >= 0) & (target < self.bank.num_rows)
+        outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D
+        target = target.reshape(-1)  # B
+        weights = self.config.weights(len(outputs))
+        self._check_shapes(outputs, target)
+        if not (self.training and torch.is_grad_enabled()):
+            return outputs[-1].new_zeros((), dtype=_wide(outputs[-1].dtype))
+        if target.device.type == "cpu":
+            check_rows(target, self.bank.num_rows)
+        outside = target >= self.bank.num_rows
+        valid = (target >= 0) & ~outside  # B
         rows = torch.where(valid, target, 0)
-        draw: Draw | Tensor
-        if negatives is None:
-            table, draw = self.bank.rows, self._draw(rows)
-        else:
-            table, draw = self.bank.locate(negatives)
+        used = [t for t, weight in enumerate(weights) if weight > 0]  # T of them
         with torch.autocast(device_type=target.device.type, enabled=False):
-            # Invalid rows are blanked before they are scored: no gradient comes from them.
-            queries = torch.stack([_unit(output[i], valid) for i in used])  # (T, B, D)
-            contrast = make_contrast(
-                self.config.scores, queries, self.bank.own(rows), table, draw,
-                self.config.temperature,
-            )  # fmt: skip
-            per_row = self._estimate(contrast, valid)  # (T, B)
-            means = per_row.masked_fill(~valid, 0).sum(dim=1) * _share_of_all_ranks(valid)  # (T,)
-            self.terms = dict(zip(_names(len(output), used), means.detach(), strict=True))
-            loss = torch.stack([weights[i] * means[t] for t, i in enumerate(used)]).sum()
+            # queries: T×B×D, unit norm; blanked where invalid, so that no gradient comes from them
+            queries = torch.stack([_unit(outputs[t], valid) for t in used])
+            # positives m_I: B×D; table: rows×D; draw: B×N of its rows, the same for all T terms
+            table, draw = self._draw(rows, negatives)
+            positives = self.bank.lookup(rows)
+            engine = make_engine(
+                self.config.scores,
+                ContrastBatch(queries, positives, table, draw, self.config.temperature),
+            )
+            # L_NCE: T×B
+            per_image = self._estimate(engine, valid)
+            # its mean over the valid images of all ranks: T
+            means = per_image.masked_fill(~valid, 0).sum(dim=1) * _share_of_all_ranks(valid)
+            # Eq. 5: Σ_t weight_t · mean_t, with weights (λ, 1 − λ)
+            loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
+            loss = loss.sum()
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
-            for i in range(len(output)):
-                if i not in used:
-                    loss = loss + 0 * output[i].masked_fill(~valid[:, None], 0).float().sum()
-            if torch.is_grad_enabled():  # in a test phase, rows outside the bank are left out
-                loss = loss.masked_fill((target >= self.bank.num_rows).any(), torch.nan)
-            return loss
+            for t in set(range(len(outputs))) - set(used):
+                loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
+        names = term_names(len(outputs), used)
+        self.last_step.terms = dict(zip(names, means.detach(), strict=True))
+        return loss.masked_fill(outside.any(), torch.nan)
 
-    def _estimate(self, contrast: Contrast, valid: Tensor) -> Tensor:
-        """``(T, B)`` values of L_NCE."""
-        if self.config.estimator != "nce":
-            return contrast.loss(self.config.estimator)
-        # The host puts models into evaluation mode, never losses: test phases have no gradients.
-        moving = torch.is_grad_enabled() and self.config.norm_constant_momentum < 1
-        if moving or not self.norm_constant_known:
-            self._move_norm_constant(contrast.log_sums(), valid)
-        num_rows = self.bank.num_rows
+    def update(self, rows: Tensor, embeddings: Tensor) -> None:
+        """Gather f(v_I) from all ranks, move the bank and count the step. Collective.
+
+        Args:
+            rows: ``(B,)`` int64, rows of this rank's images in the data set; −1 leaves one out.
+            embeddings: ``(B, D)`` f(v_I), the last of ``forward``'s outputs; detached and
+                normalised here.
+
+        Raises:
+            FloatingPointError: on a CPU, an embedding is not finite; the bank is left as it was.
+            ValueError: on a CPU, a row is outside the bank.
+        """
+        self.start_update(rows, embeddings).apply()
+
+    def start_update(self, rows: Tensor, embeddings: Tensor) -> BankUpdate:
+        """Begin :meth:`update`, and go on; its ``apply`` finishes it after the optimiser's step."""
+        return BankUpdate(self, rows, embeddings)
+
+    def resize(self, num_train_samples: int) -> None:
+        """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
+        self.config.num_train_samples = num_train_samples
+        self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
+
+    def resolve_seed(self, seed: int) -> None:
+        """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
+        if self.seed is None:
+            self.seed = seed
+            if seed != 0 and not self.bank.loaded:
+                self.resize(self.bank.num_rows)
+
+    def _estimate(self, engine: Engine, valid: Tensor) -> Tensor:
+        """Compute L_NCE of each term and image, ``(T, B)``, and Z first where it is due."""
+        if self.estimator.uses_norm_constant:
+            moves = self.config.norm_constant_momentum < 1
+            if moves or not self.norm_constant_known:
+                self._move_norm_constant(engine.log_sums(), valid)
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.
-        return contrast.loss("nce", self.norm_constant.nan_to_num(num_rows), num_rows)
+        value = self.norm_constant.nan_to_num(self.bank.num_rows)
+        return engine.loss(self.estimator, NormConstant(value, self.bank.num_rows))
 
     @torch.no_grad()
     def _move_norm_constant(self, log_sums: Tensor, valid: Tensor) -> None:
-        """Z = |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
+        """Estimate Z = |D| · mean of exp(s/τ) over the negatives of a batch, on all ranks.
 
-        Wu et al. 2018, Sec. 3.2. The positive is no noise sample and stays out. With
-        ``norm_constant_momentum`` below 1, later batches move Z.
+        The first batch sets Z; with ``norm_constant_momentum`` below 1, later batches move it.
 
         Args:
-            log_sums: ``(T, B)``, log Σ exp(s/τ) over a data point's negatives.
+            log_sums: ``(T, B)``, log Σ exp(s/τ) over an image's negatives.
             valid: ``(B,)`` bool.
         """
-        sums = log_sums.double().exp().masked_fill(~valid, 0).sum()
-        number = valid.sum().double() * (len(log_sums) * self.config.num_negatives)
-        total = sum_over_ranks(torch.stack([sums, number]))
-        estimate = self.bank.num_rows * total[0] / total[1]  # NaN without a valid row on any rank
+        sums = sum_of_exponentials(log_sums, valid, self.config.num_negatives)
+        total, number = sum_over_ranks(sums)
+        estimate = self.bank.num_rows * total / number  # NaN without a valid row on any rank
         if self.norm_constant_known:
             estimate = torch.lerp(estimate, self.norm_constant, self.config.norm_constant_momentum)
-        self.norm_constant.copy_(torch.where(total[1] > 0, estimate, self.norm_constant))
+        self.norm_constant.copy_(torch.where(number > 0, estimate, self.norm_constant))
         if not self.norm_constant_known:
-            self.norm_constant_known = bool(total[1] > 0)  # waits for the GPU, in the first step
+            self.norm_constant_known = bool(number > 0)  # waits for the GPU, in the first step
 
-    def _draw(self, rows: Tensor) -> Draw:
-        config = self.config
-        return self.bank.draw(
+    def _draw(self, rows: Tensor, given: Tensor | None) -> tuple[Tensor, Draw | Tensor]:
+        """A table ``(rows, D)``, and the negatives of each image as indices of it."""
+        if given is not None:
+            return self.bank.table_for(given)
+        draw = self.bank.draw(
             rows,
-            config.num_negatives,
-            seed=config.bank.seed,
+            self.config.num_negatives,
+            seed=self.seed or 0,
             step=self.step,
-            replacement=config.replacement,
-            per_batch=config.negatives == "per_batch",
+            replacement=self.config.replacement,
+            per_batch=self.config.negatives == "per_batch",
         )
+        return self.bank.rows, draw
 
-    def _check(self, output: Sequence[Tensor], target: Tensor) -> None:
-        """Refuse embeddings and rows that do not fit the bank."""
-        num_rows, dim = self.bank.num_rows, self.bank.rows.shape[1]
-        for embedding in output:
+    def _check_shapes(self, outputs: Sequence[Tensor], target: Tensor) -> None:
+        """Refuse embeddings that do not fit the bank."""
+        dim = self.bank.rows.shape[1]
+        for embedding in outputs:
             if embedding.shape != (target.numel(), dim):
                 raise ValueError(
                     f"pirl_loss got embeddings of shape {tuple(embedding.shape)} for "
                     f"{target.numel()} images: expected ({target.numel()}, {dim}); make the head's "
                     f"out_dim and LOSS.pirl_loss.embedding_dim equal"
                 )
-        in_training = torch.is_grad_enabled() and target.device.type == "cpu"
-        if in_training and target.numel() and int(target.max()) >= num_rows:
-            raise ValueError(
-                f"row {int(target.max())} is outside the memory bank of {num_rows} rows: the bank "
-                f"was made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
-            )
-
-
-def make_bank(config: PIRLLossConfig) -> MemoryBank:
-    """The bank that ``LOSS.pirl_loss`` describes.
-
-    Raises:
-        ValueError: there are too few rows for it, or for negatives without replacement.
-    """
-    kind = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}[config.bank.placement]
-    bank = kind(
-        config.num_train_samples,
-        config.embedding_dim,
-        momentum=config.bank.momentum,
-        dtype=config.bank.dtype,
-        seed=config.bank.seed,
-    )
-    if isinstance(bank, ShardedMemoryBank) and not config.replacement:
-        if config.num_negatives >= bank.smallest_shard:
-            raise ValueError(
-                f"LOSS.pirl_loss.num_negatives = {config.num_negatives} without replacement: the "
-                f"smallest shard has {bank.smallest_shard} rows, so at most "
-                f"{bank.smallest_shard - 1} negatives; lower it, or set replacement: true"
-            )
-    return bank
-
-
-def _names(num_outputs: int, used: Sequence[int]) -> list[str]:
-    """Names of the terms: ``image`` for the last, ``invariance`` for a transformed version."""
-    several = num_outputs > 2
-    invariance = [f"invariance_{i}" if several else "invariance" for i in range(num_outputs - 1)]
-    return [[*invariance, "image"][i] for i in used]
 
 
 def _unit(embedding: Tensor, valid: Tensor) -> Tensor:
     """Unit-norm rows, in float32 or wider; zeros where they are not valid."""
-    embedding = embedding.masked_fill(~valid[:, None], 0)
-    return normalize(embedding.to(torch.promote_types(embedding.dtype, torch.float32)))
+    return normalize(embedding.masked_fill(~valid[:, None], 0).to(_wide(embedding.dtype)))
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _share_of_all_ranks(valid: Tensor) -> Tensor:

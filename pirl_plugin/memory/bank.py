@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from pirl_plugin.memory.negatives import Draw
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_BLOCK = 65_536  # rows drawn from one generator; their values do not depend on who holds them
+_BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
 
 
 class MemoryBank(nn.Module):
@@ -27,14 +27,27 @@ class MemoryBank(nn.Module):
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
         visited: ``(num_rows,)`` bool, whether a row has been moved yet.
+        persistent: whether the rows are part of ``state_dict``.
+        loaded: whether the rows come from a checkpoint.
 
     Raises:
         ValueError: an argument cannot be used.
+
+    Example:
+        >>> import torch
+        >>> bank = MemoryBank(num_rows=3, dim=2, momentum=0.5)
+        >>> bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).shape
+        torch.Size([3, 2])
+        >>> _ = bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
+        >>> bank.lookup(torch.tensor([0, 1]))  # (1, 0)/2 + (0, 1)/2, then to unit norm
+        tensor([[0.7071, 0.7071],
+                [0.0000, 1.0000]])
     """
 
     rows: Tensor
     visited: Tensor
-    persistent = True  # whether the rows are part of the host's checkpoint
+    persistent = True
+    loaded = False
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
@@ -42,15 +55,18 @@ class MemoryBank(nn.Module):
         super().__init__()
         if num_rows < 2:
             raise ValueError(
-                f"a memory bank of {num_rows} rows: contrast needs at least 2 images; check "
-                f"config.DATA.TRAIN.DATA_PATHS"
+                f"num_train_samples = {num_rows}: expected at least 2 images to contrast; check "
+                f"the data set (config.DATA.TRAIN.DATA_PATHS)"
             )
         if not 0 <= momentum < 1:
             raise ValueError(
-                f"bank.momentum = {momentum}: expected a weight in [0, 1), such as 0.5"
+                f"bank.momentum = {momentum}: expected a weight in [0, 1); set it to one, as 0.5"
             )
         if dtype not in DTYPES:
-            raise ValueError(f"bank.dtype = {dtype!r}: expected one of {', '.join(DTYPES)}")
+            raise ValueError(
+                f"bank.dtype = {dtype!r}: expected one of {', '.join(DTYPES)}; set it to one "
+                f"of these"
+            )
         self.num_rows = num_rows
         self.momentum = momentum
         rows = _initial_rows(*self._span(), dim, seed, DTYPES[dtype])
@@ -59,31 +75,46 @@ class MemoryBank(nn.Module):
         self.register_buffer("visited", visited, persistent=self.persistent)
 
     def _span(self) -> tuple[int, int]:
-        """First position held here, and the one after the last."""
+        """First position held on this rank, and the one after the last."""
         return 0, self.num_rows
 
-    def own(self, rows: Tensor) -> Tensor:
-        """The vectors of given images: ``(B, dim)`` for ``(B,)`` int64."""
+    def lookup(self, rows: Tensor) -> Tensor:
+        """Return the vectors of given images: ``(B, dim)`` for ``(B,)`` int64."""
         return self.rows[rows]
 
-    def locate(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        """A table of vectors, and where in it the drawn images are: ``(B, N)`` int64."""
+    def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a table ``(rows, dim)`` with the drawn images, and their indices in it ``(B, N)``.
+
+        Args:
+            negatives: ``(B, N)`` int64, rows of the data set.
+        """
         return self.rows, negatives
 
-    def places(self, rows: Tensor) -> Tensor:
-        """Where in :attr:`rows` given images are, ``(B,)`` int64; −1 for those not on this rank."""
+    def local_index(self, rows: Tensor) -> Tensor:
+        """Return the index in :attr:`rows` of given images, ``(B,)`` int64; −1 if on another rank.
+
+        Args:
+            rows: ``(B,)`` int64, rows of the data set; −1 stays −1.
+        """
         return rows
 
     def draw(self, rows: Tensor, count: int, **options: Any) -> Draw:
-        """Negatives for each image, as numbers of :attr:`rows`; options as of draw_negatives."""
-        return Draw(rows, self.places(rows), len(self.rows), count, **options)
+        """Draw negatives for each image, as indices of :attr:`rows`.
+
+        Args:
+            rows: ``(B,)`` int64, rows of the data set.
+            count: N.
+            **options: of :func:`~pirl_plugin.memory.draw_negatives`.
+        """
+        return Draw(rows, self.local_index(rows), len(self.rows), count, **options)
 
     @torch.no_grad()
     def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
         """Move rows towards new embeddings: row ← normalise(m·row + (1 − m)·f).
 
         A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
-        its embeddings, so that the outcome does not depend on their order.
+        its embeddings, so that the outcome does not depend on their order. The loop that this
+        vectorises is ``loop_update`` in ``tests/memory/test_bank.py``.
 
         Args:
             rows: ``(B,)`` int64; negative entries are left out.
@@ -94,29 +125,37 @@ class MemoryBank(nn.Module):
             their number. The mean is 1 where embeddings agree with what the bank remembers, and
             0.71 (for m = 0.5) where they are orthogonal to it.
         """
-        # Sorted, so that equal rows follow each other, and the invalid come first. All shapes are
-        # those of the batch: nothing here waits for a GPU to say how many rows there are.
+        # All shapes below are (B, …), whatever the rows are: nothing waits for a GPU to count the
+        # distinct ones. With G of them, entries G … B − 1 of what is "per group" are unused.
+
+        # 1. Sort, so that equal rows follow each other and invalid ones (−1) come first, and number
+        #    the groups of equal rows: rows (−1, 3, 3, 7) → group (0, 1, 1, 2).
         rows, order = rows.sort(stable=True)
         embeddings = normalize(embeddings[order].double())
-        starts = torch.ones_like(rows, dtype=torch.bool)
-        starts[1:] = rows[1:] != rows[:-1]
-        group = starts.cumsum(0) - 1
+        is_first = torch.ones_like(rows, dtype=torch.bool)
+        is_first[1:] = rows[1:] != rows[:-1]
+        group = is_first.cumsum(0) - 1
+
+        # 2. The mean embedding of each group, and its row: (−1, 3, 7, unused: −1).
         mean = torch.zeros_like(embeddings)
-        mean.index_add_(0, group, embeddings)  # float64: the order of addition shows no more
+        mean.index_add_(0, group, embeddings)  # in float64, rounding hides the order of addition
         repeats = torch.zeros_like(rows).index_add_(0, group, torch.ones_like(rows))
         mean /= repeats.clamp(min=1)[:, None]
-        groups = torch.full_like(rows, -1).index_copy_(0, group, rows)
-        valid = groups >= 0
-        # Left-over places repeat the last group, whose row is the largest; without any valid row,
-        # row 0 is written as it is.
-        places = torch.where(valid, groups, rows[-1]).clamp(min=0)
-        moved = torch.lerp(mean, self.rows[places].double(), self.momentum)
+        group_row = torch.full_like(rows, -1).index_copy_(0, group, rows)
+        valid = group_row >= 0
+
+        # 3. The moving average. Invalid and unused groups compute with the last group's row, the
+        #    largest, and are overwritten with its outcome: they write what it writes.
+        index = torch.where(valid, group_row, rows[-1]).clamp(min=0)
+        moved = torch.lerp(mean, self.rows[index].double(), self.momentum)
         norms = moved.norm(dim=1).masked_fill(~valid, 0).sum()
         outcome = normalize(moved).to(self.rows.dtype)
         outcome = torch.where(valid[:, None], outcome, outcome.index_select(0, group[-1:]))
+
+        # 4. Write. Without any valid row, the index is 0 and row 0 is written as it was.
         any_valid = valid.any()
-        self.rows[places] = torch.where(any_valid, outcome, self.rows[places])
-        self.visited[places] |= any_valid
+        self.rows[index] = torch.where(any_valid, outcome, self.rows[index])
+        self.visited[index] |= any_valid
         return torch.stack([norms, valid.sum()]).float()
 
     def extra_repr(self) -> str:

@@ -5,7 +5,7 @@ Checked against :func:`pirl_plugin.memory.philox.philox4x32`, which explains the
 
 import numpy as np
 
-from pirl_plugin.data.compile import compiled
+from pirl_plugin.utils.numba import compiled
 
 
 @compiled

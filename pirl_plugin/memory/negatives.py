@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pirl_plugin.memory.philox import philox4x32, uniform_below
 
-_SHARED = 0xFFFFFFFF  # stands for the row where one draw serves the whole batch
+_SHARED = 0xFFFFFFFF  # key of a draw that the whole batch shares
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Draw:
 
     Args:
         rows: ``(B,)`` int64, each image's row in the data set.
-        exclude: ``(B,)`` int64, its number among ``num_rows``, −1 where it is not among them.
+        exclude: ``(B,)`` int64, its index among the ``num_rows``, −1 where it is not among them.
         num_rows: images to draw from.
         num_negatives: N.
         seed: key of the draw.
@@ -88,8 +88,8 @@ def draw_negatives(
         replacement: whether one image may be drawn twice for a data point. Without it each row
             sorts |D| random keys, which suits small data sets.
         per_batch: one draw for the whole batch, uniform over the images outside ``rows``.
-        exclude: ``(B,)`` int64, the number that stands for each image itself among the
-            ``num_rows``, −1 where it is not among them; by default ``rows``. For a part of a bank.
+        exclude: ``(B,)`` int64, the index of each image itself among the ``num_rows``, −1 where
+            it is not among them; by default ``rows``. For a part of a bank.
 
     Returns:
         ``(B, N)`` int64 row numbers; with ``per_batch`` an expanded view of one draw.
@@ -98,6 +98,7 @@ def draw_negatives(
         ValueError: there are not enough other images to draw from.
 
     Example:
+        >>> import torch
         >>> negatives = draw_negatives(torch.tensor([3, 3, 0]), 10, 4, seed=0, step=0)
         >>> negatives.shape, bool((negatives[0] == negatives[1]).all())
         (torch.Size([3, 4]), True)
@@ -109,9 +110,9 @@ def draw_negatives(
     needed = 1 if replacement else num_negatives
     if others < needed:
         raise ValueError(
-            f"cannot draw {num_negatives} negatives {'with' if replacement else 'without'} "
-            f"replacement from {others} other images (the data set has {num_rows}): give at most "
-            f"num_negatives={max(others, 0)}, or more images"
+            f"num_negatives = {num_negatives}: expected at least {needed} other images for a "
+            f"draw {'with' if replacement else 'without'} replacement, and there are {others} of "
+            f"{num_rows}; lower it, or give more images"
         )
     draw = _draw if replacement else _draw_distinct
     if per_batch:
@@ -122,7 +123,7 @@ def draw_negatives(
         return drawn.expand(rows.numel(), -1)
     bound = (num_rows - among.long())[:, None]
     drawn = draw(rows, bound, num_negatives, seed, step)
-    return drawn + ((drawn >= exclude[:, None]) & among[:, None])  # step over the own row
+    return drawn + ((drawn >= exclude[:, None]) & among[:, None])  # step over the row itself
 
 
 def _draw(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -> Tensor:

@@ -24,6 +24,7 @@ class RowPermutation:
         seed: which permutation.
 
     Example:
+        >>> import torch
         >>> sorted(RowPermutation(10).position(torch.arange(10)).tolist())
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.memory.bank import MemoryBank
-from pirl_plugin.memory.collectives import gather, rank, sum_and_share_out, world_size
 from pirl_plugin.memory.permutation import RowPermutation
+from pirl_plugin.utils.distributed import gather, rank, reduce_scatter, world_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class ShardedMemoryBank(MemoryBank):
     """A bank whose rows are dealt to the ranks by a fixed pseudo-random permutation.
 
-    Each rank draws its negatives from its own shard, which is a random sample of the data set, and
-    fetches positives from their owners. Every method that says so is a collective: all ranks call
-    it together. Arguments as for :class:`~pirl_plugin.memory.MemoryBank`.
+    Each rank draws its negatives from its shard, which is a random sample of the data set, and
+    fetches positives from the ranks that hold them. Methods that say so are collectives: all ranks
+    call them together. Arguments as for :class:`~pirl_plugin.memory.MemoryBank`.
 
     The shards are no part of ``state_dict``: the host saves that of rank 0 alone. They are saved
     by :meth:`save`, beside the host's checkpoint, and load at any world size.
@@ -30,14 +30,18 @@ class ShardedMemoryBank(MemoryBank):
         start: first permuted position of the shard.
         stop: the one after its last.
         smallest_shard: rows of the last rank, which may have fewer than the others.
-        loaded: whether the rows come from a checkpoint.
 
     Raises:
         ValueError: there are fewer than two rows for each rank.
+
+    Example:
+        >>> import torch
+        >>> bank = ShardedMemoryBank(num_rows=10, dim=4)  # in one process: a single shard
+        >>> bank.rows.shape, bank.lookup(torch.tensor([3, 9])).shape
+        (torch.Size([10, 4]), torch.Size([2, 4]))
     """
 
     persistent = False
-    loaded = False
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
@@ -47,8 +51,8 @@ class ShardedMemoryBank(MemoryBank):
         self.start, self.stop = (min((rank() + i) * size, num_rows) for i in (0, 1))
         if num_rows < size * (world_size() - 1) + 2:
             raise ValueError(
-                f"a sharded memory bank of {num_rows} rows on {world_size()} ranks: each needs at "
-                f"least 2; set LOSS.pirl_loss.bank.placement to replicated"
+                f"LOSS.pirl_loss.bank.placement = sharded: expected at least 2 images for each of "
+                f"{world_size()} ranks, and there are {num_rows}; set it to replicated"
             )
         self.smallest_shard = num_rows - size * (world_size() - 1)
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
@@ -56,56 +60,57 @@ class ShardedMemoryBank(MemoryBank):
     def _span(self) -> tuple[int, int]:
         return self.start, self.stop
 
-    def own(self, rows: Tensor) -> Tensor:
-        """Collective; see :meth:`MemoryBank.own`. Rows travel from their owners, in float32."""
-        slots, mine = self._slots(gather(rows))
-        return sum_and_share_out(self.rows[slots].float() * mine[:, None])
+    def lookup(self, rows: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.lookup`. Collective: every rank looks its B rows up; float32."""
+        index, is_local = self._index(gather(rows))  # (W·B,) each
+        # Each rank adds what it holds, zeros for the rest; rank r gets its part of the sum.
+        return reduce_scatter(self.rows[index].float() * is_local[:, None])
 
-    def locate(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        """Collective; see :meth:`MemoryBank.locate`. A given draw may lie in any shard."""
-        table = self.own(negatives.flatten())
+    def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`MemoryBank.table_for`. Collective: a given draw may lie in any shard."""
+        table = self.lookup(negatives.flatten())
         return table, torch.arange(len(table), device=table.device).view_as(negatives)
 
-    def places(self, rows: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.places`. Draws are so uniform over this rank's shard."""
-        slots, mine = self._slots(rows.clamp(min=0))
-        return torch.where(mine & (rows >= 0), slots, -1)
+    def local_index(self, rows: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.local_index`. Draws are so uniform over this rank's shard."""
+        index, is_local = self._index(rows.clamp(min=0))
+        return torch.where(is_local & (rows >= 0), index, -1)
 
     def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.update`; moves the rows that are this rank's, leaves the others."""
-        return super().update(self.places(rows), embeddings)
+        """See :meth:`MemoryBank.update`; moves the rows of this rank's shard, leaves the others."""
+        return super().update(self.local_index(rows), embeddings)
 
     def fill(self, rows: Tensor) -> None:
         """Take the rows of a whole bank ``(|D|, dim)``, in the order of the data set."""
-        slots, mine = self._slots(torch.arange(len(rows)))
-        self.rows[slots[mine]] = rows[mine].to(self.rows)
+        index, is_local = self._index(torch.arange(len(rows)))
+        self.rows[index[is_local]] = rows[is_local].to(self.rows)
         self.visited.fill_(True)
         self.loaded = True
 
     def save(self, folder: Path) -> None:
-        """Collective: write all shards with torch.distributed.checkpoint."""
-        from torch.distributed import checkpoint
+        """Collective: write all shards with torch.distributed.checkpoint, committed by a rename."""
+        from pirl_plugin.checkpoints.shards import save_shards
 
-        checkpoint.save(self._sharded_state(), checkpoint_id=str(folder))
+        row = self.rows.shape[1] * self.rows.element_size() + self.visited.element_size()
+        save_shards(self._sharded_state(), folder, needed=self.num_rows * row)
 
     def load(self, folder: Path) -> None:
         """Collective: read the shards, which any number of ranks may have written.
 
         Raises:
-            ValueError: they are those of a bank of another size.
+            ValueError: they are damaged, or those of a bank of another size.
         """
-        from torch.distributed import checkpoint
+        from pirl_plugin.checkpoints.shards import load_shards, read_shapes
 
-        found = checkpoint.FileSystemReader(str(folder)).read_metadata().state_dict_metadata
-        shape = tuple(found["rows"].size)  # type: ignore[union-attr]
+        shape = read_shapes(folder).get("rows")
         if shape != (self.num_rows, self.rows.shape[1]):
             raise ValueError(
                 f"the memory bank in {folder} is {shape}, this run's is "
                 f"{(self.num_rows, self.rows.shape[1])} (images, embedding_dim): it is of another "
-                f"data set or head; point config.DATA.TRAIN at the same data, or start anew in "
+                f"data set or head; point config.DATA.TRAIN at the same data, or start again in "
                 f"another config.CHECKPOINT.DIR"
             )
-        checkpoint.load(self._sharded_state(), checkpoint_id=str(folder))
+        load_shards(self._sharded_state(), folder)
         self.loaded = True
 
     def _sharded_state(self) -> dict[str, Any]:
@@ -128,8 +133,8 @@ class ShardedMemoryBank(MemoryBank):
             for name, shard in (("rows", self.rows), ("visited", self.visited))
         }
 
-    def _slots(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """For each row its slot in this shard, and whether it is here at all (else slot 0)."""
+    def _index(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """For each row its index in this shard, and whether it is in it at all (else index 0)."""
         positions = self.permutation.position(rows)
-        mine = (positions >= self.start) & (positions < self.stop)
-        return torch.where(mine, positions - self.start, 0), mine
+        is_local = (positions >= self.start) & (positions < self.stop)
+        return torch.where(is_local, positions - self.start, 0), is_local

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 
@@ -14,7 +12,6 @@ class PIRLHead(nn.Module):
     projections concatenated in the order they come in, ``P·out_dim → out_dim``.
 
     Args:
-        model_config: the host's ``MODEL`` section; not used.
         in_dim: width of the trunk's features, 2048 for ResNet-50.
         out_dim: width of the embedding, 128 in the paper.
         num_patches: 1, or the patches of an image, 9.
@@ -23,11 +20,16 @@ class PIRLHead(nn.Module):
 
     Raises:
         ValueError: a width or ``num_patches`` below 1.
+
+    Example:
+        >>> import torch
+        >>> f, g = PIRLHead(2048), PIRLHead(2048, num_patches=9)
+        >>> f(torch.randn(4, 2048)).shape, g(torch.randn(4 * 9, 2048, 1, 1)).shape
+        (torch.Size([4, 128]), torch.Size([4, 128]))
     """
 
     def __init__(
         self,
-        model_config: Any,
         in_dim: int,
         out_dim: int = 128,
         num_patches: int = 1,
@@ -39,7 +41,10 @@ class PIRLHead(nn.Module):
             sizes["hidden_dim"] = hidden_dim
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"pirl_head: {name} = {size}: expected at least 1")
+                raise ValueError(
+                    f"pirl_head.{name} = {size}: expected at least 1; set it to the layer's width "
+                    f"or to the patches of an image"
+                )
         self.num_patches = num_patches
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
         if hidden_dim is not None:
@@ -53,7 +58,7 @@ class PIRLHead(nn.Module):
 
         Args:
             features: ``(B·P, in_dim)``, or ``(B·P, in_dim, 1, 1)``, or a list of one of these;
-                the P patches of an image stand together.
+                the P patches of an image follow each other.
 
         Returns:
             ``(B, out_dim)``, not normalised.
@@ -68,7 +73,7 @@ class PIRLHead(nn.Module):
             return projected
         if projected.shape[0] % self.num_patches:
             raise ValueError(
-                f"pirl_head got {projected.shape[0]} features for {self.num_patches} patches an "
-                f"image: expected a multiple; num_patches must be the transform's grid squared"
+                f"pirl_head.num_patches = {self.num_patches}: expected a divisor of the "
+                f"{projected.shape[0]} features given; set it to the transform's grid squared"
             )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))

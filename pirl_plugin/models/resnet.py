@@ -1,21 +1,13 @@
-"""torchvision's ResNet as a trunk of VISSL, from ResNet-10 up and down to small images."""
+"""torchvision's ResNet with every stage wider or narrower, and its features by VISSL's names."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+from torchvision.models.resnet import ResNet
 
-STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
-    10: (BasicBlock, [1, 1, 1, 1]),
-    18: (BasicBlock, [2, 2, 2, 2]),
-    34: (BasicBlock, [3, 4, 6, 3]),
-    50: (Bottleneck, [3, 4, 6, 3]),
-    101: (Bottleneck, [3, 4, 23, 3]),
-    152: (Bottleneck, [3, 8, 36, 3]),
-}
+from pirl_plugin.checkpoints.shapes import STAGES
 
 # VISSL's names of features -> the block that puts them out.
 FEATURES = {
@@ -31,14 +23,28 @@ FEATURES = {
 
 
 class WideResNet(ResNet):
-    """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2)."""
+    """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
-    def __init__(self, depth: int, width: float, small_stem: bool) -> None:
+    It has no classifier: images ``(B, 3, H, W)`` in, pooled features ``(B, D)`` out. Its state
+    dictionary is what :func:`pirl_plugin.export.export_checkpoint` writes for torchvision.
+
+    Args:
+        depth: 10, 18, 34, 50, 101 or 152.
+        width: channels of each stage over torchvision's; 2 is PIRL-c2x.
+        small_stem: conv1 is 3×3 with stride 1 and nothing is max-pooled after it, as for CIFAR.
+
+    Example:
+        >>> import torch
+        >>> WideResNet(10, 0.5, small_stem=True)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 256])
+    """
+
+    def __init__(self, depth: int, width: float = 1, small_stem: bool = False) -> None:
         block, stages = STAGES[depth]
         super().__init__(block, stages)
         self.inplanes = round(64 * width)
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
-        if small_stem:  # as for CIFAR: images below about 64 pixels keep their resolution
+        if small_stem:  # images below about 64 pixels keep their resolution
             self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=3, padding=1, bias=False)
             self.maxpool = nn.Identity()  # type: ignore[assignment]
         self.bn1 = nn.BatchNorm2d(self.inplanes)
@@ -46,49 +52,23 @@ class WideResNet(ResNet):
             planes = round(64 * width) * 2**i
             stage = self._make_layer(block, planes, blocks, stride=1 if i == 0 else 2)
             setattr(self, f"layer{i + 1}", stage)
+        self.fc = nn.Identity()  # type: ignore[assignment]
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-class PIRLResNet(nn.Module):
-    """The trunk ``pirl_resnet``; parameters are named as in VISSL's own ResNet trunk.
-
-    Its section of the configuration, all keys optional::
-
-        MODEL:
-          TRUNK:
-            NAME: pirl_resnet
-            PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false}
+class ResNetTrunk(nn.Module):
+    """A :class:`WideResNet` in blocks, whose parameters are named as in VISSL's own ResNet trunk.
 
     Args:
-        model_config: the host's ``MODEL`` section.
-        model_name: the trunk's name; not used.
-
-    Raises:
-        ValueError: an unknown key or depth, or a width that is not positive.
+        depth: 10, 18, 34, 50, 101 or 152.
+        width: channels of each stage over torchvision's.
+        small_stem: as of :class:`WideResNet`.
     """
 
-    def __init__(self, model_config: Any, model_name: str = "pirl_resnet") -> None:
+    def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
         super().__init__()
-        section = dict(model_config.TRUNK.get("PIRL_RESNET") or {})
-        depth = section.pop("DEPTH", 18)
-        width = section.pop("WIDTH_MULTIPLIER", 1)
-        small_stem = section.pop("SMALL_STEM", False)
-        if section:
-            raise ValueError(
-                f"MODEL.TRUNK.PIRL_RESNET has no key '{next(iter(section))}': expected DEPTH, "
-                f"WIDTH_MULTIPLIER, SMALL_STEM"
-            )
-        if depth not in STAGES:
-            raise ValueError(
-                f"MODEL.TRUNK.PIRL_RESNET.DEPTH = {depth}: expected one of "
-                f"{', '.join(map(str, STAGES))}"
-            )
-        if round(64 * width) < 1:
-            raise ValueError(
-                f"MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER = {width}: expected a factor above 0"
-            )
         net = WideResNet(depth, width, small_stem)
         self._feature_blocks = nn.ModuleDict(
             {
@@ -122,7 +102,7 @@ class PIRLResNet(nn.Module):
         keys = out_feat_keys or ["flatten"]
         for key in keys:
             if key not in FEATURES:
-                raise ValueError(f"no feature '{key}': expected one of {', '.join(FEATURES)}")
+                raise ValueError(f"feature '{key}': expected one of {', '.join(FEATURES)}")
         wanted = {FEATURES[key] for key in keys}
         found: dict[str, Tensor] = {}
         features = images
@@ -135,6 +115,32 @@ class PIRLResNet(nn.Module):
         return [found[FEATURES[key]] for key in keys]
 
 
-def new_trunk(section: dict[str, Any]) -> PIRLResNet:
-    """A randomly initialised trunk; ``section`` is ``MODEL.TRUNK.PIRL_RESNET``."""
-    return PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section}))
+def new_trunk(section: dict[str, Any]) -> ResNetTrunk:
+    """A randomly initialised trunk of a configuration's ``MODEL.TRUNK.PIRL_RESNET``.
+
+    Raises:
+        ValueError: an unknown key or depth, or a width that is not positive.
+    """
+    return ResNetTrunk(**read_section(section))
+
+
+def read_section(section: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of :class:`ResNetTrunk` that a configuration's section gives.
+
+    Raises:
+        ValueError: an unknown key or depth, or a width that is not positive.
+    """
+    key = "MODEL.TRUNK.PIRL_RESNET"
+    names = {"DEPTH": "depth", "WIDTH_MULTIPLIER": "width", "SMALL_STEM": "small_stem"}
+    for name in section:
+        if name not in names:
+            raise ValueError(
+                f"{key}.{name} = {section[name]}: expected one of {', '.join(names)}; remove it"
+            )
+    arguments = {names[name]: value for name, value in section.items()}
+    depth, width = arguments.get("depth", 18), arguments.get("width", 1)
+    if depth not in STAGES:
+        raise ValueError(f"{key}.DEPTH = {depth}: expected one of {', '.join(map(str, STAGES))}")
+    if round(64 * width) < 1:
+        raise ValueError(f"{key}.WIDTH_MULTIPLIER = {width}: expected a factor above 0")
+    return arguments

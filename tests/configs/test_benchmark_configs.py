@@ -3,10 +3,11 @@
 import pytest
 import torch
 from classy_vision.optim.param_scheduler import build_param_scheduler
-from test_configs import compose
 from vissl.models.heads import MODEL_HEADS_REGISTRY
 from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
 from vissl.models.trunks.feature_extractor import POOL_OPS
+
+from tests.helpers.configs import compose
 
 LINEAR = {"linear_imagenet1k": (28, 1000), "linear_places205": (14, 205)}
 LINEAR |= {"linear_inaturalist18": (84, 8142), "ensemble_imagenet1k": (56, 1000)}
@@ -85,10 +86,10 @@ def test_linear__learning_rate_follows_the_batch(machine, rate):
 
 
 @pytest.mark.parametrize("percent", ["1percent", "10percent"])
-def test_semi_supervised__is_vissls_protocol(percent):
+def test_semi_supervised__is_the_papers_protocol(percent):
     config = compose(f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}")
     assert config.OPTIMIZER.num_epochs == 70
-    assert rates(config, 70) == pytest.approx([0.01] * 30 + [0.001] * 40)
+    assert rates(config, 70) == pytest.approx([0.01] * 30 + [0.001] * 30 + [0.0001] * 10)
     assert not config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON
     assert config.MODEL.HEAD.PARAMS == [["mlp", {"dims": [2048, 1000]}]]
     assert config.METERS.accuracy_list_meter.topk_values == [1, 5]
@@ -96,7 +97,12 @@ def test_semi_supervised__is_vissls_protocol(percent):
         f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
         "config.OPTIMIZER.num_epochs=7",
     )
-    assert rates(short, 7) == pytest.approx([0.01] * 3 + [0.001] * 4)
+    assert rates(short, 7) == pytest.approx([0.01] * 3 + [0.001] * 3 + [0.0001])
+    vissls = compose(
+        f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}",
+        "+config/pirl/semi_supervised=vissl",
+    )
+    assert rates(vissls, 70) == pytest.approx([0.01] * 30 + [0.001] * 40)
 
 
 def test_svm__is_goyals():

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.host.search_path import config_root
-from pirl_plugin.overrides import quoted
+from pirl_plugin.utils.hydra_overrides import quoted
+from tests.helpers.configs import compose
 
 ROOT = config_root() / "config"
 NAMES = sorted(p.relative_to(ROOT).with_suffix("").as_posix() for p in ROOT.rglob("*.yaml"))
@@ -17,12 +17,8 @@ OVERLAYS = [name for name in NAMES if name.startswith("pirl/") and name not in B
 COMPOSED_OVER = {
     "pirl/linear": "benchmark/pirl/linear_imagenet1k",
     "pirl/finetune": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
+    "pirl/semi_supervised": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
 }
-
-
-def compose(*overrides):
-    _, config = convert_to_attrdict(compose_hydra_configuration(list(overrides)), dump_config=False)
-    return config
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -84,3 +80,64 @@ def test_quoted__paths_of_any_name_compose(name):
 def test_unquoted_value__is_told_to_be_quoted():
     with pytest.raises(SystemExit, match=r"needs quotes: KEY=\"'…'\""):
         compose("config=pretrain/pirl/quick_jigsaw", "config.CHECKPOINT.DIR=josé")
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_checkpoints__go_to_a_folder_named_for_the_config(name):
+    assert compose(f"config={name}").CHECKPOINT.DIR == f"runs/{name.rpartition('/')[2]}"
+
+
+OLD = "config.DATA.TRAIN.TRANSFORMS.0"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        (f"{OLD}.num_permutations=10", "num_permutations", 10),
+        (f"++{OLD}.num_permutations=10", "num_permutations", 10),
+        (f"+{OLD}.brightness=0.1", "brightness", 0.1),
+        ("config.DATA.TRAIN.VIEWS.num_permutations=10", "num_permutations", 10),
+        ("config.DATA.TRAIN.TRANSFORMS=[{name: PredictJigsaw, num_permutations: 10}]", "name", ...),
+    ],
+)
+def test_views__may_be_named_as_the_first_transform(override, key, value):
+    config = compose("config=pretrain/pirl/jigsaw_baseline_8node", override)
+    (transform,) = config.DATA.TRAIN.TRANSFORMS
+    assert value is ... or transform[key] == value
+    if transform["num_permutations"] == 10:
+        assert config.MODEL.HEAD.PARAMS[-1][1]["dims"] == [9000, 10]
+
+
+def test_heads__may_be_named_as_entries_of_their_list():
+    config = compose(
+        "config=pretrain/pirl/rotation_8node",
+        "config.MODEL.HEAD.PARAMS.0.1.hidden_dim=64",
+        "config.MODEL.HEAD.PARAMS.1.1.hidden_dim=32",
+    )
+    assert [head[1]["hidden_dim"] for head in config.MODEL.HEAD.PARAMS] == [64, 32]
+
+
+def test_first_transform__of_another_kind_is_what_it_says():
+    override = "config.DATA.TRAIN.TRANSFORMS.0.size=96"
+    config = compose("config=benchmark/pirl/linear_imagenet1k", override)
+    assert config.DATA.TRAIN.TRANSFORMS[0]["size"] == 96
+
+
+@pytest.mark.parametrize(
+    ("name", "overlay"),
+    [
+        ("pretrain/pirl/rotation_baseline_8node", "bank=sharded"),
+        ("benchmark/pirl/linear_imagenet1k", "bank=sharded"),
+        ("benchmark/pirl/linear_imagenet1k", "finetune=resnet18"),
+        ("pretrain/pirl/jigsaw_8node", "finetune=resnet18"),
+        ("pretrain/pirl/jigsaw_8node", "linear=resnet18"),
+        ("benchmark/pirl/semi_supervised_imagenet1k_1percent", "linear=resnet18"),
+        ("benchmark/pirl/linear_imagenet1k", "models=resnet18"),
+        ("benchmark/pirl/linear_imagenet1k", "transforms=gaussian_blur"),
+        ("benchmark/pirl/linear_imagenet1k", "semi_supervised=vissl"),
+    ],
+)
+def test_overlays__of_another_kind_of_config_are_refused(name, overlay):
+    with pytest.raises(SystemExit, match=rf"{overlay}: expected a .*; ") as stopped:
+        compose(f"config={name}", f"+config/pirl/{overlay}")
+    assert len(str(stopped.value).splitlines()) == 1

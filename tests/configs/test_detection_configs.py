@@ -5,8 +5,8 @@ import ast
 import pytest
 from fvcore.common.config import CfgNode
 
-from pirl_plugin.detection.results import PAPER
-from pirl_plugin.places import config_root
+from pirl_plugin.evaluation.paper_settings.detection import ROWS
+from pirl_plugin.utils.config_root import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}
 FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations
@@ -36,7 +36,7 @@ def test_configs__are_those_we_speak_of():
         *("base_c4", "base_voc", "coco_c4_1x", "smoke_cpu", "voc0712_moco24k"),
         *FINE_TUNED,
     }
-    assert set(PAPER) <= set(FILES)
+    assert set(ROWS) <= set(FILES)
 
 
 @pytest.mark.parametrize("name", FINE_TUNED)

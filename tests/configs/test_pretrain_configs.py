@@ -1,12 +1,10 @@
 """The pre-training configs hold the paper's values, and every overlay fits every one of them."""
 
-import functools
-
 import pytest
 from vissl.models import build_model
-from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.host.combinations import check_combination
+from pirl_plugin.host.checks.combinations import check_combination
+from tests.helpers.configs import compose as compose_config
 
 # Sec. 3 and Sec. 4 of the paper, by hand. Batch 8 · 4 · 32 = 1,024, learning rate 0.12 → 0.00012.
 # name: (λ, N, epochs, inputs of the model)
@@ -27,13 +25,12 @@ MODELS = {  # name: (width of its features, hidden width of f and g, depth, fact
     "resnet50_mlp": (2048, 2048, 50, 1),
     "resnet50_c2x": (4096, None, 50, 2),
     "resnet50_c2x_mlp": (4096, 4096, 50, 2),
+    "resnet50_c4x": (8192, None, 50, 4),
 }
 
 
-@functools.cache
 def compose(name, *overrides):
-    composed = compose_hydra_configuration([f"config=pretrain/pirl/{name}", *overrides])
-    return convert_to_attrdict(composed, dump_config=False)[1]
+    return compose_config(f"config=pretrain/pirl/{name}", *overrides)
 
 
 def batch(config):
@@ -208,28 +205,36 @@ JIGSAW_VIEWS = "[{name: PIRLJigsaw}]"
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("jigsaw_baseline_8node", ["+config/pirl/models=resnet50_mlp"], "HIDDEN_DIM = 2048 is for"),
-        ("rotation_baseline_8node", ["+config/pirl/models=resnet50_c2x_mlp"], "= 4096 is for pirl"),
+        (
+            "jigsaw_baseline_8node",
+            ["+config/pirl/models=resnet50_mlp"],
+            "= 2048: expected null",
+        ),
+        (
+            "rotation_baseline_8node",
+            ["+config/pirl/models=resnet50_c2x_mlp"],
+            "= 4096: expected null",
+        ),
         (
             "rotation_8node",
             [f"config.DATA.TRAIN.TRANSFORMS={JIGSAW_VIEWS}"],
-            "asks for 'rotated', and PIRLJigsaw makes images and patches: take the config",
+            "KEY_NAMES = .*'rotated'.* images and patches, which PIRLJigsaw makes; take the config",
         ),
-        ("jigsaw_8node", ["config.DATA.TRAIN.TRANSFORMS.0.grid=2"], "num_patches = 9, expected 4"),
+        ("jigsaw_8node", ["config.DATA.TRAIN.TRANSFORMS.0.grid=2"], "num_patches = 9: expected 4"),
         (
             "jigsaw_8node",
             ["config.MODEL.TRUNK.RESNETS.WIDTH_MULTIPLIER=2"],
-            "pirl_head takes 2048 features, and the trunk resnet has 4096: set .*IN_DIM=4096",
+            "pirl_head takes 2048 features: expected 4096, .* trunk resnet; set .*IN_DIM=4096",
         ),
         (
             "rotation_baseline_8node",
             ["config.MODEL.TRUNK.NAME=pirl_resnet"],
-            "mlp takes 2048 features, and the trunk pirl_resnet has 512",
+            "mlp takes 2048 features: expected 512, those of the trunk pirl_resnet",
         ),
         (
             "jigsaw_8node",
             ["config.MODEL.MULTI_INPUT_HEAD_MAPPING=[[images,[flatten]]]"],
-            r"HEAD_MAPPING is for \['images'\], and .* are \['patches', 'images'\]",
+            r"HEAD_MAPPING = .*: expected a head for each of .* = \['patches', 'images'\]",
         ),
     ],
 )

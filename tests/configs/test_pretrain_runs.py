@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from test_run_host import losses, run
+
+from tests.helpers.host_runs import losses, run
 
 # 8 images in batches of 4, twice: 4 steps. Views small, all else as in the configs.
 IMAGE, PATCHES = ["image_size=32"], ["patches_crop_size=36", "patch_size=12"]

@@ -7,15 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from classy_vision.dataset.transforms import build_transform
-from vissl.hooks import add_loss_hooks
-from vissl.models import build_model
-from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
+from tests.helpers.configs import compose
 
-# Read only where there is a checkpoint to resume from; test_run_host.py resumes.
-WITH_A_CHECKPOINT = "CHECKPOINT.AUTO_RESUME"
 # What the quick configs take the place of: the trunk, and a learning rate that follows the batch.
 SUPERSEDED = [
     "MODEL.TRUNK.RESNETS.DEPTH",
@@ -73,15 +67,17 @@ def unread(configs, data, folder):
             "config.OPTIMIZER.num_epochs=1",
             f"config.CHECKPOINT.DIR={folder / str(i)}",
         ]
-    command = [sys.executable, str(Path(__file__).parents[1] / "unread_keys.py"), json.dumps(runs)]
+    command = [
+        sys.executable,
+        str(Path(__file__).parents[1] / "helpers" / "unread_keys.py"),
+        json.dumps(runs),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, env=environment
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert all(WITH_A_CHECKPOINT in keys for keys in found.values())  # the check works at all
-    return {name: [k for k in keys if k != WITH_A_CHECKPOINT] for name, keys in found.items()}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_unread_keys__are_found_where_they_are_planted(image_folder, tmp_path):
@@ -106,35 +102,17 @@ def test_configs__have_no_key_that_nothing_reads(image_folder, tmp_path):
     assert found == {name: [] for name in [*COMPLETE, *overlaid]}
 
 
-def build_heads(config):
-    build_model(config.MODEL, config.OPTIMIZER)
-
-
 @pytest.mark.parametrize(
-    ("key", "build", "message"),
+    ("key", "message"),
     [
-        ("HOOKS.PIRL_INPUT.autocats", lambda c: add_loss_hooks([], c.LOSS, c), "'autocats'"),
-        (
-            "LOSS.pirl_loss.bank.momentm",
-            lambda c: PIRLLoss.from_config(c.LOSS.pirl_loss),
-            "bank has no key 'momentm'",
-        ),
-        (
-            "LOSS.pirl_loss.temprature",
-            lambda c: PIRLLoss.from_config(c.LOSS.pirl_loss),
-            "pirl_loss has no key 'temprature'",
-        ),
-        (
-            "DATA.TRAIN.TRANSFORMS.0.patchsize",
-            lambda c: build_transform(c.DATA.TRAIN.TRANSFORMS[0]),
-            "unknown parameter patchsize",
-        ),
-        ("MODEL.HEAD.PARAMS.0.1.use_relu", build_heads, "'use_relu'"),
-        ("MODEL.TRUNK.PIRL_RESNET.depth", build_heads, "PIRL_RESNET has no key 'depth'"),
+        ("HOOKS.PIRL_INPUT.autocats", "the nearest are autocast"),
+        ("LOSS.pirl_loss.bank.momentm", "'?momentm"),
+        ("LOSS.pirl_loss.temprature", "'?temprature"),
+        ("DATA.TRAIN.TRANSFORMS.0.patchsize", "unknown parameter patchsize|'?patchsize"),
+        ("MODEL.HEAD.PARAMS.0.1.use_relu", "'use_relu'"),
+        ("MODEL.TRUNK.PIRL_RESNET.depth", r"PIRL_RESNET.depth = 1: .* the nearest are DEPTH"),
     ],
 )
-def test_our_parts__refuse_a_key_that_they_do_not_know(key, build, message):
-    overrides = ["config=pretrain/pirl/quick_jigsaw", f"+config.{key}=1"]
-    _, config = convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)
-    with pytest.raises((ValueError, TypeError), match=message):
-        build(config)
+def test_our_parts__refuse_a_key_that_they_do_not_know(key, message):
+    with pytest.raises(SystemExit, match=message):
+        compose("config=pretrain/pirl/quick_jigsaw", f"+config.{key}=1")

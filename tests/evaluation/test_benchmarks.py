@@ -5,9 +5,18 @@ import json
 import numpy as np
 import pytest
 import torch
-from host_tools import CPU, LINEAR, run_tool, top1, write_checkpoint, write_classes, write_coloured
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import LinearSVC
+
+from tests.helpers.host_tools import (
+    CPU,
+    LINEAR,
+    run_tool,
+    top1,
+    write_checkpoint,
+    write_classes,
+    write_coloured,
+)
 
 ENGINE = "run_distributed_engines.py"
 VOC_CLASSES = ("bird", "cat", "dog")

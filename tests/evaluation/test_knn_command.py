@@ -5,11 +5,12 @@ import shutil
 
 import pytest
 import torch
-from host_tools import write_checkpoint, write_classes
+import yaml
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import load_trunk, read_images, trunk_features
-from pirl_plugin.evaluation.image_folder import LabelledCrops, labelled_features
+from pirl_plugin.evaluation.image_folder import LabelledCrops, default_workers, labelled_features
+from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,12 @@ def test_load_trunk__gives_the_features_of_vissls_own_trunk(tmp_path):
     ("change", "message"),
     [
         ({"checkpoint": "nowhere"}, "there is no file nowhere"),
-        ({"data": "train"}, r"train is not a folder that exists"),
-        ({"data": "odd"}, "have 3 and 2 classes; expected the same, and 'class2' is in one"),
+        ({"data": "train"}, "--data = .*train: expected a folder with train/CLASS.* no train;"),
+        ({"data": "nowhere"}, "--data = .*nowhere: expected .* no such folder"),
+        (
+            {"data": "odd"},
+            "expected the same classes in train and val, which have 3 and 2; 'class2' is in one",
+        ),
         ({"k": "0"}, "k is 0, expected"),
     ],
 )
@@ -109,11 +114,62 @@ def test_knn__refuses_in_one_sentence(change, message, checkpoint, data, tmp_pat
     shutil.copytree(data, odd)
     shutil.rmtree(odd / "val" / "class2")
     options = {"checkpoint": checkpoint, "data": data, "k": "3", "size": "32"} | change
-    options["data"] = {"train": data / "train", "odd": odd}.get(options["data"], data)
+    named = {"train": data / "train", "odd": odd, "nowhere": tmp_path / "nowhere"}
+    options["data"] = named.get(options["data"], data)
     arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
     with pytest.raises(SystemExit, match=message) as stopped:
         run(["knn", *arguments])
     assert len(str(stopped.value).splitlines()) == 1
+
+
+@pytest.fixture
+def run_of_64_px(checkpoint, data, tmp_path):
+    """The checkpoint in the folder of a 64-px run on the training images."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(checkpoint, folder / "small.torch")
+    train = {"TRANSFORMS": [{"name": "PIRLJigsaw", "image_size": 64}]}
+    train["DATA_PATHS"] = [str(data / "train")]
+    (folder / "train_config.yaml").write_text(yaml.safe_dump({"DATA": {"TRAIN": train}}))
+    return folder / "small.torch"
+
+
+def test_knn__size_and_data_are_those_of_the_run(run_of_64_px, data, tmp_path, capsys):
+    run(["knn", "--checkpoint", str(run_of_64_px), "--out", str(tmp_path / "out")])
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["size"], results["data"], results["train_images"]) == (64, str(data), 12)
+    captured = capsys.readouterr()
+    assert f"64-px crops of {data / 'train'} and {data / 'val'}" in captured.out
+    assert "images/s" in captured.err  # and the time left
+
+
+def test_knn__takes_validation_for_val(run_of_64_px, data, tmp_path):
+    other = tmp_path / "data"
+    shutil.copytree(data, other)
+    (other / "val").rename(other / "validation")
+    arguments = ["--checkpoint", str(run_of_64_px), "--data", str(other), "--size", "32"]
+    run(["knn", *arguments, "--out", str(tmp_path / "out")])
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["test_images"] == 6
+
+
+def test_knn__without_data_anywhere(checkpoint):
+    with pytest.raises(SystemExit, match=r"--data is not given, and no train_config\.yaml beside"):
+        run(["knn", "--checkpoint", str(checkpoint)])
+
+
+@pytest.mark.parametrize("option", ["--size=0", "--batch=0", "--workers=-1"])
+def test_knn__refuses_numbers_out_of_range(option, checkpoint, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        run(["knn", "--checkpoint", str(checkpoint), option])
+    assert stopped.value.code == 2
+    assert f"{option.replace('=', ' = ')}: expected" in capsys.readouterr().err
+
+
+def test_default_workers__follow_cores_and_images(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
+    assert [default_workers(n) for n in (10, 600, 100_000)] == [0, 2, 6]
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert default_workers(100_000) == 0
 
 
 def test_load_trunk__refuses_other_trunks(tmp_path):

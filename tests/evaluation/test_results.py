@@ -1,7 +1,6 @@
 """Finished runs in the form of the paper's tables."""
 
 import json
-import zipfile
 
 import numpy as np
 import pytest
@@ -10,59 +9,16 @@ import yaml
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.finished_runs import read_run
 from pirl_plugin.evaluation.results import lay_out, markdown
-
-LAYERS = ["conv1", "res2", "res3", "res4", "res5"]
-
-
-def write_config(folder, dataset="imagenet1k_folder", checkpoint="", **changes):
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "EVAL_MODE_ON": True,
-        "EXTRACT_TRUNK_FEATURES_ONLY": False,
-        "LINEAR_EVAL_FEAT_POOL_OPS_MAP": [[layer, ["Identity", []]] for layer in LAYERS],
-    }
-    settings |= changes.pop("settings", {})
-    config = {
-        "DATA": {"TRAIN": {"DATASET_NAMES": [dataset], "TRANSFORMS": [{"name": "ToTensor"}]}},
-        "MODEL": {
-            "TRUNK": {"NAME": "resnet", "RESNETS": {"DEPTH": 50, "WIDTH_MULTIPLIER": 1}},
-            "WEIGHTS_INIT": {"PARAMS_FILE": str(checkpoint)},
-            "FEATURE_EVAL_SETTINGS": settings,
-        },
-        "LOSS": {"name": "cross_entropy"},
-    }
-    for key, value in changes.items():
-        config[key] = value
-    (folder / "train_config.yaml").write_text(yaml.safe_dump(config))
-    return folder
-
-
-def pretraining(folder, transform="PIRLJigsaw", dataset="imagenet1k_folder", width=1, **more):
-    loss_name, depth = more.pop("loss_name", "pirl_loss"), more.pop("depth", 50)
-    permutations = more.pop("num_permutations", None)
-    loss = {"lambda_invariance": 0.5, "num_negatives": 32000} | more
-    write_config(folder, dataset, LOSS={"name": loss_name, "pirl_loss": loss})
-    config = yaml.safe_load((folder / "train_config.yaml").read_text())
-    config["DATA"]["TRAIN"]["TRANSFORMS"] = [{"name": transform, "num_permutations": permutations}]
-    config["MODEL"]["TRUNK"]["RESNETS"] = {"DEPTH": depth, "WIDTH_MULTIPLIER": width}
-    (folder / "train_config.yaml").write_text(yaml.safe_dump(config))
-    return folder / "model.torch"
-
-
-def linear(folder, checkpoint="", dataset="imagenet1k_folder", top1=(10, 20, 30, 40, 35), **more):
-    write_config(folder, dataset, checkpoint, **more)
-    layers = dict(zip(LAYERS, top1, strict=False)) if len(top1) == 5 else {"0": top1[0]}
-    meter = {"top_1": layers, "top_5": {layer: value + 5 for layer, value in layers.items()}}
-    early = {"top_1": {"conv1": 99.0}, "top_5": {}}
-    lines = [
-        {"test_accuracy_list_meter": early, "train_phase_idx": 1},
-        {"train_accuracy_list_meter": {}, "train_phase_idx": 2},
-        {"test_accuracy_list_meter": meter, "train_phase_idx": 2},
-    ]
-    (folder / "metrics.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with zipfile.ZipFile(folder / "model_final_checkpoint_phase2.torch", "w") as file:
-        file.writestr("data.pkl", "weights")
-    return folder
+from tests.helpers.finished_runs import (
+    LAYERS,
+    PRETRAININGS,
+    WIDE,
+    composed,
+    measured,
+    pretrained,
+    write_metrics,
+    write_run,
+)
 
 
 def row(tables, number, method):
@@ -73,177 +29,407 @@ def row(tables, number, method):
     )
 
 
+def paper_rows(tables):
+    """(table, row) of all published rows that have a measurement."""
+    return [
+        (table["number"], row["method"])
+        for table in tables
+        for row in table["rows"]
+        if table["number"] and not row["differs"] and any(v is not None for v in row["measured"])
+        and any(v is not None for v in row["published"])
+    ]  # fmt: skip
+
+
 def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
-    made = pretraining(tmp_path / "pretrain")
-    tables = lay_out([read_run(linear(tmp_path / "linear", made))])
+    made = pretrained(tmp_path / "pretrain")
+    tables = lay_out([read_run(measured(tmp_path / "linear", made))])
     assert [table["number"] for table in tables] == [1, 2, 3, 4, 5, 6, 7]
     assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)  # res4, of the last epoch
     layers = row(tables, 7, "PIRL")
     assert [layers[f"ImageNet {layer}"][1] for layer in LAYERS] == [10, 20, 30, 40, 35]
     assert layers["Places205 res5"] == (49.8, None)
-    measured = [v for t in tables for r in t["rows"] for v in r["measured"] if v is not None]
-    assert len(measured) == 6
+    values = [v for t in tables for r in t["rows"] for v in r["measured"] if v is not None]
+    assert len(values) == 6
     text = markdown(tables)
     assert "| PIRL | 63.6 | 40.0 res4 | 81.1 |  | 49.8 |  | 34.1 |  |" in text
     assert text.count("### Table") == 7
 
 
 @pytest.mark.parametrize(
-    ("made", "table", "method"),
+    ("method", "table"),
     [
-        ({}, 2, "PIRL"),
-        ({"lambda_invariance": 0}, 2, "NPID++"),
-        ({"lambda_invariance": 0, "num_negatives": 4096}, 2, "NPID"),
-        ({"width": 2}, 2, "PIRL-c2x"),
-        ({"dataset": "pirl_yfcc1m"}, 4, "PIRL (YFCC-1M)"),
-        ({"num_negatives": 4096}, 5, "PIRL (Jigsaw)"),
-        ({"transform": "PIRLRotation", "num_negatives": 4096}, 5, "PIRL (Rotation)"),
-        ({"transform": "PIRLRotationJigsaw"}, 5, "PIRL (Rotation + Jigsaw)"),
-        ({"transform": "PredictJigsaw", "loss_name": "cross_entropy"}, 7, "Jigsaw"),
-        ({"transform": "PredictRotation", "loss_name": "cross_entropy"}, 2, "Rotation"),
-        ({"transform": "PredictRotation", "loss_name": "cross_entropy"}, 5, "Rotation"),
-        (
-            {"transform": "PredictJigsaw", "loss_name": "cross_entropy", "dataset": "yfcc1m_x"},
-            4,
-            "Jigsaw (YFCC-1M)",
-        ),
+        ("PIRL", 2),
+        ("NPID++", 2),
+        ("NPID", 2),
+        ("PIRL (YFCC-1M)", 4),
+        ("Jigsaw (YFCC-1M)", 4),
+        ("PIRL (Jigsaw)", 5),
+        ("PIRL (Rotation)", 5),
+        ("PIRL (Rotation + Jigsaw)", 5),
+        ("Jigsaw", 7),
+        ("Rotation", 5),
+        ("PIRL-c2x", 2),
     ],
 )
-def test_results__the_row_is_told_by_the_pre_training(made, table, method, tmp_path):
-    checkpoint = pretraining(tmp_path / "pretrain", **made)
-    tables = lay_out([read_run(linear(tmp_path / "run", checkpoint, "places205_folder"))])
+def test_results__the_row_is_that_of_the_pre_training(method, table, tmp_path):
+    made = pretrained(tmp_path / "pretrain", row=method)
+    wide = [WIDE] if method == "PIRL-c2x" else []
+    tables = lay_out([read_run(measured(tmp_path / "run", made, *wide, column="Places205"))])
     column = "Places205 res4" if table == 7 else "Places205"
     assert row(tables, table, method)[column][1] == 40.0
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        {"lambda_invariance": 0.25},
-        {"num_negatives": 1024},
-        {"num_permutations": 2000},
-        {"transform": "PIRLRotationJigsaw", "num_permutations": 100},
-        {"depth": 18},
-        {"width": 0.5},
-        {"width": 2, "transform": "PIRLRotation"},
-        {"width": 2, "lambda_invariance": 0},
-        {"dataset": "yfcc1m_x", "lambda_invariance": 0},
-        {"dataset": "yfcc1m_x", "transform": "PIRLRotation"},
-        {"dataset": "yfcc1m_x", "transform": "PredictRotation", "loss_name": "cross_entropy"},
-        {"transform": "PredictJigsaw", "loss_name": "cross_entropy", "depth": 18},
-    ],
-)
-def test_results__settings_of_no_row_go_by_the_folder(made, tmp_path):
-    checkpoint = pretraining(tmp_path / "pretrain", **made)
-    assert read_run(linear(tmp_path / "mine", checkpoint)).method == "mine"
+@pytest.mark.parametrize("column", ["VOC07", "1 %", "10 %"])
+def test_results__svm_and_semi_supervised(column, tmp_path):
+    folder = measured(tmp_path / "run", pretrained(tmp_path / "made"), column=column)
+    tables = lay_out([read_run(folder)])
+    number = 2 if column == "VOC07" else 3
+    expected = 40.0 if column == "VOC07" else 45.0  # top-5
+    assert row(tables, number, "PIRL")[column][1] == pytest.approx(expected)
+    assert paper_rows(tables) == [(number, "PIRL")]
 
 
-def detection(folder, config, weights="model.pkl", mean=True):
+LOSS = "LOSS.pirl_loss."
+FOREIGN_PRETRAININGS = {  # name → overrides, and the key that differs
+    "200 epochs": (["+config/pirl/epochs=epochs_200"], "OPTIMIZER.num_epochs"),
+    "MLP head": (["+config/pirl/models=resnet50_mlp"], "MODEL.HEAD.PARAMS.0.1.hidden_dim"),
+    "blur": (["+config/pirl/transforms=gaussian_blur"], "DATA.TRAIN.TRANSFORMS.0.photometric"),
+    "info_nce at 0.5": (
+        ["config.LOSS.pirl_loss.estimator=info_nce", "config.LOSS.pirl_loss.temperature=0.5"],
+        "LOSS.pirl_loss.temperature",
+    ),
+    "bank momentum": (["config.LOSS.pirl_loss.bank.momentum=0.99"], "LOSS.pirl_loss.bank.momentum"),
+    "weight decay": (["config.OPTIMIZER.weight_decay=0"], "OPTIMIZER.weight_decay"),
+    "own images": (["+config/pirl/datasets=folder"], "data set"),
+    "lambda": ([f"config.{LOSS}lambda_invariance=0.25"], f"{LOSS}lambda_invariance"),
+    "negatives": (["config.LOSS.pirl_loss.num_negatives=1024"], "LOSS.pirl_loss.num_negatives"),
+    "ResNet-18": (["+config/pirl/models=resnet18"], "MODEL.TRUNK.NAME"),
+    "limited": (["config.DATA.TRAIN.DATA_LIMIT=1000"], "DATA.TRAIN.DATA_LIMIT"),
+    "autocast": (["config.HOOKS.PIRL_INPUT.autocast=bfloat16"], "HOOKS.PIRL_INPUT.autocast"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN_PRETRAININGS)
+def test_results__another_pre_training_has_a_row_of_its_own(name, tmp_path):
+    overrides, key = FOREIGN_PRETRAININGS[name]
+    made = pretrained(tmp_path / "made", *overrides)
+    runs = [
+        read_run(measured(tmp_path / "ours", pretrained(tmp_path / "paper"), best=60)),
+        read_run(measured(tmp_path / "foreign", made, best=40)),
+    ]
+    tables = lay_out(runs)
+    assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 60.0)  # and not a mean of 60 and 40
+    assert "runs)" not in markdown(tables)
+    (own,) = [r for r in tables[1]["rows"] if r["differs"]]
+    assert own["measured"][0] == 40.0
+    assert own["method"].startswith("foreign, not ")
+    assert any(k.startswith(f"pre-training {key}") for k in own["differs"])
+
+
+def test_results__few_permutations_for_two_epochs_are_not_the_jigsaw_row(tmp_path):
+    made = pretrained(
+        tmp_path / "made",
+        "config.DATA.TRAIN.TRANSFORMS.0.num_permutations=10",
+        "config.OPTIMIZER.num_epochs=2",
+        row="Jigsaw",
+    )
+    found = read_run(measured(tmp_path / "run", made))
+    assert found.differs["pre-training OPTIMIZER.num_epochs"] == (2, 400)
+    assert found.differs["pre-training DATA.TRAIN.TRANSFORMS.0.num_permutations"] == (10, 2000)
+    assert paper_rows(lay_out([found])) == []
+
+
+def test_results__a_three_epoch_linear_run_is_not_the_papers(tmp_path):
+    made = pretrained(tmp_path / "made")
+    found = read_run(measured(tmp_path / "run", made, "config.OPTIMIZER.num_epochs=3"))
+    assert found.differs == {"OPTIMIZER.num_epochs": (3, 28)}
+    assert paper_rows(lay_out([found])) == []
+    assert "| run, not PIRL: OPTIMIZER.num_epochs 3 (28) |" in markdown(lay_out([found]))
+
+
+def test_results__five_classes_are_not_imagenet(tmp_path):
+    made = pretrained(tmp_path / "made")
+    for split in ("train", "val"):
+        for name in ("coat", "hat", "shirt", "shoe", "sock"):
+            (tmp_path / "clothes" / split / name).mkdir(parents=True)
+    folder = measured(tmp_path / "run", made)
+    config = yaml.safe_load((folder / "train_config.yaml").read_text())
+    config["DATA"]["TRAIN"]["DATA_PATHS"] = [str(tmp_path / "clothes" / "train")]
+    write_run(folder, config)
+    assert read_run(folder).differs == {"classes in DATA.TRAIN.DATA_PATHS": (5, 1000)}
+    (folder / "log.txt").write_text("INFO: Total 155 samples in one epoch\n")
+    assert read_run(folder).differs["training images"] == (155, 1_281_167)
+    (folder / "log.txt").write_text("INFO: Total 1281167 samples in one epoch\n")
+    config["DATA"]["TRAIN"]["DATA_PATHS"] = ["elsewhere"]
+    write_run(folder, config)
+    assert read_run(folder).differs == {}
+
+
+def test_results__pre_training_on_other_images_than_it_says(tmp_path):
+    made = pretrained(tmp_path / "made", row="PIRL (YFCC-1M)")
+    np.save(tmp_path / "train.npy", np.array(["a.jpg", "b.jpg"]))
+    config = yaml.safe_load((tmp_path / "made" / "train_config.yaml").read_text())
+    config["DATA"]["TRAIN"]["DATA_PATHS"] = [str(tmp_path / "train.npy")]
+    write_run(tmp_path / "made", config)
+    found = read_run(measured(tmp_path / "run", made))
+    assert found.differs == {"pre-training training images": (2, 1_000_000)}
+
+
+@pytest.mark.parametrize("evidence", ["name", "log"])
+def test_results__a_checkpoint_of_an_earlier_epoch_is_not_the_row(evidence, tmp_path):
+    made = pretrained(tmp_path / "made")
+    if evidence == "name":
+        made = made.with_name("model_phase99.torch")
+    else:
+        made.with_name("stdout.json").write_text('{"ep": 0}\n{"ep": 99, "iter": 5}\n')
+    found = read_run(measured(tmp_path / "run", made))
+    assert found.differs == {"pre-training epochs done": (100, 800)}
+    final = made.with_name("model_final_checkpoint_phase799.torch")
+    assert read_run(measured(tmp_path / "run", final)).differs == {}
+
+
+def ensemble(folder, files):
+    config = composed("config=benchmark/pirl/ensemble_imagenet1k")
+    config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"] = [str(file) for file in files]
+    write_run(folder, config)
+    write_metrics(folder, {"res4": 10.0, "res5": 66.0})
+    return folder
+
+
+def test_results__each_member_of_an_ensemble_is_pirl(tmp_path):
+    one, two = (pretrained(tmp_path / name) for name in ("one", "two"))
+    tables = lay_out([read_run(ensemble(tmp_path / "run", [one, two]))])
+    assert paper_rows(tables) == [(2, "PIRL-ens")]
+    small = pretrained(tmp_path / "small", "+config/pirl/models=resnet18")
+    found = read_run(ensemble(tmp_path / "run", [one, small]))
+    assert "member 2 pre-training MODEL.TRUNK.NAME" in found.differs
+    jigsaw = pretrained(tmp_path / "jigsaw", row="PIRL (Jigsaw)")
+    found = read_run(ensemble(tmp_path / "run", [one, jigsaw]))
+    assert found.differs == {"member 2": ("PIRL (Jigsaw)", "PIRL")}
+    assert "members" in read_run(ensemble(tmp_path / "run", [one, one])).differs
+
+
+def test_results__only_equal_runs_are_averaged(tmp_path):
+    seeds = [
+        pretrained(tmp_path / f"seed{i}", f"config.SEED_VALUE={i}", "config.LOG_FREQUENCY=7")
+        for i in range(2)
+    ]
+    other = ["config.LOSS.pirl_loss.num_negatives=64"]
+    foreign = [pretrained(tmp_path / f"few{i}", *other, f"config.SEED_VALUE={i}") for i in range(2)]
+    fewer = pretrained(tmp_path / "fewer", "config.LOSS.pirl_loss.num_negatives=32")
+    runs = [
+        read_run(measured(tmp_path / f"run{i}", made, best=value))
+        for i, (made, value) in enumerate(
+            zip([*seeds, *foreign, fewer], (60, 62, 40, 44, 30), strict=True)
+        )
+    ]
+    tables = lay_out(runs)
+    assert "| PIRL | 63.6 | 61.0 res4 ± 1.4 (2 runs) |" in markdown(tables)  # √2
+    own = [r["measured"][0] for r in tables[1]["rows"] if r["differs"]]
+    assert own == [42.0, 30.0]
+
+
+def test_results__own_data_has_a_table_of_its_own(tmp_path):
+    made = pretrained(tmp_path / "made")
+    own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
+    folders = [measured(tmp_path / name, made, own) for name in ("a", "b")]
+    config = yaml.safe_load((folders[1] / "train_config.yaml").read_text())
+    config["DATA"]["TRAIN"]["DATA_PATHS"] = ["shells"]
+    write_run(folders[1], config)
+    tables = lay_out([read_run(folder) for folder in folders])
+    assert paper_rows(tables) == []
+    first, second = tables[7:]
+    assert first["title"] == "Linear models on pirl_folder in nowhere, percent; not in the paper"
+    assert second["title"].startswith("Linear models on pirl_folder in shells")
+    assert first["columns"] == ["top-1", *(f"top-1 {layer}" for layer in LAYERS)]
+    assert [r["measured"] for r in first["rows"]] == [[40.0, 10, 20, 30, 40, 35]]
+    assert "| PIRL | 40.0 res4 | 10.0 |" in markdown(tables)
+
+
+def test_results__own_images_are_nearest_to_the_row_of_the_same_settings(tmp_path):
+    overrides = ["+config/pirl/datasets=folder", "config.OPTIMIZER.num_epochs=9"]
+    made = pretrained(tmp_path / "made", *overrides)
+    for i in range(3):
+        (tmp_path / "shells" / str(i)).mkdir(parents=True)
+    config = yaml.safe_load((tmp_path / "made" / "train_config.yaml").read_text())
+    config["DATA"]["TRAIN"]["DATA_PATHS"] = [str(tmp_path / "shells")]
+    write_run(tmp_path / "made", config)
+    own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
+    assert read_run(measured(tmp_path / "run", made, own)).method == (
+        "run (pre-training nearest to PIRL)"
+    )
+
+
+def detected(folder, config="voc0712_pirl", weights="", options=(), **more):
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {"AP": 50.0, "AP50": 70.0, "AP75": 60.0} if mean else None
-    content = {"config": config, "weights": str(weights), "mean": figures}
-    (folder / "results.json").write_text(json.dumps(content))
+    content = {"config": config, "weights": str(weights), "options": list(options), "num_gpus": 8}
+    content["mean"] = {"AP": 50.0, "AP50": 70.0, "AP75": 60.0}
+    (folder / "results.json").write_text(json.dumps(content | more))
     return folder
 
 
 @pytest.mark.parametrize(
-    ("config", "made", "table", "method"),
+    ("config", "made", "table"),
     [
-        ("voc0712_pirl", None, 1, "PIRL"),
-        ("somewhere/0712_jigsaw/voc07_pirl.yaml", None, 6, "PIRL"),
-        ("voc0712_moco24k", None, 1, "MoCo (BatchNorm fine-tuned)"),
-        ("voc0712_moco24k", {}, 1, "PIRL (BatchNorm fine-tuned)"),
-        ("voc0712_pirl", {"lambda_invariance": 0}, 1, "NPID++"),
-        (
-            "voc07_supervised_jigsaw",
-            {"transform": "PredictJigsaw", "loss_name": "cross_entropy"},
-            6,
-            "Jigsaw",
-        ),
-        ("voc07_pirl", {"depth": 18}, 6, "run"),
+        ("voc0712_pirl", "PIRL", 1),
+        ("voc0712_pirl", "NPID++", 1),
+        ("voc07_pirl", "PIRL", 6),
+        ("voc07_supervised_jigsaw", "Jigsaw", 6),
+        ("voc0712_supervised_jigsaw", "Jigsaw", 1),
     ],
 )
-def test_results__a_detection_run_has_its_configs_table(config, made, table, method, tmp_path):
-    weights = tmp_path / "model.pkl" if made is None else pretraining(tmp_path / "made", **made)
-    found = read_run(detection(tmp_path / "run", config, weights))
-    assert (found.tables, found.method) == ((table,), method)
-    assert read_run(found.path, "Supervised").method == "Supervised"
+def test_results__a_detection_run_has_its_configs_table(config, made, table, tmp_path):
+    weights = pretrained(tmp_path / "made", row=made)
+    tables = lay_out([read_run(detected(tmp_path / "run", config, weights))])
+    assert paper_rows(tables) == [(table, made)]
 
 
-def test_results__refuses_a_detection_run_of_no_row(tmp_path):
-    for config in ("coco_c4_1x", "smoke_cpu"):
-        with pytest.raises(ValueError, match=f"run of {config}, which is in no table"):
-            read_run(detection(tmp_path / "voc07_pirl", config))
-    with pytest.raises(ValueError, match="give ROW=RUN"):
-        read_run(detection(tmp_path / "run", "voc07_supervised_jigsaw", tmp_path / "model.pkl"))
-    with pytest.raises(ValueError, match="no trial finished: run the same command again"):
-        read_run(detection(tmp_path / "run", "voc07_pirl", mean=False))
+FOREIGN_DETECTIONS = {
+    "three iterations": (
+        {"options": ["SOLVER.MAX_ITER", "3", "SOLVER.BASE_LR", "1e-7"]},
+        {"SOLVER.MAX_ITER": (3, 25000), "SOLVER.BASE_LR": (1e-7, 0.003)},
+    ),
+    "another option": ({"options": ["MODEL.RPN.NMS_THRESH", "0.5"]}, {"MODEL.RPN.NMS_THRESH"}),
+    "fewer GPUs": (
+        {"trials": [{"iterations": 200000, "base_lr": 0.000375, "images_per_step": 2}]},
+        {"iterations": (200000, 25000), "base_lr": (0.000375, 0.003), "images_per_step": (2, 16)},
+    ),
+    "a file that is not here": ({"config": "mine/voc0712_pirl.yaml"}, {"config"}),
+    "the baselines' schedule": ({"config": "voc0712_supervised_jigsaw"}, {"config"}),
+}
 
 
-def test_results__svm_semi_supervised_detection_and_knn(tmp_path):
-    made = pretraining(tmp_path / "pretrain")
-    svm = write_config(
-        tmp_path / "svm", "pirl_voc07", made, settings={"EXTRACT_TRUNK_FEATURES_ONLY": True}
+@pytest.mark.parametrize("name", FOREIGN_DETECTIONS)
+def test_results__another_detection_run_has_a_row_of_its_own(name, tmp_path):
+    changes, expected = FOREIGN_DETECTIONS[name]
+    changes = {"weights": pretrained(tmp_path / "made")} | changes
+    found = read_run(detected(tmp_path / "run", **changes))
+    assert (
+        found.differs == expected if isinstance(expected, dict) else set(found.differs) == expected
     )
-    for i, layer in enumerate(LAYERS):
-        (svm / layer).mkdir()
-        np.save(svm / layer / "test_ap.npy", np.array([[0.1 * i], [0.3]]))
-    semi = linear(
-        tmp_path / "semi",
-        made,
-        "pirl_imagenet1k_10percent",
-        (30,),
-        settings={"EVAL_MODE_ON": False},
+    assert paper_rows(lay_out([found])) == []
+
+
+def test_results__free_options_of_detection(tmp_path):
+    options = ["DATALOADER.NUM_WORKERS", "8", "SOLVER.CHECKPOINT_PERIOD", "500", "SEED", "3"]
+    folder = detected(tmp_path / "run", weights=pretrained(tmp_path / "made"), options=options)
+    assert read_run(folder).differs == {}
+
+
+def test_results__detection_values_are_those_that_the_trials_had(tmp_path):
+    folder = detected(tmp_path / "run", weights=pretrained(tmp_path / "made"))
+    (folder / "trial_0").mkdir()
+    trial = {"SOLVER": {"MAX_ITER": 25000, "STEPS": [100]}, "MODEL": {"ANYTHING": 1}}
+    (folder / "trial_0" / "trial.yaml").write_text(yaml.safe_dump(trial))
+    differ = read_run(folder).differs
+    assert differ["SOLVER.STEPS"] == ([100], [17000])
+    assert "MODEL.ANYTHING" not in differ
+
+
+def test_results__a_detection_config_of_ones_own_is_read(tmp_path):
+    file = tmp_path / "voc07_pirl.yaml"
+    packaged = "configs/detection/voc07_pirl.yaml"
+    file.write_text(f"_BASE_: {__file__.rpartition('/tests/')[0]}/{packaged}\n")
+    weights = pretrained(tmp_path / "made")
+    assert read_run(detected(tmp_path / "run", str(file), weights)).differs == {}
+    file.write_text(file.read_text() + "SOLVER:\n  STEPS: (9000,)\n  MOMENTUM: 0.8\n")
+    differ = read_run(detected(tmp_path / "run", str(file), weights)).differs
+    assert differ == {"SOLVER.STEPS": ([9000], [9500]), "SOLVER.MOMENTUM": (0.8, "absent")}
+
+
+def test_results__weights_of_unknown_origin(tmp_path):
+    folder = detected(tmp_path / "run", weights=tmp_path / "model.pkl")
+    found = read_run(folder)
+    assert (found.method, found.differs) == (
+        "run, pre-training unknown (null)",
+        {"pre-training": ("unknown", None)},
     )
-    detected = detection(tmp_path / "detection", "voc0712_pirl", made)
-    knn = tmp_path / "knn"
-    knn.mkdir()
-    (knn / "results.json").write_text(json.dumps({"knn_top1": 33.0, "checkpoint": str(made)}))
-    tables = lay_out([read_run(path) for path in (svm, semi, detected, knn)])
-    assert row(tables, 2, "PIRL")["VOC07"] == (81.1, pytest.approx(35.0))  # (0.4 + 0.3) / 2 of res5
-    assert row(tables, 3, "PIRL")["10 %"] == (83.8, 35.0)  # top-5
-    assert row(tables, 3, "PIRL")["1 %"] == (57.2, None)
-    assert row(tables, 1, "PIRL")["AP75"] == (59.7, 60.0)
-    assert row(tables, None, "pretrain")["kNN"] == (None, 33.0)
+    assert read_run(folder, "PIRL").differs == {}
+    assert "config" in read_run(folder, "Supervised").differs  # fine-tuned at another rate
+    linear = measured(tmp_path / "linear", tmp_path / "torchvision.pth")
+    tables = lay_out([read_run(linear, "Supervised")])
+    assert (2, "Supervised") in paper_rows(tables)
 
 
-def test_results__several_runs_give_mean_and_spread(tmp_path):
-    runs = [
-        read_run(linear(tmp_path / str(i), top1=(0, 0, 0, 0, value)), "PIRL")
-        for i, value in enumerate((60.0, 62.0))
+def test_results__what_the_files_say_goes_before_the_name(tmp_path):
+    made = pretrained(tmp_path / "made", "config.OPTIMIZER.num_epochs=2")
+    for name in ("PIRL", "Supervised", "NPID++"):
+        found = read_run(measured(tmp_path / "run", made), name)
+        assert found.differs
+        assert paper_rows(lay_out([found])) == []
+    right = read_run(measured(tmp_path / "right", pretrained(tmp_path / "paper")), "Supervised")
+    assert right.differs == {"pre-training": ("nearest to PIRL", "Supervised")}
+
+
+def test_results__moco_schedule_of_other_weights(tmp_path):
+    folder = detected(tmp_path / "run", "voc0712_moco24k", pretrained(tmp_path / "made"))
+    assert read_run(folder).method == "PIRL (BatchNorm fine-tuned)"
+    assert paper_rows(lay_out([read_run(folder)])) == []
+    assert read_run(folder, "MoCo (BatchNorm fine-tuned)").differs
+    (folder / "results.json").write_text(
+        (folder / "results.json").read_text().replace(str(tmp_path / "made"), "elsewhere")
+    )
+    named = read_run(folder, "MoCo (BatchNorm fine-tuned)")
+    assert paper_rows(lay_out([named])) == [(1, "MoCo (BatchNorm fine-tuned)")]
+
+
+def knn(folder, top1, **more):
+    folder.mkdir()
+    content = {"knn_top1": top1, "checkpoint": str(folder / "pretrain" / "x.torch"), "k": 20}
+    (folder / "results.json").write_text(json.dumps(content | more))
+    return folder
+
+
+def test_results__knn_runs_of_equal_folder_names_are_not_averaged(tmp_path):
+    runs = [read_run(knn(tmp_path / name, value)) for name, value in (("a", 30.0), ("b", 50.0))]
+    rows = lay_out(runs)[-1]["rows"]
+    assert [(r["method"], r["measured"]) for r in rows] == [
+        ("pretrain", [30.0]),
+        ("pretrain", [50.0]),
     ]
-    tables = lay_out(runs)
-    assert row(tables, 2, "PIRL")["ImageNet"][1] == 61.0
-    assert "61.0 res5 ± 1.4 (2 runs)" in markdown(tables)  # √2
-
-
-def test_results__other_rows_are_added(tmp_path):
-    tables = lay_out([read_run(linear(tmp_path / "mine"), "My method")])
-    assert row(tables, 2, "My method")["ImageNet"] == (None, 40.0)
 
 
 def test_results_command__prints_markdown_or_json_and_writes_both(tmp_path, capsys):
-    folder = linear(tmp_path / "mine")
-    assert run(["results", f"PIRL={folder}", "--out", str(tmp_path / "out")]) == 0
+    folder = measured(tmp_path / "mine", pretrained(tmp_path / "made"))
+    assert run(["results", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert "| PIRL | 63.6 | 40.0 res4 |" in capsys.readouterr().out
-    assert run(["results", f"PIRL={folder}", "--json"]) == 0
+    assert run(["results", str(folder), "--json"]) == 0
     tables = json.loads(capsys.readouterr().out)["tables"]
     assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)
     assert json.loads((tmp_path / "out" / "results.json").read_text())["tables"] == tables
     assert "40.0" in (tmp_path / "out" / "results.md").read_text()
 
 
-def test_results__refuses(tmp_path):
-    with pytest.raises(SystemExit, match="is no folder of a run: it has neither results"):
-        run(["results", str(tmp_path)])
-    unfinished = linear(tmp_path / "run")
+def test_results_command__names_bad_runs_and_shows_the_others(tmp_path, capsys):
+    good = measured(tmp_path / "good", pretrained(tmp_path / "made"))
+    unfinished = measured(tmp_path / "unfinished", pretrained(tmp_path / "made"))
     (unfinished / "model_final_checkpoint_phase2.torch").unlink()
-    with pytest.raises(SystemExit, match="no test accuracy of the last epoch"):
-        run(["results", str(unfinished)])
-    with pytest.raises(SystemExit, match="a run on 'cifar', which is in no table"):
-        run(["results", str(linear(tmp_path / "other", dataset="cifar"))])
-    untested = linear(tmp_path / "untested")
-    metrics = untested / "metrics.json"
-    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(SystemExit, match="no test accuracy of the last epoch"):
-        run(["results", str(untested)])
+    untested = measured(tmp_path / "untested", pretrained(tmp_path / "made"))
+    lines = (untested / "metrics.json").read_text().splitlines(keepends=True)
+    (untested / "metrics.json").write_text("".join(lines[:-1]))
+    broken = write_run(tmp_path / "broken", {"DATA": {}})
+    coco = detected(tmp_path / "coco", "coco_c4_1x")
+    none = detected(tmp_path / "none", mean=None)
+    empty = tmp_path / "empty"
+    bad = [empty, unfinished, untested, broken, coco, none]
+    assert run(["results", *map(str, [bad[0], good, *bad[1:]])]) == 1
+    captured = capsys.readouterr()
+    assert "| PIRL | 63.6 | 40.0 res4 |" in captured.out
+    sentences = captured.err.splitlines()
+    assert len(sentences) == len(bad)
+    for sentence, folder in zip(sentences, bad, strict=True):
+        assert folder.name in sentence or "coco_c4_1x" in sentence
+    with pytest.raises(SystemExit, match="no run can be shown"):
+        run(["results", str(empty)])
+
+
+@pytest.mark.parametrize("method", PRETRAININGS)
+def test_published__labels_are_the_papers(method):
+    from pirl_plugin.evaluation.published import published_parameters, published_tables
+
+    tables = {table["number"]: table["rows"] for table in published_tables()}
+    assert any(method in rows for rows in tables.values())
+    assert [name for name in tables[1] if "CPC" in name] == ["CPC-Big", "CPC-Huge"]
+    assert [name for name in tables[2] if "CPC" in name] == ["CPC", "CPC-Huge"]
+    assert [name for name in tables[3] if "CPC" in name] == ["CPC-Largest"]
+    assert set(published_parameters()) == set(tables[2])

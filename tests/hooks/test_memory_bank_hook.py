@@ -16,9 +16,7 @@ ROWS, DIM = 20, 4
 
 @pytest.fixture
 def task():
-    loss = PIRLLoss.from_config(
-        {"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": 5}
-    )
+    loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5)
     output = [torch.randn(3, DIM, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
     target = torch.tensor([4, -1, 9])
     loss(output, target)
@@ -27,7 +25,7 @@ def task():
         train=True,
         device=torch.device("cpu"),
         datasets={"train": range(ROWS)},
-        config={"LOG_FREQUENCY": 1},
+        config={"LOG_FREQUENCY": 1, "SEED_VALUE": 0},
         hooks=[],
         losses=[1.0],
         last_batch=SimpleNamespace(target=target, model_output=output),
@@ -89,7 +87,7 @@ def test_hooks__in_the_hosts_order_move_the_same_rows(task, overlap):
     task.last_batch.sample = {"target": task.last_batch.target}
     hook = MemoryBankHook()
     hook.on_forward(task)
-    assert (hook._gathering is not None) == overlap
+    assert (hook._update is not None) == overlap
     hook.on_loss_and_meter(task)
     hook.on_update(task)
     assert torch.equal(task.loss.bank.rows, expected.rows)
@@ -105,7 +103,16 @@ def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
     with caplog.at_level(logging.WARNING):
         MemoryBankHook().on_start(task)
     assert task.loss.bank.rows.shape == (ROWS + 5, DIM)
-    assert "had 20 rows for 25 training images: made anew with 25" in caplog.text
+    assert "had 20 rows for 25 training images: made again with 25" in caplog.text
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 11), (3, 3)])
+def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
+    task.config["SEED_VALUE"] = 11
+    task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"seed": given})
+    MemoryBankHook().on_start(task)
+    assert task.loss.seed == expected
+    assert torch.equal(task.loss.bank.rows, MemoryBank(ROWS, DIM, seed=expected).rows)
 
 
 def test_report__says_each_term_and_the_rows_statistics(task, caplog):
@@ -122,7 +129,9 @@ def test_report__says_each_term_and_the_rows_statistics(task, caplog):
         "PIRL/rows_visited",
     }
     assert written["PIRL/rows_visited"] == pytest.approx(2 / ROWS)
-    assert written["PIRL/invariance"] == pytest.approx(task.loss.terms["invariance"].item())
+    assert written["PIRL/invariance"] == pytest.approx(
+        task.loss.last_step.terms["invariance"].item()
+    )
     assert 0 < written["PIRL/row_norm"] <= 1
     assert "PIRL: invariance: " in caplog.text
     assert "; rows visited: 0.1000" in caplog.text

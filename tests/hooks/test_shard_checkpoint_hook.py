@@ -1,4 +1,4 @@
-"""Which shards are kept, and which are found again."""
+"""When shards are saved, and which are found again."""
 
 from types import SimpleNamespace
 
@@ -10,9 +10,7 @@ from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 @pytest.fixture
 def task(tmp_path):
-    loss = PIRLLoss.from_config(
-        {"num_train_samples": 9, "embedding_dim": 4, "bank": {"placement": "sharded"}}
-    )
+    loss = PIRLLoss(9, embedding_dim=4, bank={"placement": "sharded"})
     return SimpleNamespace(
         loss=loss,
         train=True,
@@ -24,14 +22,19 @@ def task(tmp_path):
     )
 
 
-def test_save__keeps_the_newest_two_and_none_of_an_abandoned_run(task, tmp_path):
-    for step in (7000, 8000):  # a run that this one has taken over the folder from
-        (tmp_path / "memory_bank" / f"step_{step}").mkdir(parents=True)
-    for step in (10, 20, 30):
-        task.loss.step = step
+def test_save__is_of_each_step_that_the_host_saves(task, tmp_path):
+    other = tmp_path / "memory_bank" / "step_7000"  # of a run that was here before
+    other.mkdir(parents=True)
+    task.config["CHECKPOINT"]["CHECKPOINT_FREQUENCY"] = 2
+    for step, phase in ((10, 0), (20, 1), (30, 2), (90, 8)):
+        task.loss.step, task.train_phase_idx = step, phase
         ShardCheckpointHook().on_phase_end(task)
+    task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"] = 2
+    for task.loss.step in (91, 92):
+        task.iteration = task.loss.step
+        ShardCheckpointHook().on_step(task)
     kept = {path.name for path in (tmp_path / "memory_bank").iterdir()}
-    assert kept == {"step_20", "step_30"}
+    assert kept == {"step_7000", "step_10", "step_30", "step_90", "step_92"}
 
 
 def test_start__finds_the_shards_of_the_step_or_says_what_is_missing(task):

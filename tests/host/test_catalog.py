@@ -9,7 +9,7 @@ from vissl.data.dataset_catalog import VisslDatasetCatalog
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.host.catalog import LAYOUT, register_our_datasets
-from pirl_plugin.host.data_checks import check_data
+from pirl_plugin.host.checks.data import check_data
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from processes import run_in_processes
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
+from tests.helpers.processes import run_in_processes
 
 ROWS, DIM, BATCH, STEPS = 50, 8, 12, 3
 
@@ -29,17 +29,16 @@ class TwoHeads(nn.Module):
 
 def train(rank, world_size, settings):
     """A few steps on this rank's share of each batch; loss, gradients and bank."""
-    loss = PIRLLoss.from_config(
-        {"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": 7, **settings}
-    )
+    loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=7, **settings)
     if rank > 0 and loss.bank.persistent:
         loss.bank.rows.mul_(-1)  # rank 0's bank must win
     model = TwoHeads()
     wrapped = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     task = SimpleNamespace(
-        loss=loss, train=True, datasets={"train": range(ROWS)}, device=torch.device("cpu")
-    )
+        loss=loss, train=True, datasets={"train": range(ROWS)}, device=torch.device("cpu"),
+        config={"SEED_VALUE": 0},
+    )  # fmt: skip
     hook = MemoryBankHook()
     hook.on_start(task)
     values = []
@@ -66,7 +65,7 @@ def train(rank, world_size, settings):
         hook.on_update(task)
         values.append(value.detach())
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]
-    bank = loss.bank.own(torch.arange(ROWS))
+    bank = loss.bank.lookup(torch.arange(ROWS))
     return torch.stack(values), gradients, bank, loss.norm_constant
 
 
@@ -126,8 +125,8 @@ def train_from_replicated_rows(rank, world_size, settings):
 
     make_bank = pirl_loss.make_bank
 
-    def filled(config):
-        bank = make_bank(config)
+    def filled(config, seed):
+        bank = make_bank(config, seed)
         bank.fill(MemoryBank(ROWS, DIM).rows)
         return bank
 

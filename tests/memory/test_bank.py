@@ -18,6 +18,40 @@ def test_bank__rows_are_unit_vectors_of_the_seed(dtype):
     assert not torch.equal(bank.rows, other.rows)
 
 
+def loop_update(bank, visited, momentum, rows, embeddings):
+    """What ``MemoryBank.update`` does, one row at a time; returns summed norms and their number."""
+    norms = []
+    for row in sorted({int(row) for row in rows if row >= 0}):
+        images = [
+            normalize(f.double(), dim=0) for r, f in zip(rows, embeddings, strict=True) if r == row
+        ]
+        f = sum(images) / len(images)
+        moved = momentum * bank[row].double() + (1 - momentum) * f
+        norms.append(moved.norm())
+        bank[row] = (moved / moved.norm()).to(bank.dtype)
+        visited[row] = True
+    return sum(norms), len(norms)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_update__is_the_loop(dtype, momentum):
+    generator = torch.Generator().manual_seed(0)
+    bank = MemoryBank(12, 8, momentum=momentum, dtype=dtype, seed=4)
+    rows, visited = bank.rows.clone(), bank.visited.clone()
+    for number in range(40):  # of images: 1 … 9; −1 is drawn too, and rows repeat
+        batch = 1 + number % 9
+        target = torch.randint(-1, 12, (batch,), generator=generator)
+        embeddings = 10 * torch.randn(batch, 8, generator=generator)
+        expected = loop_update(rows, visited, momentum, target, embeddings)
+        found = bank.update(target, embeddings)
+        tolerance = 1e-6 if dtype == "float32" else 1e-2
+        torch.testing.assert_close(bank.rows, rows, rtol=0, atol=tolerance)
+        assert torch.equal(bank.visited, visited)
+        assert found.tolist() == pytest.approx([float(e) for e in expected], rel=1e-2)
+        rows.copy_(bank.rows)  # the next step starts from the same
+
+
 def test_update__by_hand():
     bank = MemoryBank(3, 2, momentum=0.5)
     bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
@@ -68,7 +102,7 @@ def test_update__leaves_invalid_rows_out():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_rows": 1}, "1 rows: contrast needs at least 2"),
+        ({"num_rows": 1}, "num_train_samples = 1: expected at least 2 images"),
         ({"momentum": 1.0}, r"bank.momentum = 1.0: expected a weight in \[0, 1\)"),
         ({"dtype": "int8"}, "bank.dtype = 'int8': expected one of float32"),
     ],
@@ -76,3 +110,15 @@ def test_update__leaves_invalid_rows_out():
 def test_bank__refuses_what_it_cannot_use(arguments, message):
     with pytest.raises(ValueError, match=message):
         MemoryBank(**{"num_rows": 10, "dim": 4, **arguments})
+
+
+def test_state__is_loaded_to_the_bit(tmp_path):
+    bank, again = MemoryBank(10, 4, seed=1), MemoryBank(10, 4, seed=2)
+    bank.update(torch.tensor([3, 4]), torch.randn(2, 4))
+    torch.save(bank.state_dict(), tmp_path / "bank.pt")
+    again.load_state_dict(torch.load(tmp_path / "bank.pt", weights_only=True))
+    embeddings = torch.randn(2, 4)
+    for one in (bank, again):
+        one.update(torch.tensor([4, 5]), embeddings)
+    assert torch.equal(bank.rows, again.rows)
+    assert torch.equal(bank.visited, again.visited)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from processes import run_in_processes
 from scipy.stats import chisquare
 
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 from pirl_plugin.memory.permutation import RowPermutation
+from tests.helpers.processes import run_in_processes
 
 ROWS, DIM = 101, 4
 
@@ -28,13 +28,13 @@ def _holdings(rank, world_size):
     whole = MemoryBank(ROWS, DIM, seed=9).rows
     bank.fill(whole)
     mine = torch.tensor([0, 100, 7, 7]) + 3 * torch.tensor([rank, -rank, 0, 0])
-    fetched = bank.own(mine)
+    fetched = bank.lookup(mine)
     assert torch.equal(fetched, whole[mine])
     return bank.rows.shape[0], bank.rows.element_size() * bank.rows.numel()
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_shards__hold_a_share_each_and_fetch_from_their_owners(world_size):
+def test_shards__hold_a_share_each_and_look_up_those_of_others(world_size):
     if world_size == 1:
         holdings = [_holdings(0, 1)]
     else:
@@ -53,12 +53,12 @@ def _draws(rank, world_size):
     return positions, bank.permutation.position(rows), (bank.start, bank.stop)
 
 
-def test_draw__is_uniform_over_the_own_shard_without_the_own_row():
-    for positions, own, (start, stop) in run_in_processes(_draws, 2):
-        assert not (positions == own[:, None]).any()
+def test_draw__is_uniform_over_the_ranks_shard_without_the_row_itself():
+    for positions, self_positions, (start, stop) in run_in_processes(_draws, 2):
+        assert not (positions == self_positions[:, None]).any()
         assert positions.min() >= start
         assert positions.max() < stop
-        for row, self_position in zip(positions, own, strict=True):
+        for row, self_position in zip(positions, self_positions, strict=True):
             counts = (row - start).bincount(minlength=stop - start)
             others = torch.ones(stop - start, dtype=torch.bool)
             if start <= self_position < stop:
@@ -70,13 +70,13 @@ def _save(rank, world_size, folder):
     bank = ShardedMemoryBank(ROWS, DIM, seed=2)
     bank.update(torch.arange(0, ROWS, 3), torch.ones(34, DIM))
     bank.save(folder)
-    return bank.own(torch.arange(ROWS)), bank.visited.sum()
+    return bank.lookup(torch.arange(ROWS)), bank.visited.sum()
 
 
 def _load(rank, world_size, folder):
     bank = ShardedMemoryBank(ROWS, DIM, seed=3)  # another seed than the writers'
     bank.load(folder)
-    return bank.own(torch.arange(ROWS)), bank.visited.sum()
+    return bank.lookup(torch.arange(ROWS)), bank.visited.sum()
 
 
 @pytest.mark.parametrize(("writers", "readers"), [(2, 3), (3, 1), (1, 2)])

@@ -9,12 +9,12 @@ from pirl_plugin.models.head import PIRLHead
 def test_head__counts_the_papers_parameters():
     count = lambda head: sum(p.numel() for p in head.parameters())  # noqa: E731
     # f: 2048·128 + 128; g: the same, and 9·128·128 + 128 (Sec. 2.3, App. A.1)
-    assert count(PIRLHead(None, 2048)) == 262_272
-    assert count(PIRLHead(None, 2048, num_patches=9)) == 262_272 + 147_584
+    assert count(PIRLHead(2048)) == 262_272
+    assert count(PIRLHead(2048, num_patches=9)) == 262_272 + 147_584
 
 
 def test_head__concatenates_the_patches_of_an_image_in_their_order():
-    head = PIRLHead(None, in_dim=4, out_dim=3, num_patches=9).double()
+    head = PIRLHead(in_dim=4, out_dim=3, num_patches=9).double()
     features = torch.randn(18, 4, dtype=torch.float64)
     merged = head(features)
     assert merged.shape == (2, 3)
@@ -24,7 +24,7 @@ def test_head__concatenates_the_patches_of_an_image_in_their_order():
 
 
 def test_head__mlp_form_is_not_linear_and_takes_4d_lists():
-    head = PIRLHead(None, in_dim=4, out_dim=3, hidden_dim=16)
+    head = PIRLHead(in_dim=4, out_dim=3, hidden_dim=16)
     features = torch.randn(5, 4)
     torch.testing.assert_close(head([features[:, :, None, None]]), head(features))
     assert not torch.allclose(
@@ -34,6 +34,6 @@ def test_head__mlp_form_is_not_linear_and_takes_4d_lists():
 
 def test_head__refuses_what_it_cannot_use():
     with pytest.raises(ValueError, match="out_dim = 0: expected at least 1"):
-        PIRLHead(None, 4, out_dim=0)
-    with pytest.raises(ValueError, match="17 features for 9 patches"):
-        PIRLHead(None, 4, num_patches=9)(torch.zeros(17, 4))
+        PIRLHead(4, out_dim=0)
+    with pytest.raises(ValueError, match="num_patches = 9: expected a divisor of the 17 features"):
+        PIRLHead(4, num_patches=9)(torch.zeros(17, 4))

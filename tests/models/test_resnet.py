@@ -6,7 +6,8 @@ import pytest
 import torch
 import torchvision
 
-from pirl_plugin.models.resnet import FEATURES, PIRLResNet
+from pirl_plugin.models.resnet import FEATURES
+from pirl_plugin.models.vissl_resnet import PIRLResNet
 
 
 def trunk(**section):
@@ -53,7 +54,7 @@ def test_trunk__small_stem_keeps_the_resolution():
     [
         ({"DEPTH": 11}, "DEPTH = 11: expected one of 10, 18"),
         ({"WIDTH_MULTIPLIER": 0}, "WIDTH_MULTIPLIER = 0: expected a factor above 0"),
-        ({"WIDTH": 2}, "no key 'WIDTH': expected DEPTH"),
+        ({"WIDTH": 2}, r"PIRL_RESNET\.WIDTH = 2: expected one of DEPTH"),
     ],
 )
 def test_trunk__refuses_what_it_cannot_build(section, message):
@@ -62,5 +63,5 @@ def test_trunk__refuses_what_it_cannot_build(section, message):
 
 
 def test_trunk__names_an_unknown_feature():
-    with pytest.raises(ValueError, match="no feature 'res6': expected one of conv1"):
+    with pytest.raises(ValueError, match="feature 'res6': expected one of conv1"):
         trunk(DEPTH=10)(torch.randn(1, 3, 32, 32), ["res6"])

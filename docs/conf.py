@@ -1,0 +1,35 @@
+"""Sphinx configuration; ``bash extra_scripts/build_docs.sh`` builds the site."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from pirl_plugin import __version__  # noqa: E402
+
+project = "pirl_plugin"
+author = copyright = "The pirl_plugin authors"
+version = release = __version__
+
+extensions = [
+    "myst_nb",  # Markdown pages and the tutorial notebook
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",  # Google-style docstrings
+    "sphinx.ext.viewcode",
+]
+nb_execution_mode = "off"  # a test executes the notebook
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+autodoc_typehints = "none"  # the docstrings say shapes and dtypes
+autodoc_member_order = "bysource"
+napoleon_use_rtype = False
+nitpicky = False
+rst_prolog = ".. |D| replace:: \\|D\\|\n"  # the docstrings' number of images, not a substitution
+
+html_theme = "furo"
+html_title = f"pirl_plugin {version}"
+html_static_path: list[str] = []

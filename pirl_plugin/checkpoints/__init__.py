@@ -1,0 +1,1 @@
+"""Read, compare, convert and write checkpoints: the one place that opens them."""

@@ -1,0 +1,29 @@
+"""What a Detectron2 configuration must say of a ResNet trunk of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pirl_plugin.checkpoints.trunk import Trunk
+
+
+def detectron2_options(found: Trunk) -> dict[str, Any]:
+    """Keys and values that build the trunk's network, with torchvision's strides and pixels.
+
+    Example:
+        >>> from pirl_plugin.checkpoints.trunk import Trunk
+        >>> detectron2_options(Trunk({}, 50, 2, False, "", ()))["MODEL.RESNETS.WIDTH_PER_GROUP"]
+        128
+    """
+    stem, basic = round(64 * found.width), found.depth < 50
+    return {
+        "MODEL.RESNETS.DEPTH": found.depth,
+        "MODEL.RESNETS.STEM_OUT_CHANNELS": stem,
+        "MODEL.RESNETS.RES2_OUT_CHANNELS": stem if basic else 4 * stem,
+        "MODEL.RESNETS.WIDTH_PER_GROUP": 64 if basic else stem,
+        "MODEL.RESNETS.STRIDE_IN_1X1": False,
+        "INPUT.FORMAT": "RGB",
+        "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
+        "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
+    }

@@ -1,0 +1,135 @@
+"""Read a file of weights, whatever wrote it, as nested dictionaries of tensors on the CPU."""
+
+from __future__ import annotations
+
+import _codecs
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pirl_plugin.checkpoints.names import to_torchvision
+from pirl_plugin.checkpoints.verify import check_sums
+
+# What a pickle of numpy arrays and dictionaries needs, under numpy 1 and 2: nothing that runs code.
+_SAFE = {
+    ("collections", "OrderedDict"),
+    ("_codecs", "encode"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+}
+_SHARDS = {"shard_list": "shards", "shard": "shards", "slice_list": "slices", "slice": "slices"}
+
+
+class SeveralFilesError(ValueError):
+    """A checkpoint is in parts, each in a file of its own, as of the host's sharded training."""
+
+
+def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
+    """Read a checkpoint of torch, a Detectron2 pickle or a safetensors file.
+
+    Args:
+        path: its format is recognised by its content. Tensors saved on a GPU come to the CPU.
+        trust_pickle: run the code in the file if torch's safe loading refuses it. Only for files
+            whose writer you trust.
+
+    Returns:
+        The dictionary in the file; Detectron2's names are translated to torchvision's.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: damaged, not a checkpoint, in parts, or with objects that safe loading refuses.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    with path.open("rb") as file:
+        start = file.read(16)
+    if not start:
+        raise ValueError(f"{path} is empty: copy it again")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            content: Any = load_file(path)
+        elif start[:1] == b"\x80" and (arrays := _read_arrays(path)) is not None:
+            content = arrays
+        else:
+            check_sums(path)
+            with torch.serialization.safe_globals(_numpy_globals()):
+                content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+    except Exception as error:  # a damaged pickle can raise anything
+        raise ValueError(_why_not(path, error)) from error
+    if isinstance(content, torch.nn.Module):
+        content = content.state_dict()
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path} holds a {type(content).__name__}: expected a dictionary")
+    kind = content.get("type")
+    if isinstance(kind, str) and kind in _SHARDS:
+        raise SeveralFilesError(
+            f"{path} is a checkpoint in {_SHARDS[kind]} (type '{kind}'): join them first with "
+            f"VISSL's extra_scripts/convert_sharded_checkpoint.py"
+        )
+    return content
+
+
+def _read_arrays(path: Path) -> dict[str, Any] | None:
+    """Detectron2's pickle of arrays; None where the file is one of torch's older format."""
+    with path.open("rb") as file:
+        content = _ArrayUnpickler(file).load()
+    if isinstance(content, int):  # the number that begins torch's older format
+        return None
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict) or "__author__" not in content:
+        raise ValueError(
+            "a pickle without Detectron2's 'model' and '__author__'; one of Caffe2's first needs "
+            "VISSL's extra_scripts/convert_caffe2_to_torchvision_resnet.py"
+        )
+    return {"model": {to_torchvision(name): torch.from_numpy(a) for name, a in model.items()}}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Loads dictionaries, numbers, strings and numpy arrays, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _SAFE:
+            raise pickle.UnpicklingError(f"a pickle with a {module}.{name}, not of arrays alone")
+        return super().find_class(module, name)
+
+
+def _numpy_globals() -> list[Any]:
+    """Arrays and numbers of numpy, which some converted checkpoints hold; they run no code."""
+    types = [np.dtype(t) for t in ("float16", "float32", "float64", "int32", "int64", "bool")]
+    functions = {
+        "_reconstruct": np.zeros(0).__reduce__()[0],
+        "scalar": np.float64(0).__reduce__()[0],
+    }
+    named = [  # in modules of numpy 1 and 2
+        (function, f"numpy.{core}.multiarray.{name}")
+        for name, function in functions.items()
+        for core in ("core", "_core")
+    ]
+    return [np.ndarray, np.dtype, _codecs.encode, *(type(t) for t in types), *named]
+
+
+def _why_not(path: Path, error: Exception) -> str:
+    """One sentence for a file that could not be read: what is wrong, and what to do."""
+    text = str(error)
+    refused = re.search(r"GLOBAL ([A-Za-z_][\w.]*)", text)
+    if refused or ("Weights only load failed" in text and zipfile.is_zipfile(path)):
+        what = refused[1] if refused else "a part of it"
+        return (
+            f"{path} holds more than weights: safe loading refuses {what}. If you trust who wrote "
+            f"the file, add --trust-pickle (trust_pickle=True), which lets it run code"
+        )
+    first = (text.strip().splitlines() or [""])[0]
+    return (
+        f"{path} cannot be read as a checkpoint of torch, Detectron2 or safetensors: it is damaged "
+        f"or something else; copy it again ({type(error).__name__}: {first[:200]})"
+    )

@@ -1,0 +1,172 @@
+"""The checkpoints of a run's folder: what the run wrote there, and what it may remove."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.utils.files import atomic_write, remove
+
+LEDGER = "checkpoints.json"  # what the run wrote: no other file is ever removed
+MANIFEST = "checksums.json"  # in a folder of shards; it is written last
+_OURS = re.compile(r"model_\w+\.torch|memory_bank/step_\d+")
+_TAIL = 1 << 16  # the end of a file of torch.save holds the checksums of all its tensors
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay: ``CHECKPOINT.PIRL`` of the configuration.
+
+    Attributes:
+        KEEP_LAST: the newest so many, at least 1; ``all`` for all of them.
+        KEEP_EVERY: the epochs 0, m, 2·m, … too; 0 for none. The final one always stays.
+        EVERY_MINUTES: minutes after which the run saves in the middle of an epoch; 0 for never.
+
+    Raises:
+        ValueError: a value is none of these.
+    """
+
+    KEEP_LAST: int | str = 2
+    KEEP_EVERY: int = 0
+    EVERY_MINUTES: float = 30
+
+    def __post_init__(self) -> None:
+        if self.KEEP_LAST != "all" and not (_is_int(self.KEEP_LAST) and int(self.KEEP_LAST) > 0):
+            raise ValueError(
+                f"CHECKPOINT.PIRL.KEEP_LAST = {self.KEEP_LAST!r}: expected a number from 1, or "
+                f"all; do name how many of the newest checkpoints stay"
+            )
+        if not _is_int(self.KEEP_EVERY) or self.KEEP_EVERY < 0:
+            raise ValueError(
+                f"CHECKPOINT.PIRL.KEEP_EVERY = {self.KEEP_EVERY!r}: expected a number of epochs, "
+                f"or 0; do give 0 to keep the newest alone"
+            )
+        if not isinstance(self.EVERY_MINUTES, (int, float)) or not self.EVERY_MINUTES >= 0:
+            raise ValueError(
+                f"CHECKPOINT.PIRL.EVERY_MINUTES = {self.EVERY_MINUTES!r}: expected minutes, or 0; "
+                f"do give 0 to save at the end of epochs alone"
+            )
+
+
+@dataclass
+class Written:
+    """A checkpoint in the ledger.
+
+    Attributes:
+        identity: tells it from another file that has come to bear its name.
+        iteration: training steps done.
+        phase: training epochs done before the last one, from 0; None in the middle of an epoch.
+        final: whether it ends the run.
+        folders: name to identity of what belongs to it: shards of the memory bank.
+    """
+
+    identity: str
+    iteration: int
+    phase: int | None
+    final: bool
+    folders: dict[str, str] = field(default_factory=dict)
+
+
+class RunFolder:
+    """The folder that a run saves to.
+
+    Args:
+        folder: ``CHECKPOINT.DIR``.
+        keep: which checkpoints stay.
+        resumed: the checkpoint that the run goes on from. Without it, or where it is none of those
+            that the ledger lists, what is in the folder is another run's and stays.
+    """
+
+    def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
+        self.folder = folder
+        self.keep = keep
+        self.written = _read_ledger(folder / LEDGER)
+        known = self.written.get(resumed.name) if resumed is not None else None
+        if known is None or resumed is None or identity(resumed) != known.identity:
+            self.written = {}
+
+    def record(
+        self,
+        name: str,
+        iteration: int,
+        phase: int | None = None,
+        final: bool = False,
+        folders: tuple[str, ...] = (),
+    ) -> None:
+        """Put a checkpoint that was just written into the ledger, and remove what need not stay."""
+        with_it = {folder: identity(self.folder / folder) for folder in folders}
+        self.written[name] = Written(identity(self.folder / name), iteration, phase, final, with_it)
+        kept = self._kept(iteration)
+        kept_folders = {folder for entry in kept for folder in self.written[entry].folders}
+        for old in [name for name in self.written if name not in kept]:
+            entry = self.written.pop(old)
+            self._remove(old, entry.identity)
+            for folder, known in entry.folders.items():
+                if folder not in kept_folders:
+                    self._remove(folder, known)
+        self._write_ledger()
+
+    def _kept(self, iteration: int) -> list[str]:
+        """Those that stay; of steps that the run has gone back before, only final ones."""
+        every, last = self.keep.KEEP_EVERY, self.keep.KEEP_LAST
+        order = sorted(
+            (name for name, entry in self.written.items() if entry.iteration <= iteration),
+            key=lambda name: (self.written[name].iteration, self.written[name].phase is not None),
+        )
+        newest = order if last == "all" else order[-int(last) :]
+        return [
+            name
+            for name, entry in self.written.items()
+            if name in newest
+            or entry.final
+            or (every and name in order and entry.phase is not None and entry.phase % every == 0)
+        ]
+
+    def _remove(self, name: str, known: str) -> None:
+        path = self.folder / name
+        try:
+            if path.exists() and identity(path) == known:
+                remove(path)
+        except OSError as error:
+            logging.warning(f"{path} need not stay and could not be removed: {error}")
+
+    def _write_ledger(self) -> None:
+        content = {name: asdict(entry) for name, entry in self.written.items()}
+        with atomic_write(self.folder / LEDGER) as file:
+            file.write(json.dumps({"written": content}, indent=1).encode())
+
+
+def identity(path: Path) -> str:
+    """Size and checksum of the end of a file; of a folder of shards, those of its manifest."""
+    file_path = path / MANIFEST if path.is_dir() else path
+    if not file_path.exists():
+        return "none"
+    size = file_path.stat().st_size
+    with file_path.open("rb") as file:
+        file.seek(max(0, size - _TAIL))
+        return f"{size}-{zlib.crc32(file.read()):08x}"
+
+
+def _read_ledger(path: Path) -> dict[str, Written]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())["written"]
+        ledger = {name: Written(**entry) for name, entry in found.items()}
+        names = [*ledger, *(folder for entry in ledger.values() for folder in entry.folders)]
+        strange = [name for name in names if not _OURS.fullmatch(name)]
+        if strange:
+            raise ValueError(f"it lists {strange[0]}")
+        return ledger
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logging.warning(f"{path} cannot be read ({error}): the checkpoints in its folder all stay")
+        return {}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,130 @@
+"""The trunk ``pirl_timm`` in a checkpoint: any network of timm, named by a tensor beside it.
+
+A state dict holds tensors alone, so the network's name and options are a tensor too: JSON in UTF-8,
+padded with spaces. The network's own tensors are under ``net.``, by timm's names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pirl_plugin.checkpoints.compare import COUNTER, compare
+from pirl_plugin.checkpoints.timm_networks import create_network
+from pirl_plugin.checkpoints.trunk import DESCRIPTION, Trunk, dictionaries, find_trunk
+
+_BYTES = 512
+
+
+@dataclass(frozen=True)
+class TimmTrunk:
+    """A network of timm without its classifier.
+
+    Attributes:
+        tensors: by timm's names; contiguous, on the CPU.
+        architecture: timm's name of the network.
+        options: keyword arguments of ``timm.create_model`` beside ``num_classes=0``.
+        found_at: keys and prefix it was found under.
+        ignored: names of tensors beside it.
+    """
+
+    tensors: dict[str, Tensor]
+    architecture: str
+    options: dict[str, Any]
+    found_at: str
+    ignored: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Such as ``timm's vit_tiny_patch16_224 (img_size=48)``."""
+        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"timm's {self.architecture}{f' ({options})' if options else ''}"
+
+    def weights(self) -> dict[str, Tensor]:
+        """All tensors but batch norms' counters."""
+        return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
+
+
+def describe(architecture: str, options: Mapping[str, Any]) -> Tensor:
+    """Name and options of a network as a tensor.
+
+    Returns:
+        uint8 ``(512,)``, or a multiple where the options are long.
+
+    Example:
+        >>> read_description(describe("resnet10t", {"img_size": 48}))
+        ('resnet10t', {'img_size': 48})
+    """
+    text = json.dumps({"model": architecture, "options": dict(options)}).encode()
+    return torch.tensor(list(text.ljust(-(-len(text) // _BYTES) * _BYTES)), dtype=torch.uint8)
+
+
+def read_description(tensor: Tensor) -> tuple[str, dict[str, Any]]:
+    """The name and the options that :func:`describe` wrote.
+
+    Raises:
+        ValueError: the tensor holds something else.
+    """
+    content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
+    return str(content["model"]), dict(content["options"])
+
+
+def find_any_trunk(
+    checkpoint: Mapping[str, Any], name: str, at: str | None = None
+) -> Trunk | TimmTrunk:
+    """The trunk of a checkpoint: a ResNet, or the network of timm that its description names.
+
+    Networks of timm that are torchvision's ResNets by another name count as ResNets.
+
+    Args:
+        checkpoint: nested dictionaries; arrays count as tensors.
+        name: what errors call the checkpoint.
+        at: keys and prefix of the trunk to take where there are several.
+
+    Raises:
+        ValueError: no trunk, several, or one that is not whole.
+    """
+    for keys, tensors in dictionaries(checkpoint):
+        for full in tensors:
+            if not full.endswith(DESCRIPTION):
+                continue
+            where = keys + (prefix := full.removesuffix(DESCRIPTION))
+            if at is not None and where.strip(".") != at.strip("."):
+                continue
+            architecture, options = read_description(tensors[full])
+            if re.fullmatch(r"resnet(18|34|50|101|152)", architecture) and not options:
+                return find_trunk(checkpoint, name, f"{where}net.")
+            inside = f"{prefix}net."
+            ours = {n.removeprefix(inside): t for n, t in tensors.items() if n.startswith(inside)}
+            ignored = [n for n in tensors if not n.startswith(inside) and n != full]
+            found = TimmTrunk(_whole(ours), architecture, options, where, tuple(ignored))
+            strange = [n for n, t in ours.items() if not bool(t.isfinite().all())]
+            if strange:
+                raise ValueError(f"{name} has values that are not finite, in {strange[0]}")
+            return found
+    return find_trunk(checkpoint, name, at)
+
+
+def build_network(found: TimmTrunk) -> nn.Module:
+    """Timm's network with the tensors of a checkpoint.
+
+    Raises:
+        ModuleNotFoundError: timm is not installed.
+        ValueError: timm does not have the network, or the tensors do not fit it.
+    """
+    net = create_network(found.architecture, found.options)
+    mismatch = compare(net.state_dict(), found.tensors)
+    if mismatch:
+        raise ValueError(f"the trunk at '{found.found_at}' is not {found.title}: {mismatch}")
+    net.load_state_dict(found.tensors, strict=False)
+    return net
+
+
+def _whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}

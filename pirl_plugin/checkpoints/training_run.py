@@ -1,0 +1,135 @@
+"""What the files beside a checkpoint say of it: how it was trained, and what was measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A pre-training run, from its ``train_config.yaml``.
+
+    Attributes:
+        settings: what a reader wants to know, name → value, in order.
+        image_size: side of the image view, pixels; None where the run does not say.
+    """
+
+    settings: dict[str, str]
+    image_size: int | None
+
+
+def read_training_run(checkpoint: Path) -> TrainingRun | None:
+    """The run whose folder a checkpoint lies in; None where no ``train_config.yaml`` is there.
+
+    Raises:
+        ValueError: the file is not YAML, or no configuration of the host.
+    """
+    folders = (checkpoint.parent, checkpoint.resolve().parent)
+    file = next((f for d in folders if (f := d / "train_config.yaml").is_file()), None)
+    if file is None:
+        return None
+    try:
+        config = yaml.safe_load(file.read_text())
+        train, loss = config["DATA"]["TRAIN"], config["LOSS"]
+        transform = (train["TRANSFORMS"] or [{}])[0]
+        size = transform.get("image_size", transform.get("size"))
+        settings = {
+            "Task": str(transform.get("name", "not recorded")),
+            "Data": ", ".join(map(str, train["DATASET_NAMES"])),
+            **_loss(loss),
+            **_optimisation(config),
+        }
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"{file} is no configuration of a VISSL run ({error}): move it, or repair it"
+        ) from error
+    return TrainingRun(settings, int(size) if isinstance(size, int) else None)
+
+
+def _loss(loss: dict[str, Any]) -> dict[str, str]:
+    ours = loss.get("pirl_loss") or {}
+    if loss["name"] != "pirl_loss" or not ours:
+        return {"Loss": str(loss["name"])}
+    return {
+        "Loss": f"pirl_loss, estimator {ours['estimator']}",
+        "λ (weight of the invariance term)": f"{ours['lambda_invariance']:g}",
+        "τ (temperature)": f"{ours['temperature']:g}",
+        "N (negatives)": f"{ours['num_negatives']:,}",
+        "Momentum of the memory bank": f"{ours['bank']['momentum']:g}",
+    }
+
+
+def _optimisation(config: dict[str, Any]) -> dict[str, str]:
+    machines, optimizer = config["DISTRIBUTED"], config["OPTIMIZER"]
+    replica = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
+    processes = machines["NUM_NODES"] * machines["NUM_PROC_PER_NODE"]
+    rate = optimizer["param_schedulers"]["lr"]
+    start = rate["value"] if rate["name"] == "constant" else rate["start_value"]
+    return {
+        "Epochs": str(optimizer["num_epochs"]),
+        "Batch": f"{replica * processes:,} images ({processes} × {replica})",
+        "Learning rate": f"{start:g}, {rate['name']}",
+        "Weight decay": f"{optimizer['weight_decay']:g}",
+        "Seed": str(config["SEED_VALUE"]),
+    }
+
+
+def find_results(checkpoint: Path, given: list[Path]) -> list[str]:
+    """One sentence for each measurement of a checkpoint.
+
+    Args:
+        checkpoint: ``results.json`` in its folder and in the folders in that one are taken where
+            they name it.
+        given: further JSON files, taken whatever they name.
+
+    Raises:
+        FileNotFoundError: a given file does not exist.
+        ValueError: a given file holds no measurement.
+    """
+    folder = checkpoint.resolve().parent
+    near = [folder / "results.json", *sorted(folder.glob("*/results.json"))]
+    measured = []
+    for file in near:
+        if file.is_file() and file.resolve() not in {path.resolve() for path in given}:
+            results = _read_json(file)
+            named = results.get("checkpoint", results.get("weights"))
+            if isinstance(named, str) and Path(named).resolve() == checkpoint.resolve():
+                measured += _sentence(results)
+    for file in given:
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {file} of results")
+        sentence = _sentence(_read_json(file))
+        if not sentence:
+            raise ValueError(f"{file} holds no measurement: expected a results.json of a command")
+        measured += sentence
+    return measured
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _sentence(results: dict[str, Any]) -> list[str]:
+    """What ``knn`` and ``detection`` write, and the numbers of any other file."""
+    if "knn_top1" in results:
+        data = Path(str(results.get("data", ""))).name
+        return [
+            f"kNN top-1 {results['knn_top1']:.2f} % (k = {results.get('k')}, "
+            f"{results.get('train_images')} training and {results.get('test_images')} test images "
+            f"of {results.get('classes')} classes{f', {data}' if data else ''})"
+        ]
+    mean = results.get("mean")
+    if isinstance(mean, dict):
+        figures = ", ".join(f"{key} {value:.1f}" for key, value in mean.items())
+        return [f"{results.get('config', 'detection')}: {figures} ({results.get('metric', '')})"]
+    numbers = {k: v for k, v in results.items() if isinstance(v, int | float)}
+    return [", ".join(f"{key} {value:g}" for key, value in numbers.items())] if numbers else []

@@ -1,0 +1,100 @@
+"""Images on disk as a torch data set of views, for anybody's training loop."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from pirl_plugin.data.shared_bytes import SharedBytes
+from pirl_plugin.data.sources.base import ImageSource
+from pirl_plugin.data.sources.registry import source_at
+from pirl_plugin.data.views.random import image_generator
+
+
+class ViewsOfImage(Protocol):
+    """What makes the views: ``JigsawViews``, ``RotationViews``, … or anything like them."""
+
+    def __call__(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        """Views of an image uint8 (3, H, W), every random number drawn from ``rng``."""
+
+    def placeholder(self) -> dict[str, torch.Tensor]:
+        """Views of the same shapes for an image that could not be read."""
+
+
+class ImageDataset(Dataset[dict[str, Any]]):
+    """Views of images, the same for a seed, an epoch and a row, whatever the workers.
+
+    Args:
+        root_or_source: a folder of images, in subfolders or not; a list of images, as
+            ``FileListSource`` reads it; or a source of images.
+        views: makes the views of an image.
+        seed: of all draws.
+
+    Raises:
+        FileNotFoundError: there is no such folder or list.
+        ValueError: there are fewer than two images.
+
+    Attributes:
+        source: of the images; it has their ``labels()`` and ``num_unreadable``.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from torch.utils.data import DataLoader
+        >>> from pirl_plugin.data.collator import collate_views
+        >>> from pirl_plugin.data.views.jigsaw import JigsawViews
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> for name in "ab":
+        ...     Image.new("RGB", (80, 60)).save(f"{folder.name}/{name}.png")
+        >>> images = ImageDataset(folder.name, JigsawViews(), seed=0)
+        >>> images.set_epoch(1)  # before each epoch
+        >>> batch = next(iter(DataLoader(images, batch_size=2, collate_fn=collate_views)))
+        >>> {name: tuple(values.shape) for name, values in batch.items()}
+        {'images': (2, 3, 224, 224), 'patches': (18, 3, 64, 64), 'label': (2,), 'data_valid': (2,)}
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        root_or_source: str | os.PathLike[str] | ImageSource,
+        views: ViewsOfImage,
+        seed: int = 0,
+    ) -> None:
+        named = isinstance(root_or_source, (str, os.PathLike))
+        self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]
+        self.views = views
+        self.seed = seed
+        self._epoch = SharedBytes(8)  # seen by workers that are running, too
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def epoch(self) -> int:
+        """Number of the pass over the data."""
+        return int(self._epoch.array.view(np.int64)[0])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which pass over the data comes next; call it before iterating over the loader."""
+        self._epoch.array.view(np.int64)[0] = epoch
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """Make the views of one image.
+
+        Args:
+            row: in [0, len).
+
+        Returns:
+            The views; ``label``, the row (or a pretext task's label); and ``data_valid``, whether
+            the image could be read. Where it could not, the views are black.
+        """
+        pixels, is_valid = self.source[row]
+        if is_valid:
+            views = self.views(pixels, image_generator(self.seed, self.epoch, row))
+        else:
+            views = self.views.placeholder()
+        return {"label": row, **views, "data_valid": is_valid}

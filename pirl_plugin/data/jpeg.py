@@ -1,0 +1,71 @@
+"""The header of a JPEG, read as libjpeg reads it, before anything is allocated for the image.
+
+A header reader that is laxer than the decoder can be deceived: restart markers, which have no
+length, read as if they had one, hide the frame header that the decoder finds. So the markers are
+followed here exactly as in libjpeg's ``jdmarker.c`` (``next_marker``, ``read_markers``).
+"""
+
+from typing import NamedTuple
+
+# Start of frame: all of 0xC0 … 0xCF but DHT, JPG and DAC.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+# TEM and RST0 … RST7 are followed by no length.
+_BARE = frozenset({0x01, *range(0xD0, 0xD8)})
+_SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
+
+
+class JpegHeader(NamedTuple):
+    """What the decoder will find.
+
+    Attributes:
+        height: pixels, before any turn by EXIF.
+        width: likewise.
+        components: 1 grey, 3 colour, 4 CMYK.
+        buffered: the decoder keeps the coefficients of the whole image, 2 bytes each: progressive
+            images, and those whose components come in scans of their own.
+    """
+
+    height: int
+    width: int
+    components: int
+    buffered: bool
+
+
+def read_jpeg_header(data: bytes | bytearray) -> JpegHeader | None:
+    """Read a JPEG's frame header.
+
+    Args:
+        data: the file's content, starting with ``FF D8``.
+
+    Returns:
+        The header, or None if libjpeg would find no frame followed by a scan.
+    """
+    frame: tuple[int, int, int, int] | None = None
+    at = 2
+    while True:
+        at = data.find(b"\xff", at)  # the decoder skips what is no marker
+        while 0 <= at < len(data) and data[at] == 0xFF:  # fill bytes
+            at += 1
+        if not 0 <= at < len(data) - 2:
+            return None
+        marker = data[at]
+        at += 1
+        if marker == 0 or marker in _BARE:
+            continue
+        if marker in (_SOI, _EOI):
+            return None
+        length = max(int.from_bytes(data[at : at + 2], "big"), 2)  # which holds itself
+        if marker == _SOS:
+            if frame is None or at + 2 >= len(data):
+                return None
+            kind, height, width, components = frame
+            buffered = kind in _PROGRESSIVE or data[at + 2] < components
+            return JpegHeader(height, width, components, buffered)
+        if marker in _FRAMES:
+            if frame is not None or at + 8 > len(data):
+                return None
+            height = int.from_bytes(data[at + 3 : at + 5], "big")
+            width = int.from_bytes(data[at + 5 : at + 7], "big")
+            frame = (marker, height, width, data[at + 7])
+        at += length

@@ -1,0 +1,1 @@
+"""How views are computed: numba kernels, and PIL as their oracle."""

@@ -1,0 +1,73 @@
+"""Bytes that loader workers share with the process that made them, instead of receiving a copy."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from multiprocessing import context, reduction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SharedBytes:
+    """A block of bytes, zero at first, in anonymous memory that child processes map too.
+
+    Forked workers inherit the mapping; those of ``spawn`` and ``forkserver`` are sent the file
+    descriptor, so that all see one block. A copy made by other means (``pickle``, ``copy``, a job
+    on another machine) is a block of its own. It needs no place in ``/dev/shm``.
+
+    Args:
+        size: bytes, at least 0.
+
+    Attributes:
+        array: uint8 (size,), the block; what is written to it is seen by all.
+
+    Example:
+        >>> flags = SharedBytes(4)
+        >>> flags.array[2] = 7
+        >>> flags.array.tolist()
+        [0, 0, 7, 0]
+    """
+
+    array: NDArray[np.uint8]
+
+    def __init__(self, size: int) -> None:
+        descriptor = _anonymous_file()
+        os.ftruncate(descriptor, max(size, 1))
+        self._map(descriptor, size)
+
+    def _map(self, descriptor: int, size: int) -> None:
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        self._mapped = mmap.mmap(descriptor, max(size, 1))
+        self.array = np.frombuffer(self._mapped, np.uint8, size)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Send the descriptor to a process that is being started, and the content elsewhere."""
+        if context.get_spawning_popen() is not None:
+            descriptor = reduction.DupFd(self._file.fileno())
+            return _attached, (descriptor, self.array.size)
+        return _copied, (self.array.tobytes(),)
+
+
+def _anonymous_file() -> int:
+    try:
+        return os.memfd_create("pirl_plugin")
+    except (AttributeError, OSError):  # not on Linux
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+
+
+def _attached(descriptor: Any, size: int) -> SharedBytes:
+    block = SharedBytes.__new__(SharedBytes)
+    block._map(descriptor.detach(), size)
+    return block
+
+
+def _copied(content: bytes) -> SharedBytes:
+    block = SharedBytes(len(content))
+    block.array[:] = np.frombuffer(content, np.uint8)
+    return block

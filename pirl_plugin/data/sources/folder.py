@@ -1,0 +1,66 @@
+"""Images of a folder; their classes are its subfolders."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pirl_plugin.data.formats import describe_others, describe_skipped
+from pirl_plugin.data.sources.base import ImageSource
+from pirl_plugin.data.sources.path_table import PathTable
+from pirl_plugin.data.sources.paths import class_folders, find_images
+
+_log = logging.getLogger(__name__)
+
+
+class FolderSource(ImageSource):
+    """The images below a folder, in subfolders or not.
+
+    Files that are not read are counted by kind in the log, with what to do about them.
+
+    Args:
+        path: the folder.
+        grey_size: side of the image that takes the place of one that cannot be read, pixels.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: it holds fewer than two images.
+    """
+
+    wanted = "a folder of images (.jpg, .jpeg, .png, .webp, …), in subfolders or not"
+
+    def __init__(self, path: str | os.PathLike[str], grey_size: int = 224) -> None:
+        if not os.path.isdir(path):
+            raise FileNotFoundError(self.problem(path, "is not a folder that exists"))
+        skipped: Counter[str] = Counter()
+        images = PathTable(find_images(os.fspath(path), skipped))
+        sentences = describe_skipped(skipped)
+        for sentence in sentences:
+            _log.warning(f"{os.fspath(path)}: {sentence}")
+        if others := describe_others(skipped):
+            _log.info(f"{os.fspath(path)}: {others}")
+        try:
+            super().__init__(path, images, grey_size=grey_size)
+        except ValueError as error:
+            raise ValueError("; ".join([str(error), *sentences])) from None
+
+    def labels(self) -> NDArray[np.int64]:
+        """Index of each image's first-level subfolder, by name: int64 (N,).
+
+        Images that lie in the folder itself are class 0; if there are both, classes start at 1.
+        """
+        tops = [
+            head if tail else ""
+            for head, _, tail in (path.partition(os.sep) for path in self._images)
+        ]
+        loose = [""] if "" in tops else []
+        index = {name: label for label, name in enumerate(loose + class_folders(self.path))}
+        return np.array([index[top] for top in tops], dtype=np.int64)
+
+    def class_root(self) -> str:
+        """The folder itself."""
+        return self.path

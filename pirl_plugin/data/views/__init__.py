@@ -1,0 +1,1 @@
+"""The views of an image: pure functions of (pixels, rng) (App. A)."""

@@ -1,0 +1,163 @@
+"""The jigsaw's permutation set, from 1 to all 9! = 362,880 orders (§4.2)."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+GREEDY_LIMIT = 10_000
+"""Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
+
+_POOL = 1024
+_LEAST_YIELD = 0.005  # of the set so far; a pool that adds less means that few candidates are left
+
+
+class PermutationSet:
+    """A set of orders of the patches, and uniform draws from it.
+
+    ``None`` is all orders, drawn without listing them. A finite set is a pure function of its
+    size, ``num_patches`` and ``seed``. Up to ``GREEDY_LIMIT`` orders are chosen greedily for a
+    large Hamming distance, as in Noroozi & Favaro 2016 (arXiv 1603.09246, Alg. 1), but from
+    candidates drawn at random instead of from a list of all n!. Above it nearly every greedy
+    choice would lie at the smallest distances there are, so the orders are distinct and uniform.
+
+    Args:
+        num_permutations: 1 … num_patches!, or None for all of them.
+        num_patches: length of an order.
+        seed: of the choice of a finite set.
+
+    Attributes:
+        orders: int8 (num_permutations, num_patches), or None for all orders.
+
+    Raises:
+        ValueError: if ``num_permutations`` is out of range.
+
+    Example:
+        >>> PermutationSet(100).orders.shape
+        (100, 9)
+    """
+
+    def __init__(
+        self, num_permutations: int | None = None, num_patches: int = 9, seed: int = 0
+    ) -> None:
+        total = math.factorial(num_patches)
+        self.num_patches = num_patches
+        self.num_permutations = num_permutations
+        self.orders: NDArray[np.int8] | None = None
+        if num_permutations is None:
+            return
+        if isinstance(num_permutations, bool) or not isinstance(num_permutations, int):
+            raise ValueError(
+                f"num_permutations is {num_permutations!r}; expected an integer, or null for all"
+            )
+        if not 1 <= num_permutations <= total:
+            raise ValueError(
+                f"num_permutations is {num_permutations}; expected 1 to {num_patches}! = {total}, "
+                "or null for all orders"
+            )
+        rng = np.random.default_rng(seed)
+        chosen = np.empty((0, num_patches), np.int8)
+        if num_permutations <= GREEDY_LIMIT:
+            chosen = _spread(num_permutations, num_patches, rng)
+        self.orders = _fill_up(chosen, num_permutations, num_patches, rng)
+
+    def __len__(self) -> int:
+        """Number of orders in the set."""
+        return self.num_permutations or math.factorial(self.num_patches)
+
+    def draw(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw one order uniformly.
+
+        Args:
+            rng: generator to draw from.
+
+        Returns:
+            int64 (num_patches,): position i shows patch ``order[i]``.
+        """
+        return self.draw_numbered(rng)[1]
+
+    def draw_numbered(self, rng: np.random.Generator) -> tuple[int, NDArray[np.int64]]:
+        """Draw as ``draw`` does.
+
+        Returns:
+            The order's number in ``orders``, −1 where all orders are drawn from, and the order.
+        """
+        if self.orders is None:
+            return -1, rng.permutation(self.num_patches)
+        number = int(rng.integers(len(self.orders)))
+        return number, self.orders[number].astype(np.int64)
+
+
+def _spread(size: int, num_patches: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Choose up to ``size`` orders greedily; the distance asked for falls as candidates run out.
+
+    Two orders agree in as many places as their one-hot codes have in common, so a pool is
+    compared with all chosen orders in one matrix product. Below a distance of 3 the criterion is
+    empty (distinct orders differ in two places at least), so there the choice stops.
+
+    Returns:
+        int8 (at most size, num_patches).
+    """
+    codes = np.zeros((size, num_patches * num_patches), np.float32)
+    orders = np.zeros((size, num_patches), np.int8)
+    found, agree = 0, 0
+    while found < size and agree <= num_patches - 3:
+        pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int8), (_POOL, 1)), axis=1)
+        pool_codes = _one_hot(pool)
+        worst = (pool_codes @ codes[:found].T).max(axis=1, initial=0)
+        keep = worst <= agree
+        pool, pool_codes = pool[keep], pool_codes[keep]
+        alive = np.ones(len(pool), bool)
+        mutual = pool_codes @ pool_codes.T <= agree
+        before = found
+        while alive.any() and found < size:
+            pick = int(alive.argmax())
+            orders[found], codes[found] = pool[pick], pool_codes[pick]
+            alive &= mutual[pick]
+            found += 1
+        if found - before <= _LEAST_YIELD * found:
+            agree += 1
+    return orders[:found]
+
+
+def _one_hot(orders: NDArray[np.int8]) -> NDArray[np.float32]:
+    """(n, p) orders → (n, p·p) zeros and ones."""
+    size = orders.shape[1]
+    return np.eye(size, dtype=np.float32)[orders].reshape(len(orders), size * size)
+
+
+def _fill_up(
+    chosen: NDArray[np.int8], size: int, num_patches: int, rng: np.random.Generator
+) -> NDArray[np.int8]:
+    """Add distinct uniform orders to ``chosen`` until there are ``size``."""
+    missing = size - len(chosen)
+    if not missing:
+        return chosen
+    total = math.factorial(num_patches)
+    ranks = rng.choice(total, size=min(total, missing + len(chosen)), replace=False)
+    if len(chosen):
+        ranks = ranks[~np.isin(ranks, rank(chosen))]
+    return np.concatenate([chosen, unrank(ranks[:missing], num_patches)])
+
+
+def unrank(ranks: NDArray[np.int64], num_patches: int) -> NDArray[np.int8]:
+    """Orders of given lexicographic ranks, (n,) → int8 (n, num_patches)."""
+    digits = np.empty((len(ranks), num_patches), np.int8)
+    for place in range(num_patches):
+        digits[:, num_patches - 1 - place] = ranks % (place + 1)
+        ranks = ranks // (place + 1)
+    # A Lehmer digit counts the later, smaller symbols: undo it from the right.
+    for place in range(num_patches - 2, -1, -1):
+        later = digits[:, place + 1 :]
+        later += later >= digits[:, place, None]
+    return digits
+
+
+def rank(orders: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Lexicographic ranks of orders, int8 (n, num_patches) → int64 (n,)."""
+    num_patches = orders.shape[1]
+    ranks = np.zeros(len(orders), np.int64)
+    for place in range(num_patches):
+        smaller = (orders[:, place + 1 :] < orders[:, place, None]).sum(axis=1)
+        ranks = ranks * (num_patches - place) + smaller
+    return ranks

@@ -1,0 +1,90 @@
+"""The host's data loader in our runs: it goes on in mid-epoch, and signals leave it alone."""
+
+from __future__ import annotations
+
+import signal
+from itertools import islice
+from multiprocessing import active_children
+from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DistributedSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class ResumingSampler(DistributedSampler[Any]):
+    """``DistributedSampler``, its order unchanged, without the batches already done.
+
+    The host sets ``start_iter`` at the start of each epoch. ``len`` stays that of a whole epoch, by
+    which the host computes how far a run is.
+
+    Args:
+        dataset: what is sampled.
+        batch_size: images in a batch of one rank.
+
+    Example:
+        >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
+        >>> whole = list(sampler)
+        >>> sampler.set_start_iter(1)
+        >>> list(sampler) == whole[2:], len(sampler)
+        (True, 5)
+    """
+
+    def __init__(self, dataset: Any, batch_size: int, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self.batch_size = batch_size
+        self.start_iter = 0
+
+    def set_start_iter(self, start_iter: int) -> None:
+        """Skip the first ``start_iter`` batches of the epochs to come."""
+        self.start_iter = start_iter
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(super().__iter__(), self.start_iter * self.batch_size, None)
+
+
+def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
+    """The host's ``get_sampler``, whose plain ``DistributedSampler`` becomes one that resumes."""
+
+    def get(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
+        sampler = get_sampler(dataset, dataset_config, *args, **kwargs)
+        if type(sampler) is not DistributedSampler:
+            return sampler
+        return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])
+
+    return get
+
+
+def kill_workers_at_exit() -> None:
+    """Have this process kill its loader workers before it waits for them, however it ends.
+
+    Python would send them SIGTERM, which they leave alone, and wait for ever.
+    """
+    Finalize(None, _kill_workers, exitpriority=100)  # again at each call, which changes nothing
+
+
+def _kill_workers() -> None:
+    for child in active_children():
+        if child.daemon:
+            child.kill()
+
+
+class LeaveSignals:
+    """What a loader worker runs first: stop signals, sent to all processes, are not for it.
+
+    The rank saves on them, and ends its workers itself, see :func:`kill_workers_at_exit`.
+
+    Args:
+        then: the host's function for a worker's number.
+    """
+
+    def __init__(self, then: Callable[[int], None]) -> None:
+        self.then = then
+
+    def __call__(self, worker: int) -> None:
+        """Ignore the signals, then go on as before."""
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+        self.then(worker)

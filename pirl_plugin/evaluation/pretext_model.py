@@ -1,0 +1,227 @@
+"""Trunk, heads and views of a pre-training, from its checkpoint: f(v_I) and g(v_It) of images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor
+from torchvision.transforms.v2 import functional as tv
+
+from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
+from pirl_plugin.data.views.random import image_generator
+from pirl_plugin.data.views.rotation import RotationViews
+from pirl_plugin.evaluation.features import centre_crop, load_trunk
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+
+Views = JigsawViews | RotationViews
+_VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
+    "PIRLJigsaw": JigsawViews,
+    "PIRLRotation": RotationViews,
+    "PIRLRotationJigsaw": RotationJigsawViews,
+    "PredictJigsaw": JigsawViews,
+    "PredictRotation": RotationViews,
+}
+_HEAD = re.compile(r"(\d+)\.(project(?:\.\d+)?|merge)\.(weight|bias)")
+
+
+@dataclass(frozen=True)
+class PretextModel:
+    """What a pre-training learnt, and the transform that it was to be invariant to.
+
+    Attributes:
+        trunk: in evaluation mode.
+        f: head of the image, or None where the checkpoint has none.
+        g: head of the transformed image, or None.
+        views: make the transformed image; ``image_size`` is the side of the image.
+        representation: what is compared, for people.
+        bank: ``(|D|, dim)``, the memory bank in the checkpoint, or None.
+    """
+
+    trunk: ResNetTrunk | TimmTrunk
+    f: PIRLHead | None
+    g: PIRLHead | None
+    views: Views
+    representation: str
+    bank: Tensor | None = None
+
+    @property
+    def transformed_key(self) -> str:
+        """Of the views: ``patches`` or ``rotated``."""
+        return "patches" if isinstance(self.views, JigsawViews) else "rotated"
+
+    @torch.no_grad()
+    def embed_images(self, images: Tensor) -> Tensor:
+        """f(v_I), or the pooled features where there is no head.
+
+        Args:
+            images: uint8 ``(B, 3, S, S)``.
+
+        Returns:
+            float32 ``(B, D)``.
+        """
+        features = self._features(images)
+        return features if self.f is None else self.f(features)
+
+    @torch.no_grad()
+    def embed_transformed(self, transformed: Tensor) -> Tensor:
+        """g(v_It), or the pooled features, averaged over the patches, where there is no head.
+
+        Args:
+            transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
+
+        Returns:
+            float32 ``(B, D)``.
+        """
+        features = self._features(transformed.flatten(0, 1))  # (B·P, width)
+        if self.g is not None:
+            return self.g(features)
+        return features.unflatten(0, transformed.shape[:2]).mean(dim=1)
+
+    def _features(self, images: Tensor) -> Tensor:
+        normalized = tv.normalize(images.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
+        features: Tensor = self.trunk(normalized, ["flatten"])[0]
+        return features
+
+    def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """The image, cropped at its centre, and transformed versions of it.
+
+        Args:
+            pixels: uint8 ``(3, H, W)``.
+            row: of the image in its data set; with ``seed`` the key of the draws.
+            count: versions.
+            seed: of the draws.
+
+        Returns:
+            uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
+        """
+        versions = []
+        for epoch in range(count):
+            drawn = self.views(pixels, image_generator(seed, epoch, row))[self.transformed_key]
+            versions.append(drawn if drawn.ndim == 4 else drawn[None])
+        return centre_crop(pixels, self.views.image_size), torch.stack(versions)
+
+
+def load_pretext_model(
+    path: Path, trust_pickle: bool = False, other: dict[str, Any] | None = None
+) -> PretextModel:
+    """The model of a checkpoint, with the views of the ``train_config.yaml`` beside it.
+
+    Args:
+        path: any checkpoint that ``pirl-plugin export`` reads.
+        trust_pickle: as there.
+        other: the configuration of another run, whose views are taken where there is none beside
+            the checkpoint, and whose image size where that one has none; the paper's where None.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
+    """
+    trunk = load_trunk(path, trust_pickle)
+    content = read_checkpoint(path, trust_pickle)
+    config = run_config(path)
+    views = _views(config or other, image_size_of(other))
+    heads = _heads(content)
+    f, g = _choose(heads, views)
+    if g is None or f is None:
+        f = g = None
+        what = "the trunk's pooled res5 features, of patches their mean: no heads in the checkpoint"
+    else:
+        what = "f(v_I) and g(v_It), by the heads in the checkpoint"
+    bank = _nested(content, "loss").get("bank.rows")
+    if bank is None:
+        bank = _nested(content, "classy_state_dict", "loss").get("bank.rows")
+    return PretextModel(trunk, f, g, views, what, bank if f is not None else None)
+
+
+def run_config(checkpoint: Path) -> dict[str, Any] | None:
+    """The configuration of the run that wrote a checkpoint, or None where it is not beside it."""
+    for folder in (checkpoint.parent, checkpoint.resolve().parent):
+        file = folder / "train_config.yaml"
+        if file.is_file():
+            config = yaml.safe_load(file.read_text())
+            return config if isinstance(config, dict) else None
+    return None
+
+
+def image_size_of(config: dict[str, Any] | None) -> int | None:
+    """Side of the image view of a run, pixels; None where its configuration gives none."""
+    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
+    size = transforms[0].get("image_size") if transforms else None
+    return int(size) if size else None
+
+
+def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:
+    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
+    entry = dict(transforms[0]) if transforms else {}
+    name = entry.pop("name", "")
+    photometric = entry.pop("photometric", None) or {}
+    entry.pop("indices", None)
+    if name not in _VIEWS:
+        return JigsawViews(image_size=image_size or 224)
+    entry.setdefault("image_size", image_size or 224)
+    return _VIEWS[name](**{**photometric, **entry})
+
+
+def _nested(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        below = content.get(key)
+        if not isinstance(below, Mapping):
+            return {}
+        content = below
+    return content
+
+
+def _heads(content: Mapping[str, Any]) -> dict[int, PIRLHead]:
+    """Position → head, of a checkpoint of the host whose heads are all this package's."""
+    state = _nested(content, "classy_state_dict", "base_model", "model", "heads")
+    tensors: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        found = _HEAD.fullmatch(name)
+        if found is None:
+            return {}
+        tensors.setdefault(int(found[1]), {})[name.partition(".")[2]] = tensor
+    return {number: _head(weights) for number, weights in sorted(tensors.items())}
+
+
+def _head(weights: dict[str, Tensor]) -> PIRLHead:
+    hidden = weights.get("project.0.weight")
+    last = weights["project.2.weight" if hidden is not None else "project.weight"]
+    first = last if hidden is None else hidden
+    patches = weights["merge.weight"].shape[1] // len(last) if "merge.weight" in weights else 1
+    width = None if hidden is None else len(hidden)
+    head = PIRLHead(first.shape[1], len(last), patches, width)
+    head.load_state_dict(weights)
+    return head.eval()
+
+
+def _choose(heads: dict[int, PIRLHead], views: Views) -> tuple[PIRLHead | None, PIRLHead | None]:
+    """The heads f and g, or neither; the configs have g first. The patches must match."""
+    if len(heads) != 2:
+        return None, None
+    g, f = heads.values()
+    patches = views.grid**2 if isinstance(views, JigsawViews) else 1
+    return (f, g) if (f.num_patches, g.num_patches) == (1, patches) else (None, None)
+
+
+def sample_rows(total: int, count: int, seed: int) -> list[int]:
+    """``count`` rows of ``total``, drawn without replacement, in order; all where there are fewer.
+
+    Example:
+        >>> sample_rows(3, 5, seed=0)
+        [0, 1, 2]
+    """
+    if count >= total:
+        return list(range(total))
+    chosen = np.random.default_rng(seed).choice(total, count, replace=False)
+    return sorted(chosen.tolist())

@@ -1,0 +1,177 @@
+"""Which row of the paper's tables a pre-training belongs to, and in what it differs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from pirl_plugin.evaluation.compare_settings import (
+    Differences,
+    differences,
+    identity,
+    settings_of,
+)
+from pirl_plugin.evaluation.paper_settings.common import (
+    IMAGENET,
+    INATURALIST,
+    PLACES,
+    VOC07,
+    YFCC,
+)
+from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
+from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
+
+IMAGES = {  # data set → training images, and the part of them by which a count may differ
+    IMAGENET: (1_281_167, 0.001),
+    PLACES: (2_448_873, 0.001),
+    INATURALIST: (437_513, 0.001),
+    YFCC: (1_000_000, 0.001),
+    "1 % of ImageNet": (12_811, 0.05),
+    "10 % of ImageNet": (128_116, 0.05),
+    VOC07: (5_011, 0),
+}
+CLASSES = {IMAGENET: 1000, PLACES: 205}  # of the data sets that are folders of classes
+UNKNOWN = "unknown"
+_PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
+_SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the weights of a benchmark come from.
+
+    Attributes:
+        row: the row that their pre-training is of, or the nearest; None where nothing is known.
+        differs: in what the pre-training is not that row's.
+        identity: the same text for pre-trainings whose benchmarks may be averaged.
+    """
+
+    row: str | None
+    differs: Differences = field(default_factory=dict)
+    identity: str = ""
+
+
+def origin_of(checkpoint: str) -> Origin:
+    """The row of the run that wrote a checkpoint, by the ``train_config.yaml`` beside it.
+
+    Args:
+        checkpoint: its path; ``""`` for random weights.
+    """
+    if not checkpoint:
+        return Origin("Random", identity="Random")
+    file = Path(checkpoint).parent / "train_config.yaml"
+    if not file.is_file():
+        return Origin(None, {"pre-training": (UNKNOWN, None)}, checkpoint)
+    config = yaml.safe_load(file.read_text())
+    if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
+        return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
+    differ = {row: pretraining_differences(config, file.parent, row) for row in PRETRAINING}
+    nearest = min(differ, key=lambda row: _distance(differ[row]))
+    wanted = PRETRAINING[nearest]["OPTIMIZER.num_epochs"]
+    done = epochs_done(Path(checkpoint), wanted)
+    if done != wanted:
+        differ[nearest]["pre-training epochs done"] = (done, wanted)
+    kept = identity(settings_of(config), [*FREE, *PRETRAINING_FREE])
+    return Origin(nearest, differ[nearest], kept)
+
+
+def _distance(differ: Differences) -> tuple[int, bool]:
+    """Settings that differ, then whether the data set does; what the images are does not count."""
+    about_images = ("training images", "classes in", "data set")
+    others = [
+        key for key in differ if not key.removeprefix("pre-training ").startswith(about_images)
+    ]
+    return len(others), "pre-training data set" in differ
+
+
+def epochs_done(checkpoint: Path, wanted: int) -> int:
+    """Epochs after which a checkpoint was written, as far as its name and the run's log tell."""
+    if found := _PHASE.fullmatch(checkpoint.name):
+        return int(found[1]) + 1
+    log = checkpoint.parent / "stdout.json"
+    lines = log.read_text().splitlines() if log.is_file() else []
+    return int(json.loads(lines[-1])["ep"]) + 1 if lines else wanted
+
+
+def pretraining_differences(config: dict[str, Any], folder: Path, row: str) -> Differences:
+    """In what a pre-training is not that of a row, with ``pre-training`` before each key.
+
+    Args:
+        config: as in its ``train_config.yaml``.
+        folder: of the run, with the host's ``log.txt``.
+        row: of :data:`PRETRAINING`.
+    """
+    found, fixed = settings_of(config), PRETRAINING[row]
+    differ = differences(found, fixed, [*FREE, *PRETRAINING_FREE])
+    differ |= image_differences(config, folder, fixed["data set"], splits=("TRAIN",))
+    return {f"pre-training {key}": values for key, values in differ.items()}
+
+
+def image_differences(
+    config: dict[str, Any], folder: Path, data: str, splits: tuple[str, ...]
+) -> Differences:
+    """Whether the images are those of a data set, as far as run and files can tell.
+
+    A configuration says "ImageNet" of whatever folder it is given. The host's log has the number of
+    images, and the folder or list, where it is on this machine, the number of classes or rows.
+
+    Args:
+        config: as in ``train_config.yaml``.
+        folder: of the run, with the host's ``log.txt``.
+        data: the paper's name of the data set.
+        splits: of the configuration, whose folders are looked at.
+    """
+    differ: Differences = {}
+    images, tolerance = IMAGES.get(data, (0, 0))
+    seen = _images_logged(folder)
+    if seen is None:
+        seen = _rows_listed(config["DATA"]["TRAIN"], data)
+    if images and seen is not None and abs(seen - images) > tolerance * images:
+        differ["training images"] = (seen, images)
+    for split in splits:
+        classes = _class_folders(config["DATA"][split])
+        if data in CLASSES and classes and classes != CLASSES[data]:
+            differ[f"classes in DATA.{split}.DATA_PATHS"] = (classes, CLASSES[data])
+    return differ
+
+
+def _images_logged(folder: Path) -> int | None:
+    log = folder / "log.txt"
+    if not log.is_file():
+        return None
+    with log.open(errors="replace") as lines:
+        for line in lines:
+            if found := _SAMPLES.search(line):
+                return int(found[1])
+    return None
+
+
+def _rows_listed(split: dict[str, Any], data: str) -> int | None:
+    """Rows of the list of images, or of VOC07's, where it is here."""
+    for path in _paths(split):
+        if path.suffix == ".npy" and path.is_file():
+            return len(np.load(path, mmap_mode="r"))
+        if path.suffix == ".txt" and path.is_file():
+            return sum(1 for line in path.read_text().splitlines() if line.strip())
+        lists = sorted(path.glob("ImageSets/Main/*_trainval.txt")) if data == VOC07 else []
+        if lists:
+            return sum(1 for line in lists[0].read_text().splitlines() if line.strip())
+    return None
+
+
+def _paths(split: dict[str, Any]) -> list[Path]:
+    return [Path(str(path)) for path in split.get("DATA_PATHS") or []]
+
+
+def _class_folders(split: dict[str, Any]) -> int:
+    """Subfolders of the folder of images, where it is here; 0 of anything else."""
+    for path in _paths(split):
+        if path.is_dir() and str((split.get("DATA_SOURCES") or [""])[0]).endswith("disk_folder"):
+            return sum(1 for entry in path.iterdir() if entry.is_dir())
+    return 0

@@ -1,0 +1,1 @@
+"""What runs several runs: the quickstart, sweeps, reports, sample images."""

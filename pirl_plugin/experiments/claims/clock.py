@@ -1,0 +1,158 @@
+"""What a run costs: the CPU time of its processes, noted at each checkpoint that it writes.
+
+CPU seconds, user and system, of the process and all its descendants depend less on what else the
+machine does than wall-clock seconds. Both are kept in the run's folder, so that a run that was
+stopped counts what led to the checkpoint it goes on from, and not what was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.outputs import write_json
+
+_CHECKPOINT = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
+_INTERVAL = 1.0
+_PROC = Path("/proc")
+
+
+class Clock:
+    """Watches a run's folder while the run lives; a context manager around it.
+
+    Args:
+        folder: the host's ``CHECKPOINT.DIR``.
+        keep: epochs whose checkpoints stay; others go when the next is whole.
+        under_way: whether the run was started before, by a process that did not outlive it.
+    """
+
+    def __init__(self, folder: Path, keep: list[int], under_way: bool = False) -> None:
+        self._folder, self._keep = folder, set(keep)
+        self._word = f"config.CHECKPOINT.DIR={quoted(folder)}"  # of its command line
+        self._file = folder / "clock.json"
+        self._noted = _read(self._file)
+        if not under_way:
+            there = checkpoints(folder)
+            marks = {epoch: mark for epoch, mark in self._noted["marks"].items() if epoch in there}
+            last = marks[max(marks)] if marks else {"cpu": 0.0, "wall": 0.0}
+            self._noted = {"start": {**last, "time": time.time()}, "marks": marks}
+        self._used = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Clock:
+        """Begin to watch."""
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Note what was written last."""
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            stopping = self._stop.wait(_INTERVAL)
+            # 0 once the processes have ended
+            self._used = max(self._used, cpu_seconds(self._word))
+            self._look()
+            if stopping:
+                return
+
+    def _look(self) -> None:
+        there = checkpoints(self._folder)
+        new = set(there) - set(self._noted["marks"])
+        if not new:
+            return
+        start = self._noted["start"]
+        cost = {"cpu": start["cpu"] + self._used}
+        cost["wall"] = start["wall"] + time.time() - start["time"]
+        # Of several at once, nobody was there to see the others: `costs` fills them in.
+        self._noted["marks"][max(new)] = {name: round(value, 2) for name, value in cost.items()}
+        self._write()
+        for epoch, file in there.items():
+            if epoch < max(there) and epoch not in self._keep:
+                file.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        write_json(self._file, self._noted)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {"start": {"cpu": 0.0, "wall": 0.0, "time": time.time()}, "marks": {}}
+    noted: dict[str, Any] = json.loads(file.read_text())
+    return noted | {"marks": {int(epoch): mark for epoch, mark in noted["marks"].items()}}
+
+
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """Epoch → its checkpoint, of those that are whole (an archive's directory is written last)."""
+    found = {}
+    for file in folder.glob("model_*phase*.torch"):
+        name = _CHECKPOINT.fullmatch(file.name)
+        if name and zipfile.is_zipfile(file):
+            found[int(name[1]) + 1] = file
+    return found
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove checkpoints that were cut short: the host would go on from one, and fail."""
+    whole = set(checkpoints(folder).values())
+    for file in folder.glob("model_*phase*.torch"):
+        if file not in whole:
+            file.unlink()
+
+
+def costs(folder: Path, epochs: list[int]) -> dict[int, dict[str, float]]:
+    """Epoch → ``cpu`` and ``wall`` seconds from the run's start to its checkpoint.
+
+    What was not seen lies on the line between what was: epochs take equally long.
+    """
+    marks = {0: {"cpu": 0.0, "wall": 0.0}, **_read(folder / "clock.json")["marks"]}
+    found = {}
+    for epoch in epochs:
+        before = max(seen for seen in marks if seen <= epoch)
+        after = min((seen for seen in marks if seen > epoch), default=before)
+        share = (epoch - before) / (after - before) if after > before else 0.0
+        found[epoch] = {
+            name: value + share * (marks[after][name] - value)
+            for name, value in marks[before].items()
+        }
+    return found
+
+
+def cpu_seconds(argument: str) -> float:
+    """User and system seconds of the processes with an argument, and of all their descendants.
+
+    0 where the system has no ``/proc``; there, wall-clock time is all that is known.
+
+    Args:
+        argument: a word of their command line.
+    """
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    mine: set[int] = set()
+    for entry in _PROC.iterdir() if (_PROC / "self" / "stat").is_file() else ():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            # After the command's name, which may hold anything: state, parent, …
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if os.fsencode(argument) in (entry / "cmdline").read_bytes().split(b"\0"):
+                mine.add(pid)
+        except OSError:  # it has ended
+            continue
+        parents[pid] = int(fields[1])
+        ticks[pid] = sum(map(int, fields[11:15]))  # its own and its waited-for children's
+    while new := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= new
+    return sum(ticks[pid] for pid in mine) / os.sysconf("SC_CLK_TCK")

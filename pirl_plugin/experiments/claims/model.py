@@ -1,0 +1,177 @@
+"""One model of the comparison: pre-trained through the host's engine, evaluated at its points."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pirl_plugin.evaluation.features import load_trunk, read_images, save_trunk, trunk_features
+from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.linear_run import linear_top1
+from pirl_plugin.experiments.claims.clock import Clock, checkpoints, costs, remove_partial
+from pirl_plugin.experiments.claims.methods import METHODS, pretraining
+from pirl_plugin.experiments.claims.plan import Job, evaluated
+from pirl_plugin.experiments.claims.scales import Scale
+from pirl_plugin.experiments.quickstart_data import Data, quick_linear
+from pirl_plugin.experiments.sweep_launch import Here
+from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.utils.outputs import write_json
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all models of a comparison have in common.
+
+    Attributes:
+        scale: network, images and batch.
+        data: the images.
+        out: folder of the runs.
+        step: epochs between two evaluations.
+        threads: of a run.
+    """
+
+    scale: Scale
+    data: Data
+    out: Path
+    step: int
+    threads: int
+
+
+def make(job: Job, settings: Settings) -> dict[str, Any]:
+    """Pre-train and evaluate a model, or go on where that stopped.
+
+    Returns:
+        Its row of ``claims.json``.
+
+    Raises:
+        SystemExit: a run of the host failed.
+        OSError: its folder cannot be written.
+    """
+    torch.set_num_threads(settings.threads)
+    folder = settings.out / job.name
+    folder.mkdir(parents=True, exist_ok=True)
+    points = evaluated(job.epochs, settings.step)
+    found = _random(job, settings, folder) if job.method == "random" else None
+    found = found or _pretrain(job, settings, folder, points)
+    spent = costs(folder / "pretrain", points)
+    began = time.monotonic()
+    measured = []
+    for epoch in points:
+        cost = spent[epoch]
+        seconds = cost["cpu"] if settings.scale.cpu_time and cost["cpu"] else cost["wall"]
+        measured.append(
+            {
+                "epoch": epoch,
+                "images_seen": epoch * settings.data.num_train,
+                "seconds": round(seconds, 1),
+                "wall_seconds": round(cost["wall"], 1),
+                **_evaluate(job, settings, found[epoch], folder, epoch),
+            }
+        )
+    final = {name: value for name, value in measured[-1].items() if name != "epoch"}
+    evaluation = {"evaluation_seconds": round(time.monotonic() - began, 1)}
+    return {**job.row(), **final, **evaluation, "points": measured}
+
+
+def _random(job: Job, settings: Settings, folder: Path) -> dict[int, Path]:
+    """A trunk that was not trained."""
+    file = folder / "pretrain" / "random.torch"
+    file.parent.mkdir(exist_ok=True)
+    torch.manual_seed(job.seed)
+    save_trunk(new_trunk(settings.scale.trunk), file)
+    return {0: file}
+
+
+def _pretrain(job: Job, settings: Settings, folder: Path, points: list[int]) -> dict[int, Path]:
+    """Epoch → checkpoint."""
+    overrides = pretraining(
+        job.method, settings.scale, settings.data, job.epochs, job.seed, job.overrides
+    )
+    run = Run(job.title, folder / "pretrain", overrides)
+    run.folder.mkdir(exist_ok=True)
+    here = Here(settings.threads)
+    if here.under_way(run):
+        print(f"{run.title}: under way already; waiting for it", flush=True)
+        with Clock(run.folder, points, under_way=True):
+            while here.under_way(run):
+                time.sleep(here.interval)
+    if not run.finished():
+        run.prepare()
+        remove_partial(run.folder)
+        with Clock(run.folder, points):
+            here.start(run)
+    found = checkpoints(run.folder)
+    missing = [epoch for epoch in points if epoch not in found]
+    if missing:
+        raise SystemExit(
+            f"pirl_plugin: {run.title}: {run.folder} has no checkpoint of epochs {missing}; remove "
+            f"the folder, and start the command again"
+        )
+    return found
+
+
+def _evaluate(
+    job: Job, settings: Settings, checkpoint: Path, folder: Path, epoch: int
+) -> dict[str, Any]:
+    """Run the host's linear benchmark of every layer, and kNN; what is measured is not again."""
+    file = folder / f"evaluation_{epoch}.json"
+    if file.is_file():
+        measured: dict[str, Any] = json.loads(file.read_text())
+        return measured
+    run = Run(
+        f"{METHODS[job.method].label}, seed {job.seed}, epoch {epoch}: linear",
+        folder / f"linear_{epoch}",
+        (
+            *quick_linear(settings.data, checkpoint),
+            f"+config/pirl/linear={settings.scale.model}",
+            f"config.SEED_VALUE={job.seed}",
+            *settings.scale.linear,
+        ),
+        measures=True,
+    )
+    if not run.finished():
+        run.folder.mkdir(exist_ok=True)
+        run.prepare()
+        remove_partial(run.folder)
+        Here(settings.threads).start(run)
+    layers = {layer: round(top1, 2) for layer, top1 in linear_top1(run.folder).items()}
+    best = max(layers, key=lambda layer: layers[layer])
+    measured = {
+        "linear_top1": layers.get("res5avg", layers["res5"]),
+        "knn_top1": round(knn_top1(checkpoint, settings), 2),
+        "linear_by_layer": layers,
+        "linear_best_top1": layers[best],
+        "best_layer": best,
+    }
+    write_json(file, measured)
+    for weights in run.folder.glob("*.torch"):  # measured: nobody reads them again
+        weights.unlink()
+    return measured
+
+
+def knn_top1(checkpoint: Path, settings: Settings) -> float:
+    """Top-1 of the kNN classifier (k = 20) on the trunk's pooled res5 features, percent."""
+    size = settings.scale.image_size
+    device = "cuda" if settings.scale.machine != "cpu" and torch.cuda.is_available() else "cpu"
+    trunk = load_trunk(checkpoint).to(device)
+    features, labels = [], []
+    for split in (settings.data.train, settings.data.val):
+        images, numbers = _labelled_images(Path(str(split)), size)
+        features.append(trunk_features(trunk, images.to(device)))
+        labels.append(numbers)
+    return knn_accuracy(features[0], labels[0], features[1], labels[1])
+
+
+@functools.lru_cache(maxsize=2)
+def _labelled_images(split: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """uint8 ``(N, 3, size, size)`` and int64 ``(N,)`` classes, in the order of their names."""
+    images, paths = read_images(split, size)
+    names = sorted(p.name for p in split.iterdir() if p.is_dir())
+    return images, torch.tensor([names.index(Path(path).parts[0]) for path in paths])

@@ -1,0 +1,75 @@
+"""How far a comparison is, and how long the rest will take, from the models that are finished."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.experiments.claims.methods import METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pirl_plugin.experiments.claims.plan import Job
+
+_SECONDS_PER_IMAGE = 0.008  # of PIRL (jigsaw) on one core, until one has been measured
+_EVALUATION = 150.0  # seconds of one point, until one has been measured
+_POINTS = 4
+
+
+class Progress:
+    """Prints a line when a model starts and when it has ended.
+
+    Args:
+        left: jobs to do.
+        rows: of finished ones, also of earlier sessions.
+        num_train: images of an epoch.
+        side_by_side: jobs at a time.
+    """
+
+    def __init__(
+        self, left: Sequence[Job], rows: Iterable[dict[str, Any]], num_train: int, side_by_side: int
+    ) -> None:
+        self._left, self._rows = list(left), list(rows)
+        self._num_train, self._side_by_side = num_train, side_by_side
+        self._total, self._started = len(left), 0
+
+    def announce(self, job: Job) -> None:
+        """Say that a job begins."""
+        self._started += 1
+        print(
+            f"\nModel {self._started} of {self._total}: {job.title}; {self.time_left()} left",
+            flush=True,
+        )
+
+    def ended(self, job: Job, row: dict[str, Any] | None) -> None:
+        """Say what a job has measured."""
+        self._left.remove(job)
+        if row is None:
+            return
+        self._rows.append(row)
+        print(
+            f"{job.title}: linear {row['linear_top1']:.1f}, of {row['best_layer']} "
+            f"{row['linear_best_top1']:.1f}, kNN {row['knn_top1']:.1f}, {row['seconds']:.0f} s; "
+            f"{self.time_left()} left",
+            flush=True,
+        )
+
+    def time_left(self) -> str:
+        """Wall-clock time of what is left: ``about 3:20:00``."""
+        seconds = sum(self._estimate(job) for job in self._left) / self._side_by_side
+        return f"about {datetime.timedelta(seconds=round(seconds, -1))}"
+
+    def _estimate(self, job: Job) -> float:
+        images = job.epochs * self._num_train
+        rates = {
+            row["method"]: row["wall_seconds"] / row["images_seen"]
+            for row in self._rows
+            if row["images_seen"] and row["wall_seconds"]
+        }
+        scaled = [rate / METHODS[method].time for method, rate in rates.items()]
+        reference = sum(scaled) / len(scaled) if scaled else _SECONDS_PER_IMAGE
+        rate = rates.get(job.method, reference * METHODS[job.method].time)
+        points = [row["evaluation_seconds"] / len(row["points"]) for row in self._rows]
+        evaluation = sum(points) / len(points) if points else _EVALUATION
+        return images * rate + evaluation * (_POINTS if job.epochs else 1)

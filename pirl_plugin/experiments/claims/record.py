@@ -1,0 +1,174 @@
+"""``claims.json``: what was measured, and how; the one thing a comparison resumes from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pirl_plugin.data.sources.paths import find_images
+from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.plan import job_of, sweep_epochs
+from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.utils.outputs import write_text
+
+if TYPE_CHECKING:
+    from pirl_plugin.experiments.quickstart_data import Data
+
+_PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
+# What must be equal for two files' runs to be compared; the rest of a setting is for people.
+_FIXED = ("scale", "network", "data", "epochs", "evaluated_every")
+
+
+def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) -> dict[str, Any]:
+    """What all runs of a comparison were made with.
+
+    Args:
+        scale: name of it.
+        data: the images.
+        epochs: of the main comparison.
+        step: epochs between two evaluations.
+        threads: of a run.
+    """
+    size = SCALES[scale]
+    cpu = size.cpu_time
+    return {
+        "scale": scale,
+        "about": size.about,
+        "network": {
+            "model": size.model,
+            "image_size": size.image_size,
+            "patch_size": size.patch_size,
+            "patches_crop_size": size.patches_crop_size,
+            "batch": size.batch,
+            "learning_rate": size.rate,
+            "negatives": size.negatives,
+        },
+        "data": _fingerprint(data),
+        "images_seen": epochs * data.num_train,
+        "epochs": epochs,
+        "evaluated_every": step,
+        "sweep_epochs": sweep_epochs(epochs),
+        "methods": {name: method.label for name, method in METHODS.items()},
+        "seconds": "pre-training only: "
+        + (
+            f"CPU seconds, user and system, of the run's processes with {threads} thread(s); other "
+            "load on the machine changes wall_seconds several times over, and these, by way of "
+            "shared caches and cores, by up to a half"
+            if cpu
+            else "wall-clock seconds of the run's process, start and checkpoints included"
+        ),
+        "linear_top1": "percent; the host's linear benchmark (config=benchmark/pirl/quick_linear "
+        f"+config/pirl/linear={size.model}): of linear_by_layer the pooled res5, res5avg where it "
+        "is measured; linear_best_top1 is the best layer's, which the paper reports",
+        "knn_top1": f"percent; k = 20, pooled res5 features at {size.image_size} px",
+        "hardware": hardware(threads, on_gpu=not cpu),
+        "versions": versions(),
+    }
+
+
+def _fingerprint(data: Data) -> dict[str, Any]:
+    """Counts, and a digest of the names of all images."""
+    digest = hashlib.sha256()
+    counts = {}
+    for name, split in (("train", data.train), ("val", data.val)):
+        paths = list(find_images(str(split)))
+        counts[f"{name}_images"] = len(paths)
+        digest.update("\n".join([name, *paths]).encode())
+    return {
+        "name": data.train.parent.name,
+        "classes": data.num_classes,
+        **counts,
+        "digest": digest.hexdigest()[:16],
+    }
+
+
+def hardware(threads: int, on_gpu: bool) -> str:
+    """Processor or GPU, and the threads of a run."""
+    if on_gpu and torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores"
+    model = platform.processor() or platform.machine()
+    file = Path("/proc/cpuinfo")
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return f"{model}, {os.cpu_count()} cores, {threads} thread(s) a run"
+
+
+def versions() -> dict[str, str]:
+    """Package → its version, and Python's."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Record:
+    """The finished runs of a comparison, in ``OUT/claims.json``.
+
+    Args:
+        file: where it is, or will be.
+        setting: of the runs that are to be added.
+
+    Raises:
+        SystemExit: the file holds runs of another setting.
+    """
+
+    def __init__(self, file: Path, setting: dict[str, Any]) -> None:
+        self.file, self.setting, self.rows = file, setting, list[dict[str, Any]]()
+        self.take(file)
+
+    def take(self, file: Path) -> None:
+        """Add the runs of another file, such as a committed one, that are not here.
+
+        Raises:
+            SystemExit: they were made with another setting.
+        """
+        if not file.is_file():
+            return
+        content = json.loads(file.read_text())
+        for key in _FIXED:
+            theirs, ours = content["setting"].get(key), self.setting[key]
+            if _comparable(theirs) != _comparable(ours):
+                raise SystemExit(
+                    f"pirl_plugin: {file}: setting.{key} = {theirs}: expected {ours}, which this "
+                    f"command asks for; give the options it was made with, or another --out"
+                )
+        known = {job_of(row) for row in self.rows}
+        self.rows += [row for row in content["runs"] if job_of(row) not in known]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add or replace the row of one job."""
+        job = job_of(row)
+        self.rows = [other for other in self.rows if job_of(other) != job] + [row]
+
+    def write(self, claims: list[dict[str, Any]]) -> None:
+        """Write the file; a kill leaves the old one or the new one."""
+        order = list(METHODS)
+        rows = sorted(
+            self.rows,
+            key=lambda row: (
+                bool(row["changed"]),
+                row["seed"],
+                order.index(row["method"]),
+                json.dumps(row["changed"]),
+                row["epochs"],
+            ),
+        )
+        content = {"setting": self.setting, "runs": rows, "claims": claims}
+        write_text(self.file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _comparable(value: Any) -> Any:
+    """A setting without what may differ: the name of the folder of the images."""
+    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, dict) else value

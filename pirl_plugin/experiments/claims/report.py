@@ -1,0 +1,161 @@
+"""Tables of a comparison, in Markdown, and its figures."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.experiments.claims.figures import write_figures
+from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.paper import imagenet_top1
+from pirl_plugin.experiments.claims.rows import Rows
+from pirl_plugin.experiments.sweep_results import label
+from pirl_plugin.experiments.sweep_values import SWEEPS
+from pirl_plugin.utils.outputs import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+def write_report(
+    out: Path,
+    setting: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    claims: Sequence[dict[str, Any]],
+) -> None:
+    """Write ``tables.md`` and the figures that there are runs for.
+
+    Args:
+        out: the folder.
+        setting: of ``claims.json``.
+        rows: its finished runs.
+        claims: its verdicts.
+    """
+    found = Rows(rows, setting)
+    tables = [_setting(setting), _methods(found), _claims(claims), _sweeps(found)]
+    write_text(out / "tables.md", "\n\n".join(table for table in tables if table) + "\n")
+    write_figures(out, found)
+
+
+def _setting(setting: dict[str, Any]) -> str:
+    data, versions = setting["data"], setting["versions"]
+    lines = [
+        "# Measured",
+        "",
+        "Written by `pirl-plugin claims` from `claims.json`; every figure here is in that file.",
+        "",
+        f"- {setting['about']}",
+        f"- {data['name']}: {data['train_images']:,} training and {data['val_images']:,} test "
+        f"images of {data['classes']} classes; chance is {100 / data['classes']:.1f} %",
+        f"- {setting['images_seen']:,} images seen ({setting['epochs']} epochs); a sweep's models "
+        f"{setting['sweep_epochs']} epochs",
+        f"- `linear`: {setting['linear_top1']}",
+        f"- `kNN`: {setting['knn_top1']}",
+        f"- `seconds`: {setting['seconds']}",
+        f"- {setting['hardware']}",
+        f"- {', '.join(f'{name} {number}' for name, number in versions.items())}",
+        f"- `{setting['command']}`",
+    ]
+    return "\n".join(lines)
+
+
+def _methods(rows: Rows) -> str:
+    """Each method at the end of its training: mean ± standard deviation over seeds."""
+    lines = [
+        "## Methods",
+        "",
+        "| method | seeds | images seen | seconds | linear | kNN | best layer | its linear "
+        "| paper (ImageNet) |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for method, about in METHODS.items():
+        found = rows.of(method)
+        if not found:
+            continue
+        layers = ", ".join(dict.fromkeys(row["best_layer"] for row in found))
+        lines.append(
+            f"| {about.label} | {len(found)} | {found[0]['images_seen']:,} "
+            f"| {_spread(row['seconds'] for row in found)} "
+            f"| {_spread(row['linear_top1'] for row in found)} "
+            f"| {_spread(row['knn_top1'] for row in found)} | {layers} "
+            f"| {_spread(row['linear_best_top1'] for row in found)} "
+            f"| {imagenet_top1(method) or ''} |"
+        )
+    lines += ["", "Mean ± standard deviation over seeds; top-1 in percent."]
+    return "\n".join(lines)
+
+
+def _claims(claims: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        "## Claims",
+        "",
+        "Each difference is above 0 where the statement holds. The verdict is that of a 95 % "
+        "t-interval over at least three paired seeds: `held` where it lies above 0, `not held` "
+        "below, else `undecided`. Beside it, the same of the best layer's linear classifier and of "
+        "the kNN.",
+        "",
+        "| claim | paper | verdict | difference | seeds | best layer | kNN |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for claim in claims:
+        cells = [
+            f"`{claim['id']}`: {claim['statement']}",
+            claim["source"],
+            f"**{claim['verdict']}**" if claim["seeds"] else "not measured yet",
+            _difference(claim),
+            str(len(claim["seeds"])),
+            *(_difference(claim.get(name)) for name in ("by_best_layer", "by_knn")),
+        ]
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _difference(measured: dict[str, Any] | None) -> str:
+    if not measured or measured["difference"] is None:
+        return ""
+    digits = 2 if "top-1" in measured.get("unit", "top-1") else 3
+    error = measured["standard_error"]
+    value = f"{measured['difference']:+.{digits}f}"
+    return value if error is None else f"{value} ± {error:.{digits}f}"
+
+
+def _sweeps(rows: Rows) -> str:
+    tables = [_sweep(rows, name) for name in SWEEPS]
+    return "\n\n".join(table for table in tables if table)
+
+
+def _sweep(rows: Rows, name: str) -> str:
+    keys = {"PIRL": "pirl_jigsaw", "Jigsaw": "jigsaw"}
+    methods = [keys[method] for method in SWEEPS[name].values]
+    found = {m: [rows.sweep(name, m, seed) for seed in rows.seeds] for m in methods}
+    values = sorted({v for sweeps in found.values() for sweep in sweeps for v in sweep})
+    if len(values) < 2:
+        return ""
+    labels = [METHODS[method].label for method in methods]
+    columns = [f"{name}: {metric}" for name in labels for metric in ("linear", "kNN")]
+    lines = [
+        f"## {SWEEPS[name].axis}",
+        "",
+        f"| {SWEEPS[name].symbol} | seeds | {' | '.join(columns)} |".replace("|T|", r"\|T\|"),
+        "|---|---|" + "---|" * len(columns),
+    ]
+    for value in values:
+        models = {m: [sweep[value] for sweep in found[m] if value in sweep] for m in methods}
+        counts = "/".join(str(len(several)) for several in models.values() if several)
+        cells = [
+            _spread(row[metric] for row in models[method])
+            for method in methods
+            for metric in ("linear_top1", "knn_top1")
+        ]
+        lines.append(f"| {label(value)} | {counts} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _spread(values: Iterable[float]) -> str:
+    numbers = list(values)
+    if not numbers:
+        return ""
+    places = 1 if numbers[0] < 100 else 0
+    mean = f"{statistics.fmean(numbers):,.{places}f}"
+    return mean if len(numbers) == 1 else f"{mean} ± {statistics.stdev(numbers):.{places}f}"

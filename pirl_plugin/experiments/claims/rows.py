@@ -1,0 +1,87 @@
+"""Look up measurements among the rows of ``claims.json``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.experiments.claims.plan import Job, main_epochs, sweep_epochs, sweep_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Rows:
+    """The finished runs, and the lengths of the comparison they belong to.
+
+    Args:
+        rows: of ``claims.json``.
+        setting: of ``claims.json``.
+    """
+
+    def __init__(self, rows: Iterable[dict[str, Any]], setting: dict[str, Any]) -> None:
+        self.epochs = setting["epochs"]
+        self.num_train = setting["data"]["train_images"]
+        self.negatives = setting["network"]["negatives"]
+        self.negatives_swept = {
+            dict(job.changed).get("negatives", self.negatives)
+            for job in sweep_jobs("negatives", 1, 0, self.num_train, self.negatives)
+        }
+        self._found = {
+            (row["method"], tuple(sorted(row["changed"].items())), row["epochs"], row["seed"]): row
+            for row in rows
+        }
+        self.seeds = sorted({row["seed"] for row in rows})
+
+    def main(self, method: str, seed: int) -> dict[str, Any] | None:
+        """The run of the main comparison."""
+        return self._found.get((method, (), main_epochs(method, self.epochs), seed))
+
+    def of(self, method: str) -> list[dict[str, Any]]:
+        """The runs of the main comparison, of each seed that there is."""
+        return [row for seed in self.seeds if (row := self.main(method, seed))]
+
+    def job(self, job: Job) -> dict[str, Any] | None:
+        """The run of a job."""
+        return self._found.get((job.method, job.changed, job.epochs, job.seed))
+
+    def sweep(self, name: str, method: str, seed: int) -> dict[float, dict[str, Any]]:
+        """Value → run, of a sweep's finished models of one method."""
+        default = {
+            ("lambda", "pirl_jigsaw"): 0.5,
+            ("permutations", "pirl_jigsaw"): 362_880,
+            ("permutations", "jigsaw"): 100,
+            ("negatives", "pirl_jigsaw"): min(self.negatives, self.num_train // 2),
+        }
+        found = {}
+        epochs = sweep_epochs(self.epochs)
+        for job in sweep_jobs(name, epochs, seed, self.num_train, self.negatives):
+            row = self.job(job)
+            if row is not None and job.method == method:
+                found[dict(job.changed).get(name, default[name, method])] = row
+        return dict(sorted(found.items()))
+
+    def curves(self, methods: Sequence[str], seed: int) -> list[dict[str, Any]]:
+        """Runs of a seed of some methods, of any length, with nothing swept."""
+        return [
+            row
+            for (method, changed, _, its_seed), row in self._found.items()
+            if method in methods and its_seed == seed and not changed
+        ]
+
+
+def at_time(row: dict[str, Any], seconds: float, metric: str, start: float) -> float:
+    """A measurement after so many seconds of pre-training, between the points of its curve.
+
+    Args:
+        row: a run.
+        seconds: of its pre-training; beyond its end it is what it ended with.
+        metric: ``linear_top1`` or ``knn_top1``.
+        start: the measurement of the untrained network.
+    """
+    before, value = 0.0, start
+    for point in row["points"]:
+        if seconds <= point["seconds"]:
+            share = (seconds - before) / (point["seconds"] - before)
+            return value + share * (float(point[metric]) - value)
+        before, value = point["seconds"], float(point[metric])
+    return value

@@ -1,0 +1,62 @@
+"""Paired differences over seeds, and what they allow to say."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LEVEL = 0.95
+MIN_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The mean of paired differences, and Student's t-interval around it.
+
+    Attributes:
+        mean: of the differences; NaN without any.
+        standard_error: of the mean; NaN below two seeds.
+        low: lower end of the interval; NaN below two seeds.
+        high: its upper end.
+        seeds: number of differences.
+    """
+
+    mean: float
+    standard_error: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """``held`` or ``not held`` where the interval lies above or below 0, else ``undecided``.
+
+        Fewer than three seeds decide nothing.
+        """
+        if self.seeds < MIN_SEEDS:
+            return "undecided"
+        return "held" if self.low > 0 else "not held" if self.high < 0 else "undecided"
+
+
+def t_interval(differences: Sequence[float], level: float = LEVEL) -> Interval:
+    """Student's t-interval of the mean of paired differences.
+
+    Example:
+        >>> interval = t_interval([1.0, 2.0, 3.0])  # 2 ± 4.303 · 1 / √3
+        >>> round(interval.low, 3), round(interval.high, 3), interval.verdict
+        (-0.484, 4.484, 'undecided')
+    """
+    from scipy.stats import t
+
+    count = len(differences)
+    mean = statistics.fmean(differences) if differences else math.nan
+    if count < 2:
+        return Interval(mean, math.nan, math.nan, math.nan, count)
+    error = statistics.stdev(differences) / math.sqrt(count)
+    half = float(t.ppf((1 + level) / 2, count - 1)) * error
+    return Interval(mean, error, mean - half, mean + half, count)

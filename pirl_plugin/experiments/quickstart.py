@@ -1,0 +1,164 @@
+"""``pirl-plugin quickstart``: pre-train, evaluate and report, in minutes on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pirl_plugin.evaluation.features import new_trunk, save_trunk
+from pirl_plugin.evaluation.linear_run import linear_top1
+from pirl_plugin.experiments.host_run import run_host
+from pirl_plugin.experiments.quickstart_data import (
+    TRUNK,
+    Data,
+    find_data,
+    quick_epochs,
+    quick_linear,
+)
+from pirl_plugin.experiments.quickstart_features import Split, knn_by_class, read_splits
+from pirl_plugin.experiments.quickstart_report import write_quickstart_report
+from pirl_plugin.experiments.sample.scenes import write_sample_dataset
+from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.outputs import claim_folder, write_json
+from pirl_plugin.utils.requirements import require_host
+
+Splits = tuple[Split, Split | None]
+"""Training images, and test images where there are labels."""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command.
+
+    Raises:
+        SystemExit: data that cannot be used, or a run that failed.
+    """
+    options = _parse(arguments)
+    require_host()
+    start = time.perf_counter()
+    options.out.mkdir(parents=True, exist_ok=True)
+    data = find_data(options.data or _sample_data(options.out))
+    epochs = options.epochs or quick_epochs(data)
+    try:
+        claim_folder(options.out, {"data": str(data.train), "epochs": epochs, "seed": options.seed})
+    except ValueError as error:
+        raise SystemExit(f"pirl_plugin: {error}") from None
+    print(f"{data.num_train} images in {data.train}; {epochs} epochs", flush=True)
+    if data.val is None:
+        print(
+            f"No accuracies will be measured: {data.train.parent} has no val/CLASS/* or "
+            f"validation/CLASS/* beside train/CLASS/*, of two classes or more",
+            flush=True,
+        )
+    else:
+        print(f"Accuracies will be measured on {data.val}", flush=True)
+
+    torch.manual_seed(options.seed)
+    random_init = options.out / "random_init.torch"
+    save_trunk(new_trunk(TRUNK), random_init)
+    pretrained, rate = pretrain(data, options.out / "pretrain", epochs, options.seed)
+
+    checkpoints = {"random": random_init, "pirl": pretrained}
+    splits = read_splits(data, checkpoints)
+    accuracies = evaluate(data, checkpoints, options.out, options.seed, splits)
+    results: dict[str, Any] = {
+        **accuracies,
+        "seed": options.seed,
+        "epochs": epochs,
+        "images_per_s": round(rate or 0.0, 1),  # 0 where pre-training was finished already
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+    write_json(options.out / "results.json", results)
+    command = shlex.join(["pirl-plugin", "quickstart", *arguments])
+    write_quickstart_report(
+        options.out, data, checkpoints, results, splits, command, drawn=options.data is None
+    )
+    _print_summary(results, options.out)
+
+
+def pretrain(data: Data, out: Path, epochs: int, seed: int) -> tuple[Path, float | None]:
+    """PIRL-jigsaw through the host's engine; returns the final checkpoint and images a second."""
+    overrides = [
+        "config=pretrain/pirl/quick_jigsaw",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={max(1, epochs // 4)}",
+        f"config.SEED_VALUE={seed}",
+        f"config.LOSS.pirl_loss.bank.seed={seed}",
+        f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}",
+    ]
+    rate = run_host(overrides, out, "pre-training", threads=torch.get_num_threads())
+    return out / f"model_final_checkpoint_phase{epochs - 1}.torch", rate
+
+
+def evaluate(
+    data: Data, checkpoints: dict[str, Path], out: Path, seed: int, splits: Splits
+) -> dict[str, dict[str, float]]:
+    """Linear benchmark of the host and kNN, of each checkpoint; nothing without labels."""
+    train, test = splits
+    if test is None:
+        return {}
+    accuracies = {
+        name: {"knn_top1": round(knn_by_class(train, test, name)[0], 2)} for name in checkpoints
+    }
+    with ThreadPoolExecutor() as pool:  # one core each: the two runs share nothing
+        for name, linear in pool.map(
+            lambda name: (name, _linear(data, checkpoints[name], out / f"linear_{name}", seed)),
+            checkpoints,
+        ):
+            accuracies[name] = {"linear_top1": round(linear, 2), **accuracies[name]}
+    return accuracies
+
+
+def _linear(data: Data, checkpoint: Path, out: Path, seed: int) -> float:
+    """Top-1 of the host's linear benchmark at its end, percent."""
+    overrides = [*quick_linear(data, checkpoint), f"config.SEED_VALUE={seed}"]
+    run_host(overrides, out, f"linear, {out.name.removeprefix('linear_')}", threads=1)
+    return linear_top1(out)["res5"]
+
+
+def _sample_data(out: Path) -> Path:
+    folder = out / "sample_data"
+    print(f"Drawing sample images into {folder}", flush=True)
+    write_sample_dataset(folder)
+    return folder
+
+
+def _print_summary(results: dict[str, Any], out: Path) -> None:
+    if "pirl" in results:
+        print(f"\n{'':24}{'linear':>8}{'kNN':>8}   (top-1, percent)")
+        for name, label in (("random", "random initialisation"), ("pirl", "PIRL")):
+            row = results[name]
+            print(f"{label:24}{row['linear_top1']:8.1f}{row['knn_top1']:8.1f}")
+    print(f"\n{results['seconds'] / 60:.1f} minutes. Open {out / 'report.html'}")
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin quickstart",
+        description="Pre-train a small network with PIRL, measure it, and write a report.",
+    )
+    add = parser.add_argument
+    add(
+        "--data",
+        type=Path,
+        help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images; default: "
+        "drawn sample images",
+    )
+    add("--out", type=Path, default=Path("runs/quickstart"), help="default: %(default)s")
+    add("--seed", type=int, default=0, help="default: %(default)s")
+    add("--epochs", type=int, help="default: as many as see 120,000 images in all")
+    options = parser.parse_args(arguments)
+    if options.epochs is not None and options.epochs < 1:
+        parser.error(f"--epochs = {options.epochs}: expected 1 or more")
+    if options.seed < 0:
+        parser.error(f"--seed = {options.seed}: expected 0 or more")
+    options.out = options.out.resolve()
+    if options.data is not None:
+        options.data = options.data.resolve()
+    return options

@@ -1,0 +1,73 @@
+"""What quick runs are made on: the images that were given, and the settings of a small network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.evaluation.image_folder import test_folder
+from pirl_plugin.utils.hydra_overrides import quoted
+
+TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
+IMAGE_SIZE = 64
+IMAGES_SEEN = 120_000  # about five minutes of two cores, whatever the size of the data set
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the images are. Without a ``val`` folder there is nothing to evaluate on.
+
+    Attributes:
+        train: folder of training images.
+        val: folder of test images with the same class subfolders, or None.
+        num_train: training images.
+        num_classes: class subfolders of ``train``.
+    """
+
+    train: Path
+    val: Path | None
+    num_train: int
+    num_classes: int
+
+
+def find_data(folder: Path, option: str = "--data") -> Data:
+    """Look at ``train/<class>/*``, ``val/<class>/*`` (or ``validation/``), or a folder of images.
+
+    Args:
+        folder: what was given.
+        option: what gave it, for messages.
+
+    Raises:
+        SystemExit: there are no images, or fewer than two.
+    """
+    if not folder.is_dir():
+        raise SystemExit(
+            f"pirl_plugin: {option} = {folder}: expected a folder of images, or of train/CLASS/* "
+            f"and val/CLASS/*; there is no such folder"
+        )
+    train = folder / "train" if (folder / "train").is_dir() else folder
+    try:
+        images = FolderSource(train)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"pirl_plugin: {option} = {folder}: {error}") from None
+    val = test_folder(folder)
+    num_classes = len(set(images.labels().tolist()))
+    labelled = train != folder and val is not None and num_classes > 1
+    return Data(train, val if labelled else None, len(images), num_classes)
+
+
+def quick_epochs(data: Data) -> int:
+    """Epochs in which ``IMAGES_SEEN`` images are seen, at least one."""
+    return max(1, round(IMAGES_SEEN / data.num_train))
+
+
+def quick_linear(data: Data, checkpoint: Path) -> list[str]:
+    """Overrides of the host's linear benchmark of a checkpoint, for any number of classes."""
+    return [
+        "config=benchmark/pirl/quick_linear",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(data.val))}]",
+        f"config.MODEL.HEAD.NUM_CLASSES={data.num_classes}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+    ]

@@ -1,0 +1,205 @@
+"""The runs of a sweep: each model's pre-training and linear benchmark, as the host's overrides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1, svm_map
+from pirl_plugin.experiments.quickstart_data import (
+    IMAGE_SIZE,
+    TRUNK,
+    Data,
+    quick_epochs,
+    quick_linear,
+)
+from pirl_plugin.experiments.sweep_values import SWEEPS
+from pirl_plugin.utils.hydra_overrides import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCALES = {
+    "paper": "the analysis settings of Sec. 4: ResNet-50, 400 epochs of ImageNet, 32 GPUs",
+    "quick": "minutes on a CPU: ResNet-10, 64-px images",
+}
+_CONFIGS = {
+    ("paper", "PIRL"): "pretrain/pirl/jigsaw_8node",
+    ("paper", "Jigsaw"): "pretrain/pirl/jigsaw_baseline_8node",
+    ("quick", "PIRL"): "pretrain/pirl/quick_jigsaw",
+    ("quick", "Jigsaw"): "pretrain/pirl/quick_jigsaw_baseline",
+}
+_LOSS = "config.LOSS.pirl_loss."
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the host's engine.
+
+    Attributes:
+        title: for people.
+        folder: the host's ``CHECKPOINT.DIR``.
+        overrides: Hydra overrides without that folder, beginning with ``config=…``.
+        measures: whether it is a linear benchmark, finished when its last epoch was tested.
+        tool: the host's script, where it is not its engine: then it trains SVMs on VOC07.
+    """
+
+    title: str
+    folder: Path
+    overrides: tuple[str, ...]
+    measures: bool = False
+    tool: str | None = None
+
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        if self.tool is not None:
+            try:
+                return bool(svm_map(self.folder))
+            except ValueError:
+                return False
+        if not self.measures:
+            return final_checkpoint(self.folder) is not None
+        try:
+            return bool(linear_top1(self.folder))
+        except ValueError:
+            return False
+
+    def prepare(self) -> None:
+        """Remove the final checkpoint of a run that is not finished.
+
+        The host takes the file alone for the end of the run, also where its writing was cut short
+        or the test after the last epoch was; without it, the run goes on from the one before.
+        """
+        for file in self.folder.glob("model_final_checkpoint*"):
+            file.unlink()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a sweep have in common.
+
+    Attributes:
+        name: of the sweep.
+        scale: ``paper`` or ``quick``.
+        data: the images.
+        out: folder of the sweep.
+        pretrain: further overrides of every pre-training.
+        linear: further overrides of every linear benchmark.
+        voc07: ``VOC2007``, where SVMs are to be trained on it, as the paper does for |T|.
+    """
+
+    name: str
+    scale: str
+    data: Data
+    out: Path
+    pretrain: tuple[str, ...] = ()
+    linear: tuple[str, ...] = ()
+    voc07: Path | None = None
+
+
+def chain(settings: Settings, method: str, value: float) -> tuple[Run, ...]:
+    """Pre-training and benchmarks of one model, in ``OUT/METHOD_VALUE``: linear, and VOC07's."""
+    folder = settings.out / f"{method.lower()}_{value}"
+    label = f"{method}, {SWEEPS[settings.name].symbol} = {value}"
+    common = _pretrain(settings, method)
+    # λ and N are not the jigsaw classifier's: it has no such section.
+    mine = [o for o in settings.pretrain if method == "PIRL" or not key_of(o).startswith(_LOSS)]
+    swept = f"{SWEEPS[settings.name].key}={value}"
+    pretrain = Run(
+        f"{label}: pre-training",
+        folder / "pretrain",
+        tuple(_merged(common, [*mine, swept])),
+    )
+    checkpoint = final_checkpoint(pretrain.folder) or pretrain.folder / "checkpoint.torch"
+    linear = Run(
+        f"{label}: linear",
+        folder / "linear",
+        tuple(_merged(_linear(settings, checkpoint), settings.linear)),
+        measures=True,
+    )
+    if settings.voc07 is None:
+        return pretrain, linear
+    svm = Run(
+        f"{label}: VOC07",
+        folder / "voc07",
+        tuple(_svm(settings, settings.voc07, checkpoint)),
+        tool="train_svm.py",
+    )
+    return pretrain, linear, svm
+
+
+def check_overrides(settings: Settings) -> None:
+    """Refuse overrides of what the sweep itself sets in each run.
+
+    Raises:
+        ValueError: names the override.
+    """
+    taken = {"config", "config.CHECKPOINT.DIR"}
+    swept = {key_of(SWEEPS[settings.name].key)}
+    weights = {"config.MODEL.WEIGHTS_INIT.PARAMS_FILE"}
+    for overrides, keys in ((settings.pretrain, swept), (settings.linear, weights)):
+        for override in overrides:
+            if "=" not in override and not override.startswith("~"):
+                raise ValueError(f"'{override}' is no override: expected KEY=VALUE, as Hydra's")
+            if key_of(override) in taken | keys:
+                raise ValueError(
+                    f"'{override}' cannot be given: the sweep sets {key_of(override)} in each run"
+                )
+
+
+def key_of(override: str) -> str:
+    """``++config.A.B=1`` → ``config.A.B``."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Our overrides without those that the user gives: Hydra refuses one overlay group twice."""
+    again = {key_of(override) for override in given}
+    return [*(o for o in ours if key_of(o) not in again), *given]
+
+
+def _pretrain(settings: Settings, method: str) -> list[str]:
+    data = settings.data
+    overrides = [
+        f"config={_CONFIGS[settings.scale, method]}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+    ]
+    if settings.scale == "paper":
+        # The baseline's length is that of the analysis already, and it has no negatives.
+        return overrides + (["+config/pirl/epochs=analysis_400"] if method == "PIRL" else [])
+    overrides.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
+    if method == "PIRL":
+        overrides.append(f"{_LOSS}num_negatives={min(1024, data.num_train // 2)}")
+    return overrides
+
+
+def _linear(settings: Settings, checkpoint: Path) -> list[str]:
+    if settings.scale == "quick":
+        return quick_linear(settings.data, checkpoint)
+    return [
+        "config=benchmark/pirl/linear_imagenet1k",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(settings.data.train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(settings.data.val))}]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+    ]
+
+
+def _svm(settings: Settings, voc07: Path, checkpoint: Path) -> list[str]:
+    overrides = [
+        "config=benchmark/pirl/svm_voc07",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(voc07)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(voc07)}]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+    ]
+    if settings.scale == "paper":
+        return overrides
+    return [
+        *overrides,
+        "+config/pirl/machines=cpu",
+        "config.MODEL.TRUNK.NAME=pirl_resnet",
+        f"+config.MODEL.TRUNK.PIRL_RESNET={{{', '.join(f'{k}: {v}' for k, v in TRUNK.items())}}}",
+        "config.MODEL.FEATURE_EVAL_SETTINGS.LINEAR_EVAL_FEAT_POOL_OPS_MAP="
+        "[[res5, [AdaptiveAvgPool2d, [[1, 1]]]]]",
+        f"config.DATA.TRAIN.RESIZE=[{IMAGE_SIZE}, {IMAGE_SIZE}]",  # of the test images too
+    ]

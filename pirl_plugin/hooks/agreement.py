@@ -1,0 +1,47 @@
+"""Ranks agree on a number without waiting for each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from pirl_plugin.utils.distributed import world_size
+
+
+class Agreement:
+    """The largest of all ranks' numbers, known on all of them one exchange later.
+
+    A signal reaches ranks at different moments; all must act on it after the same step. The
+    reduction runs beside the training step, and nothing waits for it.
+
+    Args:
+        device: where the process group reduces.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._under_way: tuple[Any, Tensor] | None = None
+
+    def exchange(self, number: int) -> int:
+        """Collective: offer ``number``; returns the largest of those offered the time before.
+
+        In one process it is ``number`` itself.
+        """
+        if world_size() == 1:
+            return number
+        before = self.finish()
+        offered = torch.full((1,), number, dtype=torch.int32, device=self._device)
+        work = distributed.all_reduce(offered, distributed.ReduceOp.MAX, async_op=True)
+        self._under_way = work, offered
+        return before
+
+    def finish(self) -> int:
+        """Wait for what is under way and return its result; 0 where nothing is."""
+        if self._under_way is None:
+            return 0
+        work, offered = self._under_way
+        self._under_way = None
+        work.wait()
+        return int(offered)

@@ -1,0 +1,100 @@
+"""Epoch, images a second, loss and time left, for the person who watches a run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.utils.console import LINE, span
+from pirl_plugin.utils.distributed import rank, world_size
+
+
+class ProgressHook(QuietHook):
+    """Writes :data:`pirl_plugin.utils.console.LINE` on rank 0; the host's log is not touched.
+
+    The rate is that of the last steps; the time left counts training alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+        self._steps = 0
+        self._rate = 0.0
+        self._mark: tuple[float, int] = (0.0, 0)
+        self._loss: Any = 0.0
+
+    def on_start(self, task: Any) -> None:
+        """Say how much there is to do."""
+        self._began = time.monotonic()
+        if rank() != 0:
+            return
+        data = task.datasets.get("train")
+        if task.iteration:
+            LINE.say(f"resumed   at step {task.iteration:,} of {task.max_iteration:,}")
+        if data is not None:
+            epochs = task.num_train_phases
+            LINE.say(f"training  {len(data):,} images, {epochs:,} epochs, {_steps(task)}")
+
+    def on_phase_start(self, task: Any) -> None:
+        """Begin to count; the first step, which starts the loader's workers, is left out."""
+        self._steps, self._mark = 0, (time.monotonic(), 0)
+
+    def on_update(self, task: Any) -> None:
+        """Keep the loss, on its device."""
+        self._loss = task.last_batch.loss.detach()
+
+    def on_step(self, task: Any) -> None:
+        """Show the step, where it is time to."""
+        self._steps += 1
+        if rank() != 0 or not task.train:
+            return
+        if self._steps == 1:
+            self._mark = (time.monotonic(), 1)
+        elif LINE.due():
+            self._show(task)
+
+    def _show(self, task: Any) -> None:
+        now, (began, steps) = time.monotonic(), self._mark
+        batch = task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] * world_size()
+        if now > began and self._steps > steps:
+            rate = (self._steps - steps) / (now - began)
+            self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
+            self._mark = (now, self._steps)
+        left = (task.max_iteration - task.iteration) / self._rate if self._rate else 0.0
+        per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
+        LINE.write(
+            f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
+            f"step {self._steps:,}/{per_epoch:,}  {self._rate * batch:,.0f} images/s  "
+            f"loss {float(self._loss):.4f}  {span(left)} left"
+        )
+
+    def on_phase_end(self, task: Any) -> None:
+        """Show the end of an epoch, and what a test measured."""
+        if rank() != 0:
+            return
+        if task.train:
+            if self._mark[1] != self._steps and (
+                LINE.due() or task.train_phase_idx + 1 == task.num_train_phases
+            ):
+                self._show(task)
+            return
+        for meter in task.meters:
+            LINE.say(f"test      epoch {task.train_phase_idx + 1}: {_shown(meter.value)}")
+
+    def on_end(self, task: Any) -> None:
+        """Say that the run is over, and where its files are."""
+        if rank() == 0:
+            took = span(time.monotonic() - self._began)
+            LINE.say(f"finished  in {took}; checkpoints and log.txt in {task.checkpoint_folder}")
+
+
+def _steps(task: Any) -> str:
+    return f"{task.max_iteration:,} steps"
+
+
+def _shown(value: Any) -> str:
+    """``{"top_1": {"res5": 45.2}}`` as ``top_1 res5 45.20``."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(below)}" for key, below in value.items())
+    return f"{float(value):.2f}" if isinstance(value, (int, float)) else str(value)

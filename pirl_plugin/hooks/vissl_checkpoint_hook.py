@@ -1,0 +1,174 @@
+"""When a run saves, and how it goes on in the middle of an epoch."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import distributed
+
+from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
+from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
+from pirl_plugin.checkpoints.settings import settings_of
+from pirl_plugin.hooks.agreement import Agreement
+from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
+from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.hooks.vissl_resume import samples_done
+from pirl_plugin.utils.distributed import rank, world_size
+from pirl_plugin.utils.files import remove_unfinished
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+# What SLURM and people send before a kill; submitit's SIGUSR2, which requeues, goes before SIGTERM.
+STOPPING = (signal.SIGTERM, signal.SIGUSR2)
+_SAVE = (
+    1  # what rank 0 wishes when it is time; more means save and stop for that signal of STOPPING
+)
+
+
+class CheckpointHook(QuietHook):
+    """Saves by time and on SIGTERM or SIGUSR2; puts what this plugin resumes by in checkpoints.
+
+    The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. The section
+    of the configuration, all keys optional::
+
+        CHECKPOINT:
+          PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
+
+    Other hooks add to the checkpoint with a method ``checkpoint_section(task)``, whose dictionary
+    of plain values is merged into the section ``pirl_plugin``.
+    """
+
+    def __init__(self, keep: Keep) -> None:
+        super().__init__()
+        self.keep = keep
+        self._wished = 0
+        self._agreement: Agreement | None = None
+        self._before: dict[int, Any] = {}
+        self._epoch_start = 0  # what task.num_updates was, which counts images
+
+    @classmethod
+    def from_config(cls, config: Any) -> CheckpointHook:
+        """Build the hook from the host's whole configuration."""
+        return cls(Keep(**(config.CHECKPOINT.get("PIRL") or {})))
+
+    def on_start(self, task: Any) -> None:
+        """Take part in what the host saves, and listen for signals."""
+        resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
+        folder = Path(task.checkpoint_folder)
+        set_saver(
+            str(folder),
+            Saver(
+                RunFolder(folder, self.keep, resumed), lambda inside: self._section(task, inside)
+            ),
+        )
+        if rank() == 0:
+            remove_unfinished(folder)
+        self._agreement = Agreement(task.device)
+        with suppress(ValueError):  # only the main thread may; a notebook's may be another
+            self._before = {number: signal.signal(number, self._note) for number in STOPPING}
+
+    def on_phase_start(self, task: Any) -> None:
+        """Give back the learning rate of the epoch's start, where it changes once an epoch."""
+        self._saver(task).paused = False
+        if not task.train:
+            return
+        done = samples_done(task)
+        self._epoch_start = task.num_updates - done
+        if done:
+            task.num_updates = self._epoch_start
+            task.optimizer.on_epoch(task.where)
+            task.num_updates += done
+
+    def on_forward(self, task: Any) -> None:
+        """Keep the host from saving until the step is whole."""
+        self._saver(task).paused = True
+
+    def on_step(self, task: Any) -> None:
+        """Save where it is time or a signal came, on all ranks after the same step.
+
+        Raises:
+            SystemExit: 128 and the signal's number, once the checkpoint is written.
+        """
+        saver = self._saver(task)
+        saver.paused = False
+        if not task.train or self._agreement is None:
+            return
+        wish = self._agreement.exchange(self._wish(saver))
+        if not wish:
+            return
+        if wish > _SAVE or not _host_saves(task):
+            self._save(task)
+        saver.saved_at = time.monotonic()
+        self._agreement.finish()  # offered before this save; a signal's wish is offered again
+        if wish > _SAVE:
+            self._stop(task, STOPPING[wish - _SAVE - 1])
+
+    def on_end(self, task: Any) -> None:
+        """Listen no more."""
+        if self._agreement is not None:
+            self._agreement.finish()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._wished = max(self._wished, STOPPING.index(signal.Signals(number)) + _SAVE + 1)
+
+    def _wish(self, saver: Saver) -> int:
+        if self._wished:
+            return self._wished
+        minutes = self.keep.EVERY_MINUTES
+        due = minutes and time.monotonic() - saver.saved_at >= 60 * minutes
+        return _SAVE if rank() == 0 and due else 0
+
+    def _save(self, task: Any) -> None:
+        for hook in task.hooks:
+            if isinstance(hook, ShardCheckpointHook):
+                hook.save(task)
+        # The host's own hook: _checkpoint_model in the wheel, checkpoint_model in git main.
+        from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
+
+        for hook in task.hooks:
+            if isinstance(hook, LogLossMetricsCheckpointHook):
+                when = {"mode_frequency": 1, "mode_num": task.iteration, "mode": "iteration"}
+                if hasattr(hook, "checkpoint_model"):
+                    hook.checkpoint_model(task, world_size=hook.world_size, **when)
+                else:
+                    hook._checkpoint_model(task, **when)
+
+    def _stop(self, task: Any, number: signal.Signals) -> None:
+        if world_size() > 1:
+            distributed.barrier()  # no rank ends while rank 0 writes
+        if rank() == 0:
+            logging.warning(
+                f"pirl_plugin: stopped by {number.name} after step {task.iteration}, which is "
+                f"saved in {task.checkpoint_folder}; the same command goes on from there"
+            )
+        raise SystemExit(128 + number)
+
+    def _section(self, task: Any, inside: bool) -> dict[str, Any]:
+        section: dict[str, Any] = {
+            "version": 1,
+            "settings": settings_of(task.config),
+            "samples_done": task.num_updates - self._epoch_start if inside else 0,
+        }
+        for hook in task.hooks:
+            if hasattr(hook, "checkpoint_section"):
+                section.update(hook.checkpoint_section(task))
+        return section
+
+    def _saver(self, task: Any) -> Saver:
+        saver = saver_of(task.checkpoint_folder)
+        assert saver is not None, "the hook's on_start sets it"
+        return saver
+
+
+def _host_saves(task: Any) -> bool:
+    """Whether the host saves after this step anyway."""
+    every = task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"]
+    return bool(every > 0 and task.iteration % every == 0)

@@ -1,0 +1,28 @@
+"""Where in its epoch the checkpoint was saved that a run goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.checkpoints.resume import SECTION
+
+
+def samples_done(task: Any) -> int:
+    """Images of the epoch that begins now which all ranks together had done before the stop.
+
+    Zero in every epoch but the first after a resume.
+    """
+    checkpoint = task.checkpoint
+    if checkpoint is None or task.train_phase_idx not in (
+        checkpoint["train_phase_idx"],  # while the checkpoint is loaded
+        checkpoint["train_phase_idx"] + 1,  # when the epoch begins
+    ):
+        return 0
+    if SECTION in checkpoint:
+        return int(checkpoint[SECTION]["samples_done"])
+    if "model_iteration" not in Path(task.checkpoint_path).resolve().name:
+        return 0
+    batches = len(task.dataloaders["train"])  # as the host counts, who wrote it
+    done = checkpoint["iteration"] - (checkpoint["train_phase_idx"] + 1) * batches
+    return min(max(done, 0), batches) * int(task.datasets["train"].get_global_batchsize())

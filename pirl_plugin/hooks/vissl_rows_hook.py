@@ -1,0 +1,130 @@
+"""Keep the fingerprint of the training images in the checkpoint, and compare it on resume."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import torch
+
+from pirl_plugin.hooks.row_paths import Changes, compare, hash_paths, relative_paths
+from pirl_plugin.hooks.run_settings import RunSettings
+from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.utils.distributed import rank
+
+
+class ChangedDataError(RuntimeError):
+    """The training images are not those of the checkpoint."""
+
+    stops_training = True
+
+
+class RowPathsHook(QuietHook):
+    """Saves a hash of each training image's path with the host's checkpoint, as a hook's state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hashes: torch.Tensor | None = None
+
+    def on_start(self, task: Any) -> None:
+        """Hash the paths, on the rank that writes checkpoints."""
+        if rank() == 0 and "train" in task.datasets:
+            paths = training_paths(task)
+            self._hashes = None if paths is None else hash_paths(paths)
+
+    def get_classy_state(self) -> dict[str, Any]:
+        """What the host saves: ``{"path_hashes": int64 (N,)}``, or nothing."""
+        return {} if self._hashes is None else {"path_hashes": self._hashes}
+
+    def set_classy_state(self, state_dict: dict[str, Any]) -> None:
+        """The state is of the data, which may have changed since: it is compared, never loaded."""
+
+
+def training_paths(task: Any) -> list[str] | None:
+    """Paths of the training images relative to their folder; None for other data sources."""
+    from vissl.data.dataset_catalog import get_data_files
+
+    sources = getattr(task.datasets["train"], "data_objs", [])
+    if not sources or not hasattr(sources[0], "get_image_paths"):
+        return None
+    (folder, *_), _ = get_data_files("TRAIN", task.config.DATA)  # or a list in it
+    folder = folder if os.path.isdir(folder) else os.path.dirname(folder)
+    return relative_paths(sources[0].get_image_paths(), folder)
+
+
+def compare_rows_on_resume(task_class: Any) -> None:
+    """Have the host compare the data with the checkpoint before it loads the loss.
+
+    At that moment the data set is known and the checkpoint read; a bank of another size would be
+    refused next, and one of the same size accepted whatever its rows are of.
+
+    Args:
+        task_class: the host's ``SelfSupervisionTask``. Its other losses are left alone.
+    """
+    original = task_class._build_loss
+    if hasattr(original, "pirl_plugin_original"):
+        return
+
+    def _build_loss(self: Any) -> Any:
+        loss = original(self)
+        if self.config.LOSS["name"] == "pirl_loss" and self.checkpoint and "train" in self.datasets:
+            check_rows(self, loss)
+        return loss
+
+    _build_loss.pirl_plugin_original = original  # type: ignore[attr-defined]
+    task_class._build_loss = _build_loss
+
+
+def check_rows(task: Any, loss: Any) -> None:
+    """Compare the images with those of ``task.checkpoint``, and match its rows if that is asked.
+
+    Raises:
+        ChangedDataError: they differ, and ``HOOKS.PIRL_RUN.changed_data`` does not say what to do.
+    """
+    paths = training_paths(task)
+    hooks = (task.checkpoint.get("classy_state_dict") or {}).get("hooks") or {}
+    before = (hooks.get(RowPathsHook.name()) or {}).get("path_hashes")
+    if before is None or paths is None:
+        logging.info("The checkpoint does not say which images its rows are of: not compared")
+        return
+    changes = compare(before, hash_paths(paths))
+    if changes is None:
+        return
+    wanted = RunSettings.from_config(task.config).changed_data
+    differs = changes.sentence(paths)
+    if wanted == "refuse":
+        raise ChangedDataError(
+            f"config.DATA.TRAIN.DATA_PATHS = {list(task.config.DATA.TRAIN.DATA_PATHS)}: expected "
+            f"the images that the checkpoint was trained on, and {differs}; bring them back, or "
+            f"set config.HOOKS.PIRL_RUN.changed_data=match to keep the rows of the same paths and "
+            f"give new images new ones"
+        )
+    if wanted == "keep":
+        logging.warning(f"The images differ from the checkpoint's ({differs}); rows are kept")
+        return
+    if "bank.rows" not in task.checkpoint["loss"]:
+        raise ChangedDataError(
+            "config.HOOKS.PIRL_RUN.changed_data = 'match': expected a replicated memory bank, and "
+            "the checkpoint's is sharded; bring the images back, or start in another folder"
+        )
+    logging.warning(f"The images differ from the checkpoint's ({differs}); rows matched by path")
+    task.checkpoint["loss"] = match_rows(task.checkpoint["loss"], loss.state_dict(), changes)
+
+
+def match_rows(saved: dict[str, Any], fresh: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """The loss's state with the rows of images that are still there; new ones as initialised.
+
+    Args:
+        saved: state of the checkpoint's loss, its bank of M rows.
+        fresh: state of a new loss, its bank of N rows.
+        changes: for each of the N images, its row among the M.
+    """
+    known = changes.rows >= 0
+    matched = dict(saved)
+    for name, tensor in fresh.items():
+        if name.startswith("bank.") and isinstance(tensor, torch.Tensor):
+            rows = tensor.detach().cpu().clone()
+            rows[known] = saved[name][changes.rows[known]].to(rows.dtype)
+            matched[name] = rows
+    return matched

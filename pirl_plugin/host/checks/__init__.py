@@ -1,0 +1,1 @@
+"""Configurations that are refused before a run."""

@@ -1,0 +1,32 @@
+"""The checks of a run, in the order in which the launcher makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.host.checks.combinations import check_combination
+from pirl_plugin.host.checks.data import check_classes, check_data
+from pirl_plugin.host.checks.images import check_images
+from pirl_plugin.host.checks.listed_files import check_listed_files
+from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives, check_port
+from pirl_plugin.host.checks.model import check_shapes
+from pirl_plugin.host.compat.checkpoints import check_checkpoint
+from pirl_plugin.host.compat.resuming import check_saving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CHECKS", "check_machine", "check_port"]
+
+CHECKS: tuple[Callable[[Any], None], ...] = (
+    check_folder,
+    check_combination,
+    check_negatives,
+    check_shapes,
+    check_data,
+    check_listed_files,
+    check_images,
+    check_classes,
+    check_checkpoint,
+    check_saving,
+)

@@ -1,0 +1,141 @@
+"""Checks of data before a run: what is not there, or does not fit, is named in one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.host.checks.refusal import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HOSTS_DISK = ("disk_folder", "disk_filelist")  # data sources that read what a path names
+
+
+def check_data(config: Any) -> None:
+    """Refuse, in one sentence and before any process is started, data that cannot be trained on.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
+
+    from pirl_plugin.data.names import SOURCES
+    from pirl_plugin.data.sources.vissl_source import check_source
+
+    for split in splits_of(config):
+        data = config.DATA[split]
+        sources = data.DATA_SOURCES
+        if not any(s in _HOSTS_DISK or s in SOURCES for s in sources):
+            continue
+        unknown = [n for n in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(n)]
+        if not data.DATA_PATHS and unknown:
+            refuse(
+                f"config.DATA.{split}.DATA_PATHS = []: expected a path, as no catalog lists "
+                f"'{unknown[0]}'; name a folder of images, config.DATA.{split}.DATA_PATHS=[DIR], "
+                f"or all data sets at once, with PIRL_DATASETS=DIR in the environment"
+            )
+        paths, _ = get_data_files(split, config.DATA)
+        _check_named(split, data, paths)
+        for source, path in zip(data.DATA_SOURCES, paths, strict=True):
+            if source not in SOURCES:
+                continue
+            try:
+                check_source(config, source, path, split)
+            except (OSError, ValueError) as error:
+                refuse(str(error), error)
+
+
+def _check_named(split: str, data: Any, paths: Sequence[Any]) -> None:
+    """Refuse files that the host's own sources miss only when all is set up, or never miss."""
+    from iopath.common.file_io import g_pathmgr
+
+    key = f"config.DATA.{split}.DATA_PATHS" if data.DATA_PATHS else "the catalog of data sets"
+    labels = f"config.DATA.{split}.LABEL_PATHS"
+    named = [(key, *pair) for pair in zip(data.DATA_SOURCES, paths, strict=True)]
+    named += [(labels, *pair) for pair in zip(data.LABEL_SOURCES, data.LABEL_PATHS, strict=False)]
+    for where, source, path in named:
+        if source in _HOSTS_DISK and isinstance(path, str) and not g_pathmgr.exists(path):
+            refuse(
+                f"{where} names '{path}', which is not a file or folder that exists: expected "
+                f"one; name another"
+            )
+
+
+def check_classes(config: Any) -> None:
+    """Refuse classes, of folders, lists or annotations, that a classifier cannot be trained on.
+
+    Raises:
+        SystemExit: the test images' classes are not the training images', so that their numbers
+            would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``;
+            or no classes can be read off a list's paths.
+    """
+    from pirl_plugin.data.sources.paths import class_folders
+
+    folders, highest = {}, {}
+    for split in splits_of(config):
+        try:
+            folder, labels = _labelled(config, split)
+        except (OSError, ValueError) as error:
+            refuse(str(error), error)
+        if folder and labels is None:
+            folders[split] = folder
+        elif folder and labels.ndim == 1:
+            highest[folder, split] = int(labels.max())
+    classes = {split: (folder, class_folders(folder)) for split, folder in folders.items()}
+    if len(classes) == 2:
+        (train, trained), (test, tested) = classes["TRAIN"], classes["TEST"]
+        odd = sorted(set(trained) ^ set(tested))
+        if odd:
+            refuse(
+                f"{train} and {test} have {len(trained)} and {len(tested)} subfolders: expected "
+                f"the same classes in both, and '{odd[0]}' is in one alone; an empty subfolder "
+                f"will do"
+            )
+    expected = config.MODEL.HEAD.get("NUM_CLASSES")
+    top = max(config.METERS.get("accuracy_list_meter", {}).get("topk_values") or [1])
+    if expected is not None and expected < top and "accuracy_list_meter" in config.METERS.names:
+        refuse(
+            f"config.METERS.accuracy_list_meter.topk_values: of {expected} classes there is no "
+            f"top-{top}: expected at most {expected}; set "
+            f"config.METERS.accuracy_list_meter.topk_values=[1], or "
+            f"config.MODEL.HEAD.NUM_CLASSES={top} or more"
+        )
+    for folder, found in classes.values():
+        if expected is not None and len(found) > expected:
+            refuse(
+                f"config.MODEL.HEAD.NUM_CLASSES = {expected}: expected at least {len(found)}, as "
+                f"{folder} has {len(found)} subfolders; set "
+                f"config.MODEL.HEAD.NUM_CLASSES={len(found)}"
+            )
+    for (folder, split), label in highest.items():
+        if expected is not None and label >= expected:
+            refuse(
+                f"config.MODEL.HEAD.NUM_CLASSES = {expected}: expected at least {label + 1}, as "
+                f"the labels of {split} in {folder} go up to {label}; set "
+                f"config.MODEL.HEAD.NUM_CLASSES={label + 1}"
+            )
+
+
+def _labelled(config: Any, split: str) -> tuple[str, Any]:
+    """Folder of the classes' folders and None; or of the annotations and their labels; or ''."""
+    from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.names import DISK_FOLDER, SOURCES
+    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
+
+    sources = list(config.DATA[split].LABEL_SOURCES)
+    if len(sources) != 1 or sources[0] not in SOURCES:
+        return "", None
+    (path,), _ = get_data_files(split, config.DATA)
+    if sources == [DISK_FOLDER]:
+        return path, None
+    data = PIRLDiskDataset(config, sources[0], path, split)
+    root = data.class_root()
+    return (path, data.get_labels()) if root is None else (root, None)
+
+
+def splits_of(config: Any) -> list[str]:
+    """The splits that a run reads."""
+    splits = ["TRAIN"] if not config.TEST_ONLY else []
+    return splits + (["TEST"] if config.TEST_MODEL else [])

@@ -1,0 +1,250 @@
+"""``pirl-plugin train … --dry-run``: check everything, time some steps, say what the run will take.
+
+Nothing is written, and nothing is started but this process.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.host.checks.before_launch import CHECKS, check_machine, check_port
+from pirl_plugin.host.checks.images import num_images
+from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.utils.console import span
+
+_STEPS = 5  # timed at most, after one that is not
+_SECONDS = 20.0  # after which no further step is begun
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_TIMED_ROWS = 200_000  # of a bank in the timed steps at most; their time does not grow with more
+
+
+@dataclass
+class Measured:
+    """What was timed on this machine.
+
+    Attributes:
+        input_s: seconds to read, decode and transform an image, in one process.
+        step_s: seconds of a step without its input.
+        memory: bytes, of the GPU's peak or of this process's.
+        weights: bytes of parameters and buffers.
+        momentum: bytes of the optimiser's state.
+    """
+
+    input_s: float
+    step_s: float
+    memory: int
+    weights: int
+    momentum: int
+
+
+def dry_run(config: Any, node_id: int) -> None:
+    """Print what a run will take.
+
+    Args:
+        config: the host's, inferred.
+        node_id: of this node.
+
+    Raises:
+        SystemExit: whatever would refuse the run.
+    """
+    from pirl_plugin.host.launch.launcher import banner
+    from pirl_plugin.host.start_page import start_page
+
+    if not config.SLURM.USE_SLURM:
+        check_machine(config)
+    check_port(config, node_id)
+    for check in CHECKS:
+        check(config)
+    print(start_page(config, banner()), flush=True)
+    images = num_images(config)
+    if images is None or config.TEST_ONLY:
+        print("dry run   everything checked; a run without training data of ours is not timed")
+        return
+    bank = bank_bytes(config, images)
+    for line in forecast(config, images, bank, measure(config, images), free_bytes(config)):
+        print(line)
+
+
+def forecast(
+    config: Any, images: int, bank: int, measured: Measured, free: int | None
+) -> list[str]:
+    """The lines of the report.
+
+    Args:
+        config: the host's.
+        images: |D|.
+        bank: bytes of the memory bank on each rank.
+        measured: on this machine.
+        free: bytes that the disk of the run's folder has left; None where that is not known.
+
+    Raises:
+        SystemExit: the checkpoints need more than the disk has left.
+    """
+    machine, epochs = config.DISTRIBUTED, config.OPTIMIZER.num_epochs
+    ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
+    batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    steps = epochs * math.ceil(images / (ranks * batch))
+    workers = config.DATA.NUM_DATALOADER_WORKERS
+    needed = math.ceil(measured.input_s * batch / measured.step_s)
+    if workers:
+        step = max(measured.step_s, measured.input_s * batch / workers)
+    else:
+        step = measured.step_s + measured.input_s * batch
+    sharded = config.LOSS.name == "pirl_loss" and _bank(config).get("placement") == "sharded"
+    saved = measured.weights + measured.momentum + bank * (ranks if sharded else 1)
+    kept = epochs // config.CHECKPOINT.CHECKPOINT_FREQUENCY + 1
+    enough = "enough" if workers >= needed else f"set config.DATA.NUM_DATALOADER_WORKERS={needed}"
+    lines = [
+        f"images    {images:,}; {steps:,} steps of {ranks * batch:,} images",
+        f"time      {span(steps * step)} in all, {1000 * step:,.0f} ms a step "
+        f"({1000 * measured.step_s:,.0f} ms without input), as timed on this machine",
+        f"input     {1000 * measured.input_s:.1f} ms an image; {needed} workers a process keep up, "
+        f"{workers} asked for: {enough}",
+        f"memory    {_size(measured.memory)} measured here at {batch} images, "
+        f"{_size(bank)} of it or more for the memory bank of {images:,} rows",
+        f"disk      {_size(saved)} a checkpoint, up to {kept} kept: {_size(saved * kept)}"
+        + (f" of {_size(free)} free" if free is not None else ""),
+        "dry run   everything checked; nothing was written",
+    ]
+    if free is not None and saved * 2 > free:  # the one kept, and the one being written
+        refuse(
+            f"config.CHECKPOINT.DIR = '{config.CHECKPOINT.DIR}': expected room for two "
+            f"checkpoints of {_size(saved)}, and {_size(free)} are free; name another folder"
+        )
+    return lines
+
+
+def bank_bytes(config: Any, images: int) -> int:
+    """Bytes of the memory bank on each rank; 0 without one."""
+    if config.LOSS.name != "pirl_loss":
+        return 0
+    bank = _bank(config)
+    row = (
+        config.LOSS.pirl_loss.get("embedding_dim", 128) * _DTYPE_BYTES[bank.get("dtype", "float32")]
+    )
+    machine = config.DISTRIBUTED
+    ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
+    return row * (math.ceil(images / ranks) if bank.get("placement") == "sharded" else images)
+
+
+def _bank(config: Any) -> dict[str, Any]:
+    return dict(config.LOSS.pirl_loss.get("bank") or {})
+
+
+def free_bytes(config: Any) -> int | None:
+    """Bytes free where the checkpoints go; None of what is no local folder."""
+    if "://" in config.CHECKPOINT.DIR:
+        return None
+    path = Path(config.CHECKPOINT.DIR).absolute()
+    return shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
+
+
+def measure(config: Any, images: int) -> Measured:
+    """Time input, and forward and backward passes, on the run's own data and device."""
+    import torch
+    from vissl.data import build_dataset
+    from vissl.data.collators import get_collator
+    from vissl.models import build_model
+
+    train = config.DATA.TRAIN
+    data = build_dataset(config, "TRAIN")
+    count = min(train.BATCHSIZE_PER_REPLICA, len(data))
+    rows = [row * len(data) // count for row in range(count)]
+    data[rows[0]]  # compiles or loads the kernels
+    began = time.perf_counter()
+    samples = [data[row] for row in rows]
+    input_s = (time.perf_counter() - began) / count
+    batch = get_collator(train.COLLATE_FUNCTION, train.COLLATE_FUNCTION_PARAMS)(samples)
+    gpu = config.MACHINE.DEVICE == "gpu" and torch.cuda.is_available()
+    device = torch.device("cuda" if gpu else "cpu")
+    model = build_model(config.MODEL, config.OPTIMIZER).to(device).train()
+    loss = _built_loss(config, images).to(device)
+    inputs = {name: _first(batch[name]).to(device) for name in train.INPUT_KEY_NAMES}
+    labels = _first(batch[train.TARGET_KEY_NAMES[0]]).to(device)
+    if config.LOSS.name == "pirl_loss":
+        labels = labels % loss.bank.num_rows
+    _prepare(config, model, device)
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for step in range(1 + _STEPS):
+        if step == 1:
+            _wait(gpu)
+            began = time.perf_counter()
+        model.zero_grad()
+        outputs = model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
+        loss(outputs[0] if len(outputs) == 1 else outputs, labels).backward()
+        if step and time.perf_counter() - began > _SECONDS:
+            break
+    _wait(gpu)
+    step_s = (time.perf_counter() - began) / step
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return Measured(
+        input_s=input_s,
+        step_s=step_s,
+        memory=torch.cuda.max_memory_allocated() if gpu else _resident(),
+        weights=sum(t.numel() * t.element_size() for t in model.state_dict().values()),
+        momentum=sum(p.numel() * p.element_size() for p in trained),
+    )
+
+
+def _built_loss(config: Any, images: int) -> Any:
+    from classy_vision.losses import build_loss
+
+    section = {**config.LOSS[config.LOSS.name], "name": config.LOSS.name}
+    if config.LOSS.name == "pirl_loss":
+        section["num_train_samples"] = min(images, _TIMED_ROWS)
+        section["num_negatives"] = min(section.get("num_negatives", 32000), images - 1)
+    return build_loss(section)
+
+
+def _prepare(config: Any, model: Any, device: Any) -> None:
+    """Normalise inputs, in the run's precision, as in the run."""
+    if "PIRL_INPUT" not in config.HOOKS:
+        return
+    from types import SimpleNamespace
+
+    from pirl_plugin.hooks.input_hook import PIRLInputHook
+
+    hook = PIRLInputHook.from_config(config)
+    hook.on_start(SimpleNamespace(base_model=model, device=device))
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list) else value
+
+
+def _wait(gpu: bool) -> None:
+    if gpu:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _resident() -> int:
+    """Peak resident bytes of this process; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _size(number: float) -> str:
+    """Bytes in words.
+
+    Example:
+        >>> _size(1500), _size(656e6), _size(25.6e9)
+        ('1.5 kB', '656 MB', '25.6 GB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.1f} GB"

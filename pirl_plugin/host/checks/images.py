@@ -1,0 +1,100 @@
+"""Look at the data itself: can a sample of its files be decoded, and are there enough of them?"""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.data.names import DISK_FOLDER
+from pirl_plugin.host.checks.data import splits_of
+from pirl_plugin.host.checks.parts import check_loss
+from pirl_plugin.host.checks.refusal import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SAMPLE = 8  # files of each source
+
+
+def check_images(config: Any) -> None:
+    """Refuse data of which no file in a sample can be decoded, or that a run cannot be made of.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    from vissl.data.dataset_catalog import get_data_files
+
+    for split in splits_of(config):
+        sources = config.DATA[split].DATA_SOURCES
+        paths, _ = get_data_files(split, config.DATA) if sources else ([], [])
+        for source, path in zip(sources, paths, strict=False):
+            if source.startswith("pirl_disk_"):
+                _check_decoding(config, split, source, path)
+    _check_number(config)
+
+
+def _check_decoding(config: Any, split: str, source: str, path: str) -> None:
+    from pirl_plugin.data.decode import decode_image
+
+    reason: Exception | None = None
+    files = list(_some_files(config, split, source, path))
+    for file in files:
+        try:
+            decode_image(Path(file).read_bytes())
+        except (OSError, ValueError) as error:
+            reason = reason or error
+        else:
+            return
+    if files:
+        refuse(
+            f"config.DATA.{split}.DATA_PATHS: none of {len(files)} files looked at in {path} can "
+            f"be read as an image, the first being {files[0]}: {reason}; expected images; point "
+            f"config.DATA.{split}.DATA_PATHS=[DIR] at them",
+            reason,
+        )
+
+
+def _some_files(config: Any, split: str, source: str, path: str) -> Iterable[str]:
+    from pirl_plugin.data.sources.paths import find_images
+    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
+
+    if source == DISK_FOLDER:  # without listing all of it
+        return (str(Path(path, name)) for name in islice(find_images(path), _SAMPLE))
+    data = PIRLDiskDataset(config, source, path, split)
+    step = max(1, len(data) // _SAMPLE)
+    return [data.source.path_of(row) for row in range(0, len(data), step)][:_SAMPLE]
+
+
+def num_images(config: Any, split: str = "TRAIN") -> int | None:
+    """Number of images of a split; None where a source is not one of this plugin."""
+    from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
+
+    data = config.DATA[split]
+    paths, _ = get_data_files(split, config.DATA)
+    if not all(source.startswith("pirl_disk_") for source in data.DATA_SOURCES):
+        return None
+    pairs = zip(data.DATA_SOURCES, paths, strict=False)
+    count = sum(len(PIRLDiskDataset(config, *pair, split)) for pair in pairs)
+    return min(count, data.DATA_LIMIT) if data.DATA_LIMIT > 0 else count
+
+
+def _check_number(config: Any) -> None:
+    """Count the images only where a key of the run depends on their number."""
+    train, machine = config.DATA.TRAIN, config.DISTRIBUTED
+    without = config.LOSS.name == "pirl_loss" and not config.LOSS.pirl_loss.get("replacement", True)
+    if config.TEST_ONLY or not (without or train.DROP_LAST):
+        return
+    count = num_images(config)
+    if count is None:
+        return
+    check_loss(config, count)
+    batch = machine.NUM_NODES * machine.NUM_PROC_PER_NODE * train.BATCHSIZE_PER_REPLICA
+    if train.DROP_LAST and count < batch:
+        refuse(
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {train.BATCHSIZE_PER_REPLICA}: expected a "
+            f"batch over all processes, {batch}, of at most the {count} images, as "
+            f"config.DATA.TRAIN.DROP_LAST leaves a smaller one out; set a smaller batch"
+        )

@@ -1,0 +1,73 @@
+"""A look at some files that a list names, before a run: are they there at all?"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.hooks.run_settings import RunSettings
+from pirl_plugin.utils.our_configs import is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SAMPLE = 200  # files
+
+
+def missing(path_of: Callable[[int], str], number: int, sample: int = SAMPLE) -> list[str]:
+    """Those of up to ``sample`` evenly spaced files that are not files that can be read.
+
+    Args:
+        path_of: path of an image.
+        number: of images.
+        sample: how many of them to look at.
+
+    Example:
+        >>> missing(["/nowhere/1.jpg", __file__].__getitem__, 2)
+        ['/nowhere/1.jpg']
+    """
+    looked_at = sorted({i * number // sample for i in range(sample)} if number else set())
+    paths = [path_of(i) for i in looked_at]
+    return [path for path in paths if not (os.path.isfile(path) and os.access(path, os.R_OK))]
+
+
+def check_listed_files(config: Any) -> None:
+    """Refuse data whose files are not there: a list's, or those that annotations name.
+
+    A folder's files were found by looking into it.
+
+    Raises:
+        SystemExit: more of a sample are missing than ``HOOKS.PIRL_RUN.max_unreadable``.
+    """
+    from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.names import DISK_FOLDER
+    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
+
+    if not is_ours(config):
+        return
+    try:
+        share = RunSettings.from_config(config).max_unreadable
+    except ValueError as error:
+        raise SystemExit(f"pirl_plugin: config.{error}") from None
+    splits = ["TRAIN"] if not config.TEST_ONLY else []
+    for split in [*splits, "TEST"] if config.TEST_MODEL else splits:
+        sources = config.DATA[split].DATA_SOURCES
+        if not any(s.startswith("pirl_disk_") and s != DISK_FOLDER for s in sources):
+            continue
+        paths, _ = get_data_files(split, config.DATA)
+        for source, path in zip(sources, paths, strict=True):
+            if not source.startswith("pirl_disk_") or source == DISK_FOLDER:
+                continue
+            try:
+                data = PIRLDiskDataset(config, source, path, split)
+            except (OSError, ValueError) as error:
+                raise SystemExit(f"pirl_plugin: {error}") from None
+            gone, looked_at = missing(data.source.path_of, len(data)), min(SAMPLE, len(data))
+            if len(gone) > share * looked_at:
+                raise SystemExit(
+                    f"pirl_plugin: config.DATA.{split}.DATA_PATHS = {path}: expected files that "
+                    f"exist, and {len(gone)} of {looked_at} looked at do not, such as {gone[0]}; "
+                    f"mount their folder, or correct the paths (REMOVE_IMG_PATH_PREFIX and "
+                    f"NEW_IMG_PATH_PREFIX of config.DATA.{split} change their beginning)"
+                )

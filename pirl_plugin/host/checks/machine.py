@@ -1,0 +1,125 @@
+"""Refuse machines, folders and sizes that are not here, before anything is started."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.host.checks.configuration import is_ours
+from pirl_plugin.host.checks.refusal import refuse, shown
+
+
+def check_machine(config: Any) -> None:
+    """Refuse GPUs that are not here, nodes that cannot find each other, and a port in use.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    import torch
+
+    distributed = config.DISTRIBUTED
+    wanted, found = distributed.NUM_PROC_PER_NODE, torch.cuda.device_count()
+    if distributed.NUM_NODES > 1 and distributed.RUN_ID == "auto":
+        refuse(
+            f"config.DISTRIBUTED.RUN_ID = 'auto': expected HOST:PORT of the first of "
+            f"{distributed.NUM_NODES} nodes; on each give config.DISTRIBUTED.RUN_ID=HOST:PORT and "
+            f"node_id=0, 1, …; or let SLURM do it, config.SLURM.USE_SLURM=true; or take one node, "
+            f"{_what_works_here(found)}"
+        )
+    if config.MACHINE.DEVICE == "gpu" and wanted > found:
+        refuse(
+            f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = 'gpu': "
+            f"expected as many GPUs, found {found} here; {_what_works_here(found)}"
+        )
+    if is_ours(config) and config.MACHINE.DEVICE == "cpu" and distributed.BACKEND == "nccl":
+        refuse(
+            "config.DISTRIBUTED.BACKEND = 'nccl' with config.MACHINE.DEVICE = 'cpu': expected "
+            "gloo, as NCCL connects GPUs; set config.DISTRIBUTED.BACKEND=gloo, or add "
+            "+config/pirl/machines=cpu"
+        )
+
+
+def _what_works_here(gpus: int) -> str:
+    if gpus == 0:
+        return "add +config/pirl/machines=cpu after other overlays of machines"
+    if gpus == 1:
+        return "add +config/pirl/machines=1gpu"
+    return f"add +config/pirl/machines=1node_8gpu config.DISTRIBUTED.NUM_PROC_PER_NODE={gpus}"
+
+
+def check_folder(config: Any) -> None:
+    """Refuse a checkpoint folder that cannot be made or written to.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    if not is_ours(config) or "://" in (folder := config.CHECKPOINT.DIR):
+        return
+    path = Path(folder).absolute()
+    existing = next(p for p in (path, *path.parents) if p.exists())
+    if not existing.is_dir():
+        found = f"'{existing}' is a file"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        found = f"'{existing}' cannot be written to"
+    else:
+        return
+    refuse(
+        f"config.CHECKPOINT.DIR = {shown(folder)}: expected a folder to write to, and {found}; set "
+        f"config.CHECKPOINT.DIR=runs/NAME"
+    )
+
+
+def check_negatives(config: Any) -> None:
+    """Refuse so many negatives that their draw alone, int64 ``(B, N)``, exceeds the memory.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    if config.LOSS.name != "pirl_loss":
+        return
+    section, batch = config.LOSS.pirl_loss, config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    shared = section.get("negatives") == "per_batch"
+    count = section.get("num_negatives", 32000)
+    needed = 8 * count * (1 if shared else batch)
+    available = memory_of_device(config)
+    if available and needed > available / 2:
+        refuse(
+            f"config.LOSS.pirl_loss.num_negatives = {count}: expected fewer, as the rows drawn for "
+            f"{batch} images take {needed / 2**30:.1f} GiB of {available / 2**30:.1f} GiB; set "
+            f"config.LOSS.pirl_loss.num_negatives=32000, the paper's"
+        )
+
+
+def memory_of_device(config: Any) -> int:
+    """Bytes of memory of the first GPU, or of this machine; 0 where it is not known."""
+    import torch
+
+    if config.MACHINE.DEVICE == "gpu" and torch.cuda.is_available():
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return 0
+
+
+def check_port(config: Any, node_id: int) -> None:
+    """Refuse a port of the first node that another program listens on.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    host, _, port = str(config.DISTRIBUTED.RUN_ID).rpartition(":")
+    if not is_ours(config) or node_id != 0 or not host or not port.isdigit():
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(port)))
+        except OSError as error:
+            refuse(
+                f"config.DISTRIBUTED.RUN_ID = '{host}:{port}': expected a free port on the first "
+                f"node, and port {port} is taken ({error.strerror}); name another on every node",
+                error,
+            )

@@ -1,0 +1,168 @@
+"""What is wrong with the overrides of a command, in one sentence, with the nearest names."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pirl_plugin.host.checks.names import close_names, nearest
+from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.utils.config_root import config_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_LISTED = "pirl-plugin configs lists them"
+
+
+def refuse_overrides(
+    error: Exception, overrides: Sequence[str], compose: Callable[[list[str]], Any]
+) -> NoReturn:
+    """Say in one sentence why Hydra could not compose.
+
+    Args:
+        error: Hydra's or OmegaConf's.
+        overrides: of the command line.
+        compose: composes overrides; it is asked which keys there are.
+
+    Raises:
+        SystemExit: the sentence.
+    """
+    kind, text = type(error).__name__, str(error).strip()
+    asked = f"cannot compose {' '.join(overrides)}"
+    if kind == "OverrideParseException":
+        refuse(_unparsed(text, overrides), error)
+    if kind == "MissingConfigException":
+        missing = re.search(r"[Cc]ould not find '([^']+)'|load '([^']+)'", text)
+        name = next(filter(None, missing.groups())) if missing else ""
+        name = name.removeprefix("config/")
+        refuse(
+            f"{asked}: expected the name of a config, found '{name}'; "
+            f"{nearest(name, config_names())}; {_LISTED}",
+            error,
+        )
+    if text.startswith("You must specify 'config'"):
+        refuse(
+            f"{asked}: expected config=NAME, such as config=pretrain/pirl/jigsaw_8node; {_LISTED}",
+            error,
+        )
+    unknown = re.match(r"Could not override '([^']+)'", text)
+    if unknown and "/" in unknown[1]:
+        refuse(f"{asked}: {unknown[1]} is an overlay; write +{unknown[1]}=NAME", error)
+    if unknown:
+        key = unknown[1]
+        names = _keys(overrides, compose)
+        refuse(
+            f"{asked}: {key} = {_value(key, overrides)}: expected a key that there is; "
+            f"{nearest(key, names)}, or write +{key}=… to add one",
+            error,
+        )
+    refuse(f"{asked}: {text.splitlines()[0].rstrip('.')}", error)
+
+
+# Group of overlays -> what the config must have, the test of it, and what to take instead.
+_GROUPS: dict[str, tuple[str, Callable[[Any], bool], str]] = {
+    "bank": (
+        "a config with a memory bank",
+        lambda config: config.LOSS.name == "pirl_loss",
+        "leave it away, or take config=pretrain/pirl/jigsaw_8node",
+    ),
+    "finetune": (
+        "a config that trains the trunk on labels",
+        lambda config: (
+            not config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON
+            and bool(config.DATA.TRAIN.LABEL_SOURCES)
+        ),
+        "for a linear classifier on a frozen trunk take +config/pirl/linear=NAME",
+    ),
+    "linear": (
+        "a config that evaluates a frozen trunk",
+        lambda config: config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON,
+        "for pre-training take +config/pirl/models=NAME, and for fine-tuning +config/pirl/finetune",
+    ),
+    "models": (
+        "a pre-training config",
+        lambda config: not config.DATA.TRAIN.LABEL_SOURCES,
+        "for benchmarks take +config/pirl/linear=NAME or +config/pirl/finetune=NAME",
+    ),
+    "semi_supervised": (
+        "a semi-supervised benchmark",
+        lambda config: config.OPTIMIZER.param_schedulers.lr.name == "multistep",
+        "take config=benchmark/pirl/semi_supervised_imagenet1k_1percent",
+    ),
+    "transforms": (
+        "a pre-training config",
+        lambda config: "PHOTOMETRIC" in config.DATA.TRAIN and "VIEWS" in config.DATA.TRAIN,
+        "leave it away, or take config=pretrain/pirl/jigsaw_8node",
+    ),
+}
+
+
+def check_overlays(composed: Any, overrides: Sequence[str]) -> None:
+    """Refuse an overlay that changes nothing in its config, or half of what must change.
+
+    Raises:
+        SystemExit: the first such overlay.
+    """
+    for override in overrides:
+        found = re.fullmatch(r"\++config/pirl/(\w+)=([\w.-]+)", override)
+        if found is None or found[1] not in _GROUPS:
+            continue
+        expected, holds, instead = _GROUPS[found[1]]
+        if not holds(composed.config):
+            refuse(f"{override}: expected {expected}; {instead}")
+
+
+def config_names() -> list[str]:
+    """Names of complete configs and overlays, ours and the host's, as ``config=NAME`` takes them.
+
+    Overlays are ``pirl/GROUP/NAME``, for ``+config/pirl/GROUP=NAME``.
+    """
+    spec = importlib.util.find_spec("configs")
+    folders = [config_root(), *map(Path, spec.submodule_search_locations or ())] if spec else []
+    return [
+        path.relative_to(folder / "config").with_suffix("").as_posix()
+        for folder in folders or [config_root()]
+        for path in sorted((folder / "config").rglob("*.yaml"))
+        if path.parent.name != "base"
+    ]
+
+
+def _unparsed(text: str, overrides: Sequence[str]) -> str:
+    wrong = next((o for o in overrides if "=" not in o and not o.startswith("~")), None)
+    if wrong is not None:
+        close = close_names(wrong, config_names(), count=1, cutoff=0.6)
+        instead = f"config={close[0]}" if close else "config=pretrain/pirl/jigsaw_8node"
+        return f"{wrong}: expected KEY=VALUE; write {instead} or config.KEY=VALUE"
+    return (
+        f"cannot compose {' '.join(overrides)}: {text.splitlines()[0].rstrip('.')}; a value with "
+        f"other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
+    )
+
+
+def _keys(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> list[str]:
+    """All keys of the config and overlays that the overrides name."""
+    from omegaconf import OmegaConf
+
+    files = [o for o in overrides if o.startswith(("config=", "+config/"))]
+    try:
+        tree = OmegaConf.to_container(compose(files))
+    except Exception:  # what is wrong with them is said by another sentence, later
+        return []
+    return list(_leaves(tree, ""))
+
+
+def _leaves(tree: Any, path: str) -> list[str]:
+    """Dotted keys of all values and sections."""
+    entries = tree.items() if isinstance(tree, dict) else ()
+    found = [path] if path else []
+    for name, below in entries:
+        found += _leaves(below, f"{path}.{name}" if path else str(name))
+    return found
+
+
+def _value(key: str, overrides: Sequence[str]) -> str:
+    found = [o.partition("=")[2] for o in overrides if o.partition("=")[0] == key]
+    return found[-1] if found else "…"

@@ -1,0 +1,1 @@
+"""Compatibility patches: repairs of VISSL on today's Python, torch and setuptools."""

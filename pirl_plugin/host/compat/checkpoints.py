@@ -1,0 +1,212 @@
+"""Checkpoints that the host starts from: read safely, found whatever their layout, and compared.
+
+Two steps of :mod:`pirl_plugin.host.import_hook.table`, and a check in the launching process.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.host.compat.patches import patched
+
+_FILE = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE"
+_OURS_ONLY = (".pkl", ".safetensors")  # files that the host's own reader does not know
+# Errors whose text is one sentence for the user; their tracebacks add nothing.
+_SENTENCES = "MismatchError|DiskFullError|NonFiniteStateError|DamagedError"
+
+
+def refuse_mismatches(module: Any) -> None:
+    """Broke (never worked): weights that fit nothing were skipped with a log line each.
+
+    The host went on from random initialisation, or from a part of the weights. Heads are not
+    compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. Where the file has another layout,
+    such as a plain state dictionary of torchvision, its trunk is looked for.
+    """
+    original = module.init_model_from_consolidated_weights
+
+    @functools.wraps(original)
+    def init_model_from_consolidated_weights(
+        config: Any,
+        model: Any,
+        state_dict: Any,
+        state_dict_key_name: Any,
+        skip_layers: list[str],
+        replace_prefix: str | None = None,
+        append_prefix: str | None = None,
+        **more: Any,
+    ) -> Any:
+        names = (state_dict_key_name, replace_prefix, append_prefix)
+        state_dict, names = _fitting(module, config, model, state_dict, skip_layers, names)
+        return original(config, model, state_dict, names[0], skip_layers, *names[1:], **more)
+
+    module.init_model_from_consolidated_weights = init_model_from_consolidated_weights
+    patched("checkpoints that do not fit")
+
+
+def read_more_formats(module: Any) -> None:
+    """Feature: ``PARAMS_FILE`` takes safetensors, pickles of arrays, and files that are trusted.
+
+    ``MODEL.WEIGHTS_INIT.TRUST_PICKLE: True`` lets a file run code where torch's safe loading
+    refuses it. All other files are left to the host's reader, which loads safely.
+    """
+    task = module.SelfSupervisionTask
+    original = task._restore_model_weights
+
+    @functools.wraps(original)
+    def _restore_model_weights(self: Any, model: Any) -> Any:
+        weights_init = self.config.MODEL.WEIGHTS_INIT
+        path, trusted = weights_init.PARAMS_FILE, bool(weights_init.get("TRUST_PICKLE"))
+        if not trusted and _host_reads(path):
+            return original(self, model)
+        from pirl_plugin.checkpoints.read import read_checkpoint
+
+        logging.info(f"Initializing model from: {path}")
+        model.init_model_from_weights_params_file(self.config, read_checkpoint(Path(path), trusted))
+        return model
+
+    task._restore_model_weights = _restore_model_weights
+
+
+def check_checkpoint(config: Any) -> None:
+    """Refuse a checkpoint that does not exist, before anything is started.
+
+    Raises:
+        SystemExit: what was named, and what to do.
+    """
+    weights_init, trunk = config.MODEL.WEIGHTS_INIT, config.MODEL.TRUNK
+    files = {_FILE: (weights_init.PARAMS_FILE, weights_init)}
+    if trunk.NAME == "pirl_ensemble":
+        section = trunk.PIRL_ENSEMBLE
+        for i, path in enumerate(section.PARAMS_FILES):
+            files[f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES[{i}]"] = (path, section)
+    for key, (path, section) in files.items():
+        if not path:
+            continue
+        if not os.path.isfile(path):
+            raise SystemExit(
+                f"pirl_plugin: {key} = '{path}': expected a file that exists; name the checkpoint "
+                f"of a run, or '' to start from random initialisation"
+            )
+        _check_readable(key, path, bool(section.get("TRUST_PICKLE")))
+
+
+def _check_readable(key: str, path: str, trusted: bool) -> None:
+    """See that a checkpoint's every byte can be read without running code in it.
+
+    Raises:
+        SystemExit: why it cannot.
+    """
+    from pirl_plugin.checkpoints.read import SeveralFilesError, read_checkpoint
+
+    try:
+        read_checkpoint(Path(path), trusted)
+    except SeveralFilesError:
+        return  # of the host's sharded training, which it reads itself
+    except (OSError, ValueError) as error:
+        advice = str(error).replace(
+            "add --trust-pickle (trust_pickle=True)",
+            f"set {key.rpartition('.')[0]}.TRUST_PICKLE=True",
+        )
+        raise SystemExit(f"pirl_plugin: {key}: {advice}") from None
+
+
+def _host_reads(path: str) -> bool:
+    """Whether the host's ``torch.load`` takes a file: not numpy's arrays, nor other formats."""
+    from torch.serialization import get_unsafe_globals_in_checkpoint
+
+    if path.endswith(_OURS_ONLY):
+        return False
+    try:
+        return not get_unsafe_globals_in_checkpoint(path)
+    except Exception:  # torch's older format, which this function does not take, and the host does
+        return True
+
+
+def report_failure(error: BaseException) -> None:
+    """End in one sentence a run that failed for a checkpoint, in this process or in one it spawned.
+
+    Raises:
+        SystemExit: where it did.
+    """
+    found = re.search(rf"(?:{_SENTENCES}): (.+)", f"{type(error).__name__}: {error}")
+    if found is not None:
+        raise SystemExit(f"pirl_plugin: {found[1]}") from None
+
+
+def _fitting(
+    module: Any, config: Any, model: Any, state: Any, skipped: list[str], names: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...]]:
+    """The checkpoint and the names that the host is to look under, once they fit the model's trunk.
+
+    Raises:
+        MismatchError: they do not fit, as they are or with the trunk looked for.
+    """
+    from pirl_plugin.checkpoints.compare import MismatchError, compare_with_model
+    from pirl_plugin.checkpoints.vissl_layout import trunk_of_checkpoint, vissl_checkpoint
+
+    path, wanted = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, _trunk_of(model.state_dict(), skipped)
+    renamed = _renamed(module, config, state, *names)
+    mismatch = None
+    if renamed is not None:
+        mismatch = compare_with_model(wanted, _trunk_of(renamed, []))
+        if not mismatch:
+            return state, names
+        if len(mismatch.missing) < mismatch.expected:  # some of it is there: another network
+            raise MismatchError(_does_not_fit(config, mismatch))
+    try:
+        state = vissl_checkpoint(trunk_of_checkpoint(state, path))
+    except ValueError as error:
+        if renamed is None:
+            what = (
+                f"has no '{names[0]}', and {error}; set "
+                f"config.MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME to where its weights are"
+            )
+            raise MismatchError(f"{path} {what}") from error
+        raise MismatchError(_does_not_fit(config, mismatch)) from error
+    logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
+    names = ("classy_state_dict", None, None)
+    found = _trunk_of(_renamed(module, config, state, *names), [])
+    if mismatch := compare_with_model(wanted, found):
+        raise MismatchError(_does_not_fit(config, mismatch))
+    return state, names
+
+
+def _does_not_fit(config: Any, mismatch: Any) -> str:
+    return (
+        f"{config.MODEL.WEIGHTS_INIT.PARAMS_FILE} does not fit the trunk "
+        f"'{config.MODEL.TRUNK.NAME}': {mismatch}. Give config.MODEL.TRUNK the values of the run "
+        f"that made the checkpoint, or name what may stay at random in "
+        f"config.MODEL.WEIGHTS_INIT.SKIP_LAYERS"
+    )
+
+
+def _trunk_of(state: Any, skipped: list[str]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in state.items()
+        if name.startswith("trunk.") and not any(part in name for part in skipped)
+    }
+
+
+def _renamed(
+    module: Any, config: Any, state: Any, key: Any, removed: str | None, added: str | None
+) -> Any:
+    """The weights under the model's own names, as the host renames them; None without ``key``."""
+    for part in key if isinstance(key, list) else [key] if key else []:
+        if part not in state:
+            return None
+        state = state[part]
+    if key == "classy_state_dict":
+        return module.get_checkpoint_model_state_dict(config, state)
+    if removed:
+        state = module.replace_module_prefix(state, removed)
+    if added:
+        state = module.append_module_prefix(state, added)
+    if hasattr(module, "adapt_to_feature_extractor_config"):  # git main
+        state = module.adapt_to_feature_extractor_config(config, state)
+    return state

@@ -1,0 +1,189 @@
+"""What a run of this plugin goes on from: the newest checkpoint that loads, of the same run."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.host.compat.patches import patched
+from pirl_plugin.utils.our_configs import is_ours
+
+if TYPE_CHECKING:
+    from pirl_plugin.checkpoints.resume import Found
+
+
+def check_saving(config: Any) -> None:
+    """Refuse values of ``CHECKPOINT.PIRL`` that mean nothing.
+
+    Raises:
+        SystemExit: which key, and what is expected.
+    """
+    from pirl_plugin.checkpoints.run_folder import Keep
+
+    if is_ours(config):
+        try:
+            Keep(**(config.CHECKPOINT.get("PIRL") or {}))
+        except (TypeError, ValueError) as error:
+            raise SystemExit(f"pirl_plugin: config.{error}") from None
+
+
+def resume_from_what_loads(module: Any) -> None:
+    """Broke (never worked): the host believes the names of files, of whatever is in them.
+
+    A final file of 0 bytes ended a run as succeeded, and a damaged newest one ended every restart.
+    """
+    finished, resume = module.is_training_finished, module.get_resume_checkpoint
+    looked: dict[str, Found] = {}  # what the first of the two found, for the second
+
+    @functools.wraps(finished)
+    def is_training_finished(cfg: Any, checkpoint_folder: str) -> Any:
+        if not _applies(cfg, checkpoint_folder):
+            return finished(cfg, checkpoint_folder)
+        # Its link is to the newest checkpoint; ours is the newest that loads.
+        cfg.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = False
+        found = looked[checkpoint_folder] = _look(cfg, checkpoint_folder)
+        if not found.final:
+            return False
+        _check_same_run(cfg, found)
+        return True
+
+    @functools.wraps(resume)
+    def get_resume_checkpoint(cfg: Any, checkpoint_folder: str) -> Any:
+        if not _applies(cfg, checkpoint_folder):
+            return resume(cfg, checkpoint_folder)
+        found = looked.pop(checkpoint_folder, None) or _look(cfg, checkpoint_folder)
+        if found.path is None:
+            _refuse_to_start_over(checkpoint_folder, found)
+            return None
+        _check_same_run(cfg, found)
+        logging.info(f"Resume from file: {found.path}")
+        return str(found.path)
+
+    module.is_training_finished = is_training_finished
+    module.get_resume_checkpoint = get_resume_checkpoint
+    patched("resuming from damaged checkpoints")
+
+
+def skip_batches_done(module: Any) -> None:
+    """Broke: resuming in the middle of an epoch began it again, and went past the run's end.
+
+    With ``StatefulDistributedSampler`` it did not, which gives each rank one fixed slice of the
+    data. Here the order stays that of ``DistributedSampler``.
+    """
+    task = module.SelfSupervisionTask
+    compute, update = task._compute_start_iter_from_checkpoint, task._update_classy_state
+
+    @functools.wraps(compute)
+    def _compute_start_iter_from_checkpoint(self: Any, phase_type: str) -> Any:
+        from pirl_plugin.hooks.vissl_resume import samples_done
+
+        if not is_ours(self.config):
+            return compute(self, phase_type)
+        if phase_type != "train":
+            return 0
+        return samples_done(self) // self.datasets["train"].get_global_batchsize()
+
+    @functools.wraps(update)
+    def _update_classy_state(self: Any, state_dict: Any = None) -> Any:
+        if state_dict is not None and is_ours(self.config):
+            _check_same_model(self, state_dict)
+        return update(self, state_dict)
+
+    task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
+    task._update_classy_state = _update_classy_state
+    patched("resuming in the middle of an epoch")
+
+
+def sample_what_is_left(module: Any) -> None:
+    """The sampler of our runs skips batches already done; loader workers leave signals alone."""
+    original = module.build_dataloader
+
+    @functools.wraps(original)
+    def build_dataloader(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
+        from pirl_plugin.data.vissl_loading import (
+            LeaveSignals,
+            kill_workers_at_exit,
+            resuming_sampler,
+        )
+
+        if is_ours(dataset.cfg) and kwargs.get("split") == "train":
+            kwargs.setdefault("get_sampler", resuming_sampler(module.get_sampler))
+            seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
+            kwargs["worker_init_fn"] = LeaveSignals(seeds)
+            kill_workers_at_exit()
+        return original(dataset, dataset_config, *args, **kwargs)
+
+    module.build_dataloader = build_dataloader
+
+
+def _check_same_model(task: Any, state: Any) -> None:
+    """Refuse a checkpoint of another trunk, which older versions saved without its configuration.
+
+    Raises:
+        MismatchError: what differs.
+    """
+    from pirl_plugin.checkpoints.compare import MismatchError, compare_with_model
+
+    found = state["base_model"]["model"]["trunk"]
+    mismatch = compare_with_model(task.base_model.trunk.state_dict(), found)
+    if mismatch:
+        raise MismatchError(
+            f"{task.checkpoint_path} is of another trunk than config.MODEL.TRUNK: {mismatch}; give "
+            f"the configuration of its run, or another config.CHECKPOINT.DIR to start a new one"
+        )
+
+
+def _applies(config: Any, folder: str) -> bool:
+    return is_ours(config) and bool(config.CHECKPOINT.AUTO_RESUME) and "://" not in folder
+
+
+def _look(config: Any, folder: str) -> Found:
+    from pirl_plugin.checkpoints.resume import find_newest
+
+    section = config.CHECKPOINT
+    found = find_newest(
+        Path(folder),
+        nth=int(section.LATEST_CHECKPOINT_RESUME_FILE_NUM),
+        skip_final=bool(section.OVERWRITE_EXISTING),
+    )
+    for name, why in found.skipped.items():
+        goes_on = f"; going on from {found.path}" if found.path else ""
+        logging.warning(f"Skipped {Path(folder, name)}: {why}{goes_on}")
+    return found
+
+
+def _refuse_to_start_over(folder: str, found: Found) -> None:
+    if found.skipped:
+        damaged = "; ".join(f"{name}: {why}" for name, why in found.skipped.items())
+        raise SystemExit(
+            f"pirl_plugin: config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, "
+            f"found none ({damaged}); bring a good one, or remove these to start over"
+        )
+
+
+def _check_same_run(config: Any, found: Found) -> None:
+    """Refuse to go on from a checkpoint of another run.
+
+    Raises:
+        SystemExit: what differs, found and expected.
+    """
+    from pirl_plugin.checkpoints.resume import SECTION
+    from pirl_plugin.checkpoints.settings import describe_other_run, epochs
+
+    path = str(found.path)
+    done, total = int(found.content["train_phase_idx"]) + 1, epochs(config)
+    if found.final and total > done:
+        raise SystemExit(
+            f"pirl_plugin: config.OPTIMIZER.num_epochs = {total}: expected {done}, after which "
+            f"{path} ended with its learning rate run down; for a run of {total} epochs give "
+            f"another config.CHECKPOINT.DIR, from these weights with "
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={path} "
+            f"config.MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME=classy_state_dict, or rename it to "
+            f"model_phase{done - 1}.torch to go on from it as it is"
+        )
+    if not (found.final and total == done):
+        other = describe_other_run(config, found.content, SECTION, path)
+        if other is not None:
+            raise SystemExit(f"pirl_plugin: {other}")

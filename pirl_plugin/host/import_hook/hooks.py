@@ -1,0 +1,52 @@
+"""Give the host's trainer our hooks when the loss is ours, and the input hook when asked for."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pirl_plugin.utils.console import shows_page
+from pirl_plugin.utils.our_configs import is_ours
+
+
+def add_our_hooks(module: Any) -> None:
+    """Wrap ``add_loss_hooks``, which the host's hook generator looks up in every rank."""
+    original = module.add_loss_hooks
+
+    @functools.wraps(original)
+    def add_loss_hooks(hooks: list[Any], loss_cfg: Any, cfg: Any) -> list[Any]:
+        hooks = original(hooks, loss_cfg, cfg)
+        if is_ours(cfg):
+            from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
+
+            hooks.append(CheckpointHook.from_config(cfg))
+            hooks.extend(fault_hooks(cfg))
+        if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
+            from pirl_plugin.hooks.input_hook import PIRLInputHook
+
+            hooks.append(PIRLInputHook.from_config(cfg))
+        if cfg.LOSS.name == "pirl_loss":
+            from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
+            from pirl_plugin.hooks.report_hook import PIRLReportHook
+            from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
+
+            # Before the host's own: shards are saved before the checkpoint they belong to.
+            hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
+        if shows_page():
+            from pirl_plugin.hooks.progress_hook import ProgressHook
+
+            hooks.append(ProgressHook())
+        return hooks
+
+    module.add_loss_hooks = add_loss_hooks
+
+
+def fault_hooks(cfg: Any) -> list[Any]:
+    """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
+    from pirl_plugin.hooks.run_settings import RunSettings
+    from pirl_plugin.hooks.vissl_finite_hook import FiniteHook
+    from pirl_plugin.hooks.vissl_rows_hook import RowPathsHook
+    from pirl_plugin.hooks.vissl_unreadable_hook import UnreadableHook
+
+    hooks: list[Any] = [UnreadableHook(RunSettings.from_config(cfg).max_unreadable), FiniteHook()]
+    return [*hooks, RowPathsHook()] if cfg.LOSS.name == "pirl_loss" else hooks

@@ -1,0 +1,97 @@
+"""The one table of what this plugin puts into the host, and where.
+
+Strings only: nothing is imported until the host's module is. A part's class or function is named
+``package.module:attribute``; a step is a function that is given the host's module.
+"""
+
+from pirl_plugin.data.names import SOURCES, VIEWS
+
+# Host module whose import completes a registry -> (the registry, what we add to it: the name that
+# users write in YAML, and the part). Losses and transforms live in Classy Vision's registries.
+PARTS: dict[str, tuple[str, dict[str, str]]] = {
+    "vissl.losses": (
+        "classy_vision.losses:LOSS_REGISTRY",
+        {"pirl_loss": "pirl_plugin.losses.vissl_loss:VISSLPIRLLoss"},
+    ),
+    "vissl.models.heads": (
+        "vissl.models.heads:MODEL_HEADS_REGISTRY",
+        {"pirl_head": "pirl_plugin.models.vissl_head:VISSLPIRLHead"},
+    ),
+    "vissl.models.trunks": (
+        "vissl.models.trunks:MODEL_TRUNKS_REGISTRY",
+        {
+            "pirl_resnet": "pirl_plugin.models.vissl_resnet:PIRLResNet",
+            "pirl_timm": "pirl_plugin.models.vissl_timm:PIRLTimm",
+            "pirl_ensemble": "pirl_plugin.models.vissl_ensemble:PIRLEnsemble",
+        },
+    ),
+    "vissl.data.collators": (
+        "vissl.data.collators:COLLATOR_REGISTRY",
+        {"pirl_collator": "pirl_plugin.data.vissl_collator:pirl_collator"},
+    ),
+    "vissl.data.ssl_transforms": (
+        "classy_vision.dataset.transforms:TRANSFORM_REGISTRY",
+        {name: f"pirl_plugin.data.vissl_transforms:{name}" for name in VIEWS},
+    ),
+    "vissl.data": (
+        "vissl.data:DATASET_SOURCE_MAP",
+        dict.fromkeys(SOURCES, "pirl_plugin.data.sources.vissl_source:PIRLDiskDataset"),
+    ),
+}
+
+_REGISTRATION = "pirl_plugin.host.import_hook.registration"
+_PATCHES = "pirl_plugin.host.compat.patches"
+_SAVING = "pirl_plugin.host.compat.saving"
+_RESUMING = "pirl_plugin.host.compat.resuming"
+_EVALUATION = "pirl_plugin.host.compat.evaluation_patches"
+
+# Steps taken before the body of a host module runs.
+BEFORE: dict[str, tuple[str, ...]] = {
+    "vissl": ("pirl_plugin.host.compat.quiet:silence_host_warnings",),
+    "classy_vision": ("pirl_plugin.host.compat.quiet:silence_host_warnings",),
+    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
+    "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}:provide_pkg_resources",),
+}
+
+# Steps taken after it.
+AFTER: dict[str, tuple[str, ...]] = {
+    **{module: (f"{_REGISTRATION}:register_parts",) for module in PARTS},
+    "vissl.data.ssl_transforms": (
+        f"{_REGISTRATION}:register_parts",
+        f"{_REGISTRATION}:give_whole_sample_to_our_transforms",
+    ),
+    "vissl.data": (
+        f"{_REGISTRATION}:register_parts",
+        f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
+        f"{_RESUMING}:sample_what_is_left",
+    ),
+    "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
+    "classy_vision.generic.distributed_util": (f"{_PATCHES}:broadcast_without_copies",),
+    "vissl.data.dataset_catalog": (
+        f"{_PATCHES}:data_paths_suffice",
+        "pirl_plugin.host.catalog:register_our_datasets",
+    ),
+    "vissl.data.ssl_dataset": (f"{_PATCHES}:labels_of_our_sources",),
+    "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
+    "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),
+    "vissl.trainer.train_task": (
+        "pirl_plugin.host.compat.checkpoints:read_more_formats",
+        f"{_RESUMING}:skip_batches_done",
+    ),
+    "vissl.utils.checkpoint": (
+        "pirl_plugin.host.compat.checkpoints:refuse_mismatches",
+        f"{_SAVING}:save_whole",
+        f"{_SAVING}:link_newest",
+        f"{_RESUMING}:resume_from_what_loads",
+    ),
+    "vissl.utils.svm_utils.svm_trainer": (f"{_EVALUATION}:svm_starts_again",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_EVALUATION}:low_shot_means_are_numbers",),
+    "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
+    "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
+    "vissl.utils.logger": ("pirl_plugin.host.start_page:page_of_our_runs",),
+    "vissl.hooks": ("pirl_plugin.host.import_hook.hooks:add_our_hooks",),
+    "vissl.utils.hydra_config": ("pirl_plugin.host.search_path:add_our_configs",),
+    "vissl.utils.distributed_launcher": ("pirl_plugin.host.launch.launcher:guard_launcher",),
+}

@@ -1,0 +1,67 @@
+"""``pirl-plugin configs``: the configs and overlays of this plugin, a line each."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from pirl_plugin.utils.config_root import config_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_GROUPS = {
+    "pretrain/pirl": "Pre-training, config=NAME",
+    "benchmark/pirl": "Benchmarks, config=NAME",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Print names and descriptions.
+
+    Args:
+        arguments: of the command line; ``WORD …`` keeps the lines that hold all of them.
+    """
+    parser = argparse.ArgumentParser(prog="pirl-plugin configs", description=__doc__)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="list lines with all of these")
+    words = [word.lower() for word in parser.parse_args(arguments).words]
+    heading = ""
+    for group, name, description in listed():
+        if not all(word in f"{name} {description}".lower() for word in words):
+            continue
+        if group != heading:
+            print(f"{group}" if not heading else f"\n{group}")
+            heading = group
+        print(f"  {name:<54} {description}")
+
+
+def listed() -> list[tuple[str, str, str]]:
+    """Group, name and description of each config and overlay, in the order they are printed."""
+    root = config_root() / "config"
+    found = []
+    for path in sorted(root.rglob("*.yaml")):
+        folder, name = path.parent.relative_to(root).as_posix(), path.stem
+        if folder in _GROUPS:
+            found.append((_GROUPS[folder], f"{folder}/{name}", describe(path)))
+    for path in sorted((root / "pirl").rglob("*.yaml")):
+        folder = path.parent.relative_to(root).as_posix()
+        if folder != "pirl/base":
+            heading = "Overlays, +config/pirl/GROUP=NAME beside config=…"
+            found.append((heading, f"+config/{folder}={path.stem}", describe(path)))
+    order = [*_GROUPS.values()]
+    return sorted(found, key=lambda entry: order.index(entry[0]) if entry[0] in order else 2)
+
+
+def describe(path: Path) -> str:
+    """The first sentence of the comment at the top of a YAML file."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+        if not line.startswith("#") or line == "#":
+            break
+        lines.append(line.lstrip("# "))
+    text = " ".join(lines)
+    end = re.search(
+        r"(?<!\bSec)(?<!\bApp)(?<!\bEq)(?<!\bet al)(?<!vs)[.:](?=\s+[A-Z0-9]|\s*$)", text
+    )
+    return text[: end.start()] if end else text

@@ -1,0 +1,114 @@
+"""The first lines of a run of ours, and a console without the host's log, which a file keeps."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from typing import Any
+
+from pirl_plugin.host.checks.configuration import is_ours
+from pirl_plugin.utils.console import LINE, show_page, shows_page
+
+# Beginnings of the host's messages that matter to whoever started the run.
+_SHOWN = ("Training already succeeded", "Resume from file", "Loading checkpoint from")
+# Warnings that say again what the page says.
+_KNOWN = ("Selecting a CPU device",)
+
+
+def page_of_our_runs(module: Any) -> None:
+    """Wrap ``setup_logging``: where a page is shown, the host's log goes to ``log.txt`` alone."""
+    original = module.setup_logging
+
+    @functools.wraps(original)
+    def setup_logging(name: str, *args: Any, **kwargs: Any) -> Any:
+        made = original(name, *args, **kwargs)
+        if shows_page():
+            for handler in logging.getLogger(name).handlers:
+                if type(handler) is logging.StreamHandler and handler.stream is sys.stdout:
+                    handler.addFilter(_for_a_page)
+                    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+        return made
+
+    module.setup_logging = setup_logging
+
+
+def _for_a_page(record: logging.LogRecord) -> bool:
+    """Let warnings pass, and what says where a run begins."""
+    text = str(record.msg)
+    warns = record.levelno >= logging.WARNING and not text.startswith(_KNOWN)
+    passes = warns or text.startswith(_SHOWN)
+    if passes:
+        LINE.close()
+    return passes
+
+
+def start_page(config: Any, banner: str) -> str:
+    """What is about to run, on one page; of other configurations than ours, the banner alone.
+
+    Args:
+        config: the host's, inferred.
+        banner: versions, and what was patched for them.
+    """
+    if not is_ours(config):
+        return banner
+    show_page()
+    if not shows_page():
+        return banner
+    rows = {
+        "data": _data(config),
+        "model": _model(config),
+        "loss": _loss(config),
+        "batch": _batch(config),
+        "logs": f"{config.CHECKPOINT.DIR}: log.txt (all), stdout.json (loss), checkpoints",
+    }
+    return "\n".join([banner, *(f"{name:<9} {text}" for name, text in rows.items() if text)])
+
+
+def _data(config: Any) -> str:
+    splits = [] if config.TEST_ONLY else ["TRAIN"]
+    splits += ["TEST"] if config.TEST_MODEL else []
+    return "; ".join(
+        f"{split.lower()} {', '.join(map(str, data.DATA_PATHS or data.DATASET_NAMES))} "
+        f"({', '.join(transform['name'] for transform in data.TRANSFORMS)})"
+        for split in splits
+        for data in (config.DATA[split],)
+    )
+
+
+def _model(config: Any) -> str:
+    trunk = config.MODEL.TRUNK
+    section = trunk.get("PIRL_RESNET" if trunk.NAME == "pirl_resnet" else "RESNETS") or {}
+    heads = [
+        head[0] if isinstance(head[0], str) else head[0][0] for head in config.MODEL.HEAD.PARAMS
+    ]
+    size = f", depth {section['DEPTH']} × {section['WIDTH_MULTIPLIER']}" if section else ""
+    weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
+    return f"{trunk.NAME}{size}; {', '.join(heads)}; initial weights: {weights}"
+
+
+def _loss(config: Any) -> str:
+    if config.LOSS.name != "pirl_loss":
+        return str(config.LOSS.name)
+    loss = config.LOSS.pirl_loss
+    bank = loss.get("bank") or {}
+    return (
+        f"{loss.get('estimator', 'nce')}, N = {loss.get('num_negatives', 32000):,}, "
+        f"τ = {loss.get('temperature', 0.07)}, λ = {loss.get('lambda_invariance', 0.5)}; bank "
+        f"{bank.get('placement', 'replicated')}, {bank.get('dtype', 'float32')}"
+    )
+
+
+def _batch(config: Any) -> str:
+    machine, rate = config.DISTRIBUTED, config.OPTIMIZER.param_schedulers.lr
+    ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
+    each = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    schedule = {
+        "cosine": f"{rate.get('start_value')} → {rate.get('end_value')}",
+        "constant": f"{rate.get('value')}",
+    }.get(rate["name"], " → ".join(map(str, rate.get("values") or [])))
+    return (
+        f"{ranks} × {each} = {ranks * each} images on {config.MACHINE.DEVICE}, "
+        f"{config.DATA.NUM_DATALOADER_WORKERS} input workers each; {config.OPTIMIZER.name}, "
+        f"{rate['name']} rate {schedule}, {config.OPTIMIZER.num_epochs} epochs"
+    )

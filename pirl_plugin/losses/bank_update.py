@@ -1,0 +1,87 @@
+"""From a step's embeddings on all ranks to the memory bank (Sec. 2.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from pirl_plugin.utils.distributed import start_gather
+
+if TYPE_CHECKING:
+    from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+
+class BankUpdate:
+    """Gathers rows and embeddings from all ranks, while the caller goes on, and moves the bank.
+
+    Made by :meth:`PIRLLoss.start_update`. Every method is a collective.
+
+    Args:
+        loss: whose bank is moved and whose step is counted.
+        rows: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
+        embeddings: ``(B, D)`` f(v_I), this rank's, of any floating type.
+    """
+
+    def __init__(self, loss: PIRLLoss, rows: Tensor, embeddings: Tensor) -> None:
+        self._loss, rows = loss, rows.reshape(-1)
+        self._batch = len(rows)
+        self._finish = (start_gather(rows), start_gather(embeddings.detach().float()))
+        self._gathered: tuple[Tensor, Tensor] | None = None
+
+    def gathered(self) -> tuple[Tensor, Tensor]:
+        """Rows ``(W·B,)`` and embeddings ``(W·B, D)`` of all ranks."""
+        if self._gathered is None:
+            rows, embeddings = (finish() for finish in self._finish)
+            self._gathered = rows, embeddings
+        return self._gathered
+
+    def check(self) -> None:
+        """Raise what is wrong with them, on all ranks alike, so that none waits for another.
+
+        Raises:
+            FloatingPointError: an embedding is not finite; names ranks, step and rows.
+            ValueError: a row is outside the bank; names it.
+        """
+        rows, embeddings = self.gathered()
+        check_rows(rows, self._loss.bank.num_rows)
+        bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+        if bad.any():
+            ranks = (bad.nonzero().flatten() // self._batch).unique().tolist()
+            raise FloatingPointError(
+                f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
+                f"{self._loss.step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; "
+                f"lower the learning rate, or look at these images"
+            )
+
+    def apply(self) -> Tensor:
+        """Move the bank and count the step.
+
+        A CPU checks first; a GPU, which would have to be waited for, does not.
+
+        Returns:
+            ``(2,)`` float32, see :meth:`pirl_plugin.memory.MemoryBank.update`.
+
+        Raises:
+            FloatingPointError, ValueError: as :meth:`check`.
+        """
+        rows, embeddings = self.gathered()
+        if embeddings.device.type == "cpu":
+            self.check()
+        moved = self._loss.bank.update(rows, embeddings)
+        self._loss.last_step.moved = moved
+        self._loss.step += 1
+        return moved
+
+
+def check_rows(rows: Tensor, num_rows: int) -> None:
+    """Raise where a row is outside the bank; asks a GPU.
+
+    Raises:
+        ValueError: a row is; names it.
+    """
+    if rows.numel() and int(rows.max()) >= num_rows:
+        raise ValueError(
+            f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
+            f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
+        )

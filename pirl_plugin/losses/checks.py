@@ -1,0 +1,92 @@
+"""Checks of values of a configuration, with one grammar: ``KEY = VALUE: expected …; do …``."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, NoReturn
+
+Check = Callable[[str, Any], None]
+
+
+def refuse(key: str, value: Any, expected: str, remedy: str) -> NoReturn:
+    """Raise what every check raises.
+
+    Raises:
+        ValueError: always.
+    """
+    shown = f"{value!r}" if isinstance(value, str) else f"{value}"
+    raise ValueError(f"{key} = {shown}: expected {expected}; {remedy}")
+
+
+def choice(names: Iterable[str]) -> Check:
+    """Make a check that a value is one of ``names``, which may grow after the check is made."""
+
+    def check(key: str, value: Any) -> None:
+        if not isinstance(value, str) or value not in names:
+            near = _nearest(str(value), names)
+            remedy = f"write {near}" if near else "set it to one of these"
+            refuse(key, value, f"one of {', '.join(names)}", remedy)
+
+    return check
+
+
+def number(
+    low: float, high: float, expected: str, remedy: str, above: bool = False, below: bool = False
+) -> Check:
+    """Make a check that a value is a finite number in [low, high], or inside its open ends."""
+
+    def check(key: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            refuse(key, value, expected, remedy)
+        if not low <= float(value) <= high or (above and value == low) or (below and value == high):
+            refuse(key, value, expected, remedy)
+
+    return check
+
+
+def whole_number(low: int, high: int, expected: str, remedy: str) -> Check:
+    """Make a check that a value is an integer in [low, high]; 2.0 is none."""
+
+    def check(key: str, value: Any) -> None:
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_whole or not low <= value <= high:
+            refuse(key, value, expected, remedy)
+
+    return check
+
+
+def flag() -> Check:
+    """Make a check that a value is a bool."""
+
+    def check(key: str, value: Any) -> None:
+        if not isinstance(value, bool):
+            refuse(key, value, "true or false", "set it to one of these")
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """Make a check that lets None pass."""
+    return lambda key, value: None if value is None else check(key, value)
+
+
+def check_keys(section: str, values: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse a key that the section does not have, and name the nearest.
+
+    Raises:
+        ValueError: there is such a key.
+    """
+    for key in values:
+        if key not in known:
+            near = _nearest(str(key), known)
+            remedy = f"write {near}" if near else "remove it"
+            expected = f"a key of {section} ({', '.join(known)})"
+            refuse(f"{section}.{key}", values[key], expected, remedy)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None

@@ -1,0 +1,94 @@
+"""The one place that chooses an engine, and that refuses one."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.losses.engines.blocked import BlockedSums
+from pirl_plugin.losses.engines.plain import PlainEngine, prefers_whole_table
+from pirl_plugin.losses.engines.streamed import StreamedEngine
+from pirl_plugin.losses.estimators.base import Estimator, StreamedEstimator
+
+if TYPE_CHECKING:
+    from pirl_plugin.losses.engines.base import ContrastBatch, Engine
+
+
+def make_engine(scores: str, batch: ContrastBatch) -> Engine:
+    """Choose how a batch is contrasted with its draw.
+
+    Args:
+        scores: ``plain``, ``blocked`` (any device), ``triton`` (CUDA), or ``auto``: ``plain`` where
+            the batch shares a draw, ``triton`` on CUDA, and on a CPU ``blocked``, or ``plain`` for
+            a small table.
+        batch: the batch.
+
+    Raises:
+        ValueError: ``triton`` is asked for where it cannot run.
+    """
+    draw = batch.draw
+    if not isinstance(draw, Tensor) and not draw.in_kernel:
+        batch = replace(batch, draw=draw.all())
+    if scores == "auto":
+        scores = _best(batch)
+    if scores == "plain":
+        return PlainEngine(batch)
+    if scores == "blocked":
+        return StreamedEngine(batch, BlockedSums)
+    _check_triton(batch.table.device.type, batch.queries.dtype)
+    from pirl_plugin.losses.engines.triton import TritonSums  # needs the package triton
+
+    return StreamedEngine(batch, TritonSums)
+
+
+def check_form(scores: str, estimator: Estimator) -> None:
+    """See that an estimator has the form that the engines of ``scores`` use.
+
+    Raises:
+        ValueError: it is written for ``plain`` alone, and ``scores`` is something else.
+    """
+    if scores != "plain" and not isinstance(estimator, StreamedEstimator):
+        raise ValueError(
+            f"LOSS.pirl_loss.scores = {scores}: expected plain, the only form that the estimator "
+            f"{estimator.name} has; set scores: plain, or derive it from StreamedEstimator"
+        )
+
+
+def _best(batch: ContrastBatch) -> str:
+    queries, table, draw = batch.queries, batch.table, batch.draw
+    if isinstance(draw, Tensor) and draw.stride(0) == 0:
+        return "plain"
+    if table.device.type == "cuda" and queries.dtype == torch.float32 and _triton_is_here():
+        return "triton"
+    terms, size, _ = queries.shape
+    whole = prefers_whole_table(terms, size, len(table), batch.num_negatives)
+    return "plain" if whole and table.dtype == queries.dtype else "blocked"
+
+
+@functools.cache
+def _triton_is_here() -> bool:
+    here = importlib.util.find_spec("triton") is not None
+    if not here:
+        logging.warning(
+            "LOSS.pirl_loss.scores = auto: expected the package triton, without which the scores "
+            "against the memory bank are computed in blocks, several times slower; pip install "
+            "triton"
+        )
+    return here
+
+
+def _check_triton(device: str, dtype: torch.dtype) -> None:
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    runs = device == "cuda" or interpreted
+    if importlib.util.find_spec("triton") is None or not runs or dtype != torch.float32:
+        raise ValueError(
+            f"LOSS.pirl_loss.scores = triton for {dtype} on {device}: expected float32 embeddings, "
+            f"a CUDA device and the triton package; set it to auto or blocked"
+        )

@@ -1,0 +1,33 @@
+"""What the loss did last, for reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class LastStep:
+    """What the last training step did: written by the loss alone, read by whoever reports it.
+
+    Attributes:
+        terms: L_NCE of each output, unweighted, by name; the mean over ranks is the mean over all
+            valid rows. Terms of weight 0 are not computed and not in it.
+        moved: ``(2,)``, what :meth:`pirl_plugin.memory.MemoryBank.update` returned.
+    """
+
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    moved: Tensor = field(default_factory=lambda: torch.zeros(2))
+
+
+def term_names(num_outputs: int, used: Sequence[int]) -> list[str]:
+    """Name the used outputs' terms: ``image`` the last, ``invariance`` a transformed version."""
+    several = num_outputs > 2
+    invariance = [f"invariance_{i}" if several else "invariance" for i in range(num_outputs - 1)]
+    return [[*invariance, "image"][i] for i in used]

@@ -1,0 +1,45 @@
+"""The memory bank that ``LOSS.pirl_loss`` describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
+
+if TYPE_CHECKING:
+    from pirl_plugin.losses.config import PIRLLossConfig
+
+_BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
+
+
+def make_bank(config: PIRLLossConfig, seed: int) -> MemoryBank:
+    """Make the bank of a configuration.
+
+    Args:
+        config: the section.
+        seed: of its initial rows.
+
+    Raises:
+        ValueError: there are too few rows for it, or for negatives without replacement.
+    """
+    if config.num_train_samples < 0:
+        raise ValueError(
+            f"LOSS.pirl_loss.num_train_samples = {config.num_train_samples}: expected the number "
+            f"of training images, which the host fills in; give it, as len(dataset)"
+        )
+    bank = _BANKS[config.bank.placement](
+        config.num_train_samples,
+        config.embedding_dim,
+        momentum=config.bank.momentum,
+        dtype=config.bank.dtype,
+        seed=seed,
+    )
+    if isinstance(bank, ShardedMemoryBank) and not config.replacement:
+        most = bank.smallest_shard - 1
+        if config.num_negatives > most:
+            raise ValueError(
+                f"LOSS.pirl_loss.num_negatives = {config.num_negatives}: expected at most {most} "
+                f"without replacement from the smallest shard's {most + 1} rows; lower it, or set "
+                f"replacement: true"
+            )
+    return bank

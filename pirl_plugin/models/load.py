@@ -1,0 +1,51 @@
+"""A trunk from a checkpoint of any kind, and one written for the host's benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pirl_plugin.checkpoints.compare import compare
+from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.timm_trunk import TimmTrunk as TimmTensors
+from pirl_plugin.checkpoints.timm_trunk import find_any_trunk
+from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.utils.files import atomic_write
+
+
+def load_trunk(path: str | Path, trust_pickle: bool = False) -> ResNetTrunk | TimmTrunk:
+    """The trunk of a checkpoint of any kind that the export reads, in evaluation mode.
+
+    Args:
+        path: a checkpoint of VISSL or of torch, a Detectron2 pickle, or a safetensors file.
+        trust_pickle: run the code in the file if torch's safe loading refuses it.
+
+    Returns:
+        A module that takes normalised images ``(B, 3, H, W)`` and names of features.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no whole trunk, safe loading refuses it, or its network is timm's and
+            timm is not installed.
+    """
+    found = find_any_trunk(read_checkpoint(Path(path), trust_pickle), str(path))
+    trunk: ResNetTrunk | TimmTrunk
+    if isinstance(found, TimmTensors):
+        trunk = TimmTrunk(found.architecture, found.options)
+    else:
+        trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
+    state = trunk_state(found)
+    if mismatch := compare(trunk.state_dict(), state):
+        raise ValueError(f"{path} does not fit {found.title}: {mismatch}")
+    trunk.load_state_dict(state, strict=False)  # whole, but for counters that nothing here reads
+    return trunk.eval()
+
+
+def save_trunk(trunk: nn.Module, path: str | Path) -> None:
+    """Write a trunk as a checkpoint that the host's benchmarks take as ``PARAMS_FILE``."""
+    with atomic_write(path) as file:
+        torch.save(vissl_checkpoint(trunk.state_dict()), file)

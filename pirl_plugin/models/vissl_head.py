@@ -1,0 +1,19 @@
+"""The heads as the host's registry builds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pirl_plugin.models.head import PIRLHead
+
+
+class VISSLPIRLHead(PIRLHead):
+    """:class:`~pirl_plugin.models.head.PIRLHead` with the host's constructor.
+
+    Args:
+        model_config: the host's ``MODEL`` section; not used.
+        **options: of :class:`~pirl_plugin.models.head.PIRLHead`.
+    """
+
+    def __init__(self, model_config: Any, **options: Any) -> None:
+        super().__init__(**options)

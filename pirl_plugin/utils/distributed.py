@@ -1,0 +1,88 @@
+"""The few collectives that loss, bank and hooks need; each is the identity in one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def world_size() -> int:
+    """Number of processes."""
+    return distributed.get_world_size() if _distributed() else 1
+
+
+def rank() -> int:
+    """This process, from 0."""
+    return distributed.get_rank() if _distributed() else 0
+
+
+def gather(local: Tensor) -> Tensor:
+    """``(W·B, …)``: the tensors of all ranks, of equal shapes, in the order of ranks."""
+    return start_gather(local)()
+
+
+def start_gather(local: Tensor) -> Callable[[], Tensor]:
+    """Begin :func:`gather`, and go on; what is returned waits for its result and returns it."""
+    if world_size() == 1:
+        return lambda: local
+    everyone = [torch.empty_like(local) for _ in range(world_size())]
+    work = distributed.all_gather(everyone, local.contiguous(), async_op=True)
+
+    def finish() -> Tensor:
+        work.wait()  # with NCCL the GPU waits, not the host
+        return torch.cat(everyone)
+
+    return finish
+
+
+def sum_over_ranks(local: Tensor) -> Tensor:
+    """The sum of all ranks' tensors, in place."""
+    if world_size() > 1:
+        distributed.all_reduce(local)
+    return local
+
+
+def reduce_scatter(everyones: Tensor) -> Tensor:
+    """Of ``(W·B, …)`` on each rank: the sum over ranks of this rank's ``(B, …)`` part."""
+    if world_size() == 1:
+        return everyones
+    size = everyones.shape[0] // world_size()
+    if distributed.get_backend() == "gloo":  # which has no reduce-scatter
+        return sum_over_ranks(everyones)[rank() * size : (rank() + 1) * size]
+    mine = torch.empty_like(everyones[:size])
+    distributed.reduce_scatter_tensor(mine, everyones.contiguous())
+    return mine
+
+
+def on_all_ranks(work: Callable[[], None]) -> None:
+    """Collective: do ``work`` on each rank; where it fails on one, raise its error on all.
+
+    None of them then waits for another that has failed.
+    """
+    error: Exception | None = None
+    try:
+        work()
+    except Exception as raised:
+        if world_size() == 1:
+            raise
+        error = raised
+    errors: list[Exception | None] = [None] * world_size()
+    if world_size() > 1:
+        distributed.all_gather_object(errors, error)
+    failed = next((found for found in errors if found is not None), None)
+    if failed is not None:
+        raise failed
+
+
+def on_first_rank(work: Callable[[], None]) -> None:
+    """Collective: do ``work`` on rank 0 while the others wait; raise its error on all."""
+    on_all_ranks(work if rank() == 0 else lambda: None)
+
+
+def _distributed() -> bool:
+    return distributed.is_available() and distributed.is_initialized()

@@ -1,0 +1,71 @@
+"""Signals that end a run, as one exception that no handler of ordinary errors catches."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to end; ``signum`` is its number."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+    @property
+    def exit_status(self) -> int:
+        """What a shell reports for a process ended by the signal: 130 for SIGINT."""
+        return 128 + self.signum
+
+
+class Received:
+    """The signal that a ``with raised(…)`` block was ended by; ``signum`` is None before."""
+
+    signum: int | None = None
+
+
+@contextlib.contextmanager
+def raised(*signals: signal.Signals) -> Iterator[Received]:
+    """Raise :class:`Interrupted` where one of the signals arrives, in the main thread.
+
+    A second one, while the first is dealt with, is ignored. What is yielded tells afterwards too:
+    code in between, such as a C++ library that calls back, may turn the exception into another. In
+    other threads than the main one this does nothing: Python takes handlers from that one alone.
+    """
+    received = Received()
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def raise_once(signum: int, frame: Any) -> None:
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)
+        received.signum = signum
+        raise Interrupted(signum)
+
+    before = {number: signal.signal(number, raise_once) for number in signals}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def ignored(*signals: signal.Signals) -> Iterator[None]:
+    """Ignore the signals meanwhile; processes started here ignore them for good."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,104 @@
+"""Folders: order, classes, links, and what is not read."""
+
+import os
+
+import pytest
+from PIL import features
+
+from pirl_plugin.data import formats
+from pirl_plugin.data.sources import paths
+from pirl_plugin.data.sources.folder import FolderSource
+from tests.helpers.images import save_grey
+
+AVIF, JPEG_2000 = features.check("avif"), features.check("jpg_2000")
+
+
+def test_folder__sorted_recursive_with_class_of_first_level(folder):
+    source = FolderSource(folder)
+    expected = ["a/x.webp", "a/y/9.bmp", "a/z/3.jpeg", "b/1.jpg", "b/2.PNG", "ä é/1.png"]
+    assert source.paths() == [str(folder / name) for name in expected]
+    assert source.labels().tolist() == [0, 0, 0, 1, 1, 3]  # 2 is the empty folder
+    assert len(source) == 6
+    assert source.class_root() == str(folder)
+
+
+def test_folder__flat_is_one_class(tmp_path):
+    for name in ("2.jpg", "1.jpg"):
+        save_grey(tmp_path / name)
+    source = FolderSource(tmp_path)
+    assert source.labels().tolist() == [0, 0]
+    assert source.paths() == [str(tmp_path / "1.jpg"), str(tmp_path / "2.jpg")]
+
+
+def test_folder__loose_images_are_a_class_before_the_others(folder):
+    save_grey(folder / "z.jpg")
+    assert FolderSource(folder).labels().tolist() == [0, 1, 1, 1, 2, 2, 4]
+
+
+def test_folder__survives_links_in_a_circle(folder):
+    os.symlink(folder, folder / "a" / "up")
+    os.symlink(folder / "b", folder / "c")
+    assert [os.path.basename(p) for p in FolderSource(folder).paths()].count("1.jpg") == 2
+
+
+def test_folder__of_files_asks_for_the_status_of_none(tmp_path, monkeypatch):
+    """A flat folder of a million files on a network disk: the directory knows their types."""
+    for number in range(5):
+        (tmp_path / f"{number}.jpg").touch()
+    os.symlink(tmp_path / "nowhere", tmp_path / "broken.jpg")
+
+    def refuse(path):
+        raise AssertionError(f"the status of {path} was asked for")
+
+    monkeypatch.setattr(os.path, "isfile", refuse)
+    monkeypatch.setattr(os, "stat", refuse)
+    assert list(paths.find_images(str(tmp_path))) == [f"{n}.jpg" for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind"),
+    [
+        ("jfif", "JPEG"),
+        ("JPE", "JPEG"),
+        pytest.param("avif", "AVIF", marks=pytest.mark.skipif(not AVIF, reason="PIL has no AVIF")),
+        pytest.param("jp2", "JPEG2000", marks=pytest.mark.skipif(not JPEG_2000, reason="PIL")),
+    ],
+)
+def test_folder__reads_what_the_decoders_here_read(suffix, kind, tmp_path, make_image):
+    from PIL import Image
+
+    make_image(tmp_path / "1.png", seed=0)
+    Image.open(tmp_path / "1.png").save(tmp_path / f"2.{suffix}", kind)
+    source = FolderSource(tmp_path)
+    pixels, is_valid = source[1]
+    assert is_valid
+    assert pixels.shape == (3, 48, 48)
+    assert (pixels.float() - source[0][0].float()).abs().mean() < 6  # lossy
+
+
+def test_folder__names_by_kind_what_is_not_read(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(formats, "image_extensions", lambda: (".jpg",))
+    monkeypatch.setattr(paths, "image_extensions", lambda: (".jpg",))
+    names = ["1.jpg", "2.jpg", *(f"{n}.HEIC" for n in range(8)), "a.jp2", "bare", "x/b", "n.txt"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with caplog.at_level("INFO"):
+        assert len(FolderSource(tmp_path)) == 2
+    said = [record.message.removeprefix(f"{tmp_path}: ") for record in caplog.records]
+    assert said[:4] == [
+        "2 files without an extension skipped: expected a name such as 1.jpg; rename those that "
+        "are images",
+        "8 .heic files skipped: no decoder here; pip install pillow-heif, or convert to JPEG or "
+        "PNG",
+        "1 .jp2 file skipped: no decoder here; convert to JPEG or PNG",
+        "1 files that are no images skipped (.txt)",
+    ]
+
+
+def test_folder__of_unread_formats_alone_says_so_in_its_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "image_extensions", lambda: (".jpg",))
+    for number in range(3):
+        (tmp_path / f"{number}.heic").touch()
+    with pytest.raises(ValueError, match=r"holds no image: expected a folder.*; 3 \.heic files"):
+        FolderSource(tmp_path)

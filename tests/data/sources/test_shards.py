@@ -1,0 +1,107 @@
+"""Tars: random access, classes, workers, foreign and damaged ones."""
+
+import io
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from pirl_plugin.data.prepare import main
+from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.data.sources.registry import source_at
+from pirl_plugin.data.sources.shards import INDEX, ShardSource
+from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory, image_folder):
+    out = tmp_path_factory.mktemp("shards") / "out"
+    assert main([str(image_folder / "train"), str(out), "--shards", "7", "--workers", "1"]) == 0
+    return out
+
+
+def test_shards__hold_the_folders_images_and_classes(shards, image_folder):
+    folder, source = FolderSource(image_folder / "train"), ShardSource(shards)
+    assert len(list(shards.glob("*.tar"))) == 3  # 20 images by 7
+    assert len(source) == len(folder) == 20
+    assert source.labels().tolist() == folder.labels().tolist()
+    for row in (19, 0, 7, 13):
+        pixels, is_valid = source[row]
+        assert is_valid
+        assert torch.equal(pixels, folder[row][0])  # 48 px: kept byte for byte
+    assert source.path_of(7) == f"{shards}/shard-000001.tar:ants/7.jpg"
+    assert isinstance(source_at(shards), ShardSource)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_shards__are_read_by_workers(method, shards):
+    source = ShardSource(shards)
+    source[0]  # its tar is open when the workers start
+    loader = DataLoader(source, batch_size=None, num_workers=2, multiprocessing_context=method)
+    for (pixels, is_valid), (expected, _) in zip(loader, source, strict=True):
+        assert is_valid
+        assert torch.equal(pixels, expected)
+    assert torch.equal(pickle.loads(pickle.dumps(source))[8][0], source[8][0])
+
+
+def test_shards__are_a_data_source_of_vissl(shards):
+    source = PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_shards", str(shards), "TRAIN")
+    assert source.get_labels().tolist() == [0] * 10 + [1] * 10
+    assert source[3][0].size == (48, 48)
+
+
+def write_tar(path, members):
+    with tarfile.open(path, "w") as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.fixture
+def image(tmp_path_factory, make_image):
+    path = tmp_path_factory.mktemp("one") / "1.png"
+    make_image(path, seed=0)
+    return path.read_bytes()
+
+
+def test_shards__of_others_need_no_index(image, tmp_path):
+    members = [("a.png", image), ("a.cls", b"7"), ("b.json", b"{}"), ("b.png", b"broken")]
+    write_tar(tmp_path / "0.tar", members)
+    write_tar(tmp_path / "1.tar", [("c.cls", b"3\n"), ("c.seg.png", image)])
+    source = ShardSource(tmp_path)
+    assert [is_valid for _, is_valid in source] == [True, False, True]
+    with pytest.raises(ValueError, match=r"0\.tar:b\.png has no class: expected a member \.cls"):
+        source.labels()
+
+
+def test_shards__refuse_an_index_of_other_tars(image, tmp_path, shards):
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("b.png", image)])
+    (tmp_path / INDEX).write_bytes((shards / INDEX).read_bytes())
+    with pytest.raises(ValueError, match=r"holds other tars than its index\.npz says: expected a"):
+        ShardSource(tmp_path)
+    (tmp_path / INDEX).write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"has a damaged index\.npz"):
+        ShardSource(tmp_path)
+
+
+def test_shards__that_were_not_completed_are_refused(image, tmp_path):
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("b.png", image)])
+    (tmp_path / "prepare.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"prepare --shards did not end; repeat that command"):
+        ShardSource(tmp_path)
+
+
+def test_shards__a_tar_cut_short_is_named(image, tmp_path, caplog):
+    noise = np.random.default_rng(0).bytes(30_000)
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("b.png", noise)])
+    source = ShardSource(tmp_path)
+    with open(tmp_path / "0.tar", "r+b") as tar:
+        tar.truncate(20_000)
+    assert not source[1][1]
+    assert "0.tar ends within the image" in caplog.text
+    with pytest.raises(ValueError, match=r"0\.tar is not a whole tar"):
+        ShardSource(tmp_path)

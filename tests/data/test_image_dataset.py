@@ -1,0 +1,65 @@
+"""A data set of views in a plain DataLoader: draws, epochs, broken files."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from pirl_plugin.data.collator import collate_views
+from pirl_plugin.data.image_dataset import ImageDataset
+from pirl_plugin.data.views.jigsaw import JigsawViews
+from pirl_plugin.data.views.pretext import RotationTask
+from pirl_plugin.data.views.random import image_generator
+
+SMALL = {"image_size": 24, "patches_crop_size": 30, "patch_size": 8}
+
+
+@pytest.fixture
+def images(image_folder):
+    return ImageDataset(image_folder / "train", JigsawViews(**SMALL), seed=3)
+
+
+def joined(batches):
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def test_dataset__draws_are_keyed_on_seed_epoch_and_row(images):
+    images.set_epoch(2)
+    sample = images[4]
+    expected = images.views(images.source[4][0], image_generator(3, 2, 4))
+    assert (sample["label"], sample["data_valid"]) == (4, True)
+    assert torch.equal(sample["patches"], expected["patches"])
+    images.set_epoch(1)
+    assert not torch.equal(images[4]["patches"], expected["patches"])
+
+
+def test_dataset__running_workers_take_the_next_epoch(images):
+    """Workers that outlive an epoch draw what a process alone draws."""
+    loader = DataLoader(
+        images, batch_size=8, collate_fn=collate_views, num_workers=2, persistent_workers=True,
+        multiprocessing_context="fork",
+    )  # fmt: skip
+    alone = DataLoader(images, batch_size=5, collate_fn=collate_views)
+    for epoch in (0, 1):
+        images.set_epoch(epoch)
+        shared, single = joined(list(loader)), joined(list(alone))
+        for name in ("images", "patches", "label", "data_valid"):
+            assert torch.equal(shared[name], single[name]), (epoch, name)
+
+
+def test_dataset__a_broken_file_is_masked(tmp_path, make_image):
+    for row in range(3):
+        make_image(tmp_path / f"{row}.jpg", seed=row)
+    (tmp_path / "1.jpg").write_bytes(b"broken")
+    images = ImageDataset(tmp_path, JigsawViews(**SMALL))
+    batch = next(iter(DataLoader(images, batch_size=3, collate_fn=collate_views)))
+    assert batch["label"].tolist() == [0, -1, 2]
+    assert batch["data_valid"].tolist() == [True, False, True]
+    assert not batch["images"][1].any()
+    assert not batch["patches"][9:18].any()
+    assert images.source.num_unreadable == 1
+
+
+def test_dataset__label_of_a_pretext_task_is_the_tasks(image_folder):
+    images = ImageDataset(image_folder / "train", RotationTask(image_size=16), seed=1)
+    batch = next(iter(DataLoader(images, batch_size=20, collate_fn=collate_views)))
+    assert set(batch["label"].tolist()) == {0, 1, 2, 3}

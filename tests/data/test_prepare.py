@@ -1,0 +1,110 @@
+"""Smaller copies: names, sizes, resuming, and files that are not its own."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pirl_plugin.data import prepare_work
+from pirl_plugin.data.prepare import main
+from pirl_plugin.data.prepare_work import Settings, copy_block
+from pirl_plugin.data.sources.folder import FolderSource
+
+
+@pytest.fixture
+def photos(tmp_path, make_image):
+    for name in ("a/wide.jpg", "a/big.png", "b/small.jpeg", "b/ä ü.JPG"):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_image(path.with_suffix(".png"), seed=1, size=100)
+        image = Image.open(path.with_suffix(".png"))
+        path.with_suffix(".png").unlink()
+        image.resize((30, 20) if "small" in name else (150, 90)).save(path)
+    (tmp_path / "in" / "b" / "broken.jpg").write_bytes(b"broken")
+    return tmp_path / "in"
+
+
+def prepare(photos, *more):
+    out = photos.parent / "out"
+    return main([str(photos), str(out), "--size", "40", "--workers", "1", *more]), out
+
+
+def test_prepare__keeps_folders_and_names(photos, capsys):
+    status, out = prepare(photos)
+    assert status == 0
+    found = {
+        os.path.relpath(path, out): Image.open(path).size for path in FolderSource(out).paths()
+    }
+    assert found == {
+        "a/big.png.jpg": (67, 40),
+        "a/wide.jpg": (67, 40),
+        "b/small.jpeg": (30, 20),
+        "b/ä ü.JPG": (67, 40),
+    }
+    assert (out / "b" / "small.jpeg").read_bytes() == (photos / "b" / "small.jpeg").read_bytes()
+    whole = Image.open(photos / "a" / "wide.jpg").resize((67, 40), Image.Resampling.LANCZOS)
+    copy = Image.open(out / "a" / "wide.jpg")
+    assert np.abs(np.asarray(whole, float) - np.asarray(copy, float)).mean() < 3
+    said = capsys.readouterr().out
+    assert "4 images written, 0 found from before, 1 without a copy" in said
+    assert "b/broken.jpg: cannot identify image file" in (out / "unreadable.txt").read_text()
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_prepare__goes_on_where_it_was_interrupted(photos, capsys):
+    _, out = prepare(photos)
+    kept = (out / "a" / "wide.jpg").stat().st_mtime_ns
+    (out / "b" / "ä ü.JPG").unlink()
+    (out / "a" / "big.png.jpg").write_bytes(b"")  # as after a loss of power
+    assert prepare(photos)[0] == 0
+    assert "2 images written, 2 found from before" in capsys.readouterr().out
+    assert (out / "a" / "wide.jpg").stat().st_mtime_ns == kept
+    assert Image.open(out / "a" / "big.png.jpg").size == (67, 40)
+
+
+def test_prepare__never_writes_over_a_file_that_is_not_its_own(photos, capsys):
+    _, out = prepare(photos)
+    (out / "a" / "wide.jpg").write_text("a letter")
+    Image.new("RGB", (99, 99)).save(out / "b" / "ä ü.JPG")
+    assert prepare(photos)[0] == 1
+    assert (out / "a" / "wide.jpg").read_text() == "a letter"
+    assert Image.open(out / "b" / "ä ü.JPG").size == (99, 99)
+    assert capsys.readouterr().out.count("is in the way") == 2
+
+
+def test_prepare__refuses_folders_that_hold_something_else(photos):
+    out = photos.parent / "out"
+    out.mkdir()
+    (out / "letter.txt").write_text("a letter")
+    with pytest.raises(SystemExit, match=r"OUT = .*out holds files that are not of this command"):
+        prepare(photos)
+    (out / "letter.txt").unlink()
+    prepare(photos)
+    with pytest.raises(SystemExit, match=r"was begun with .*'size': 40.*: expected .*'size': 41"):
+        prepare(photos, "--size", "41")
+    with pytest.raises(SystemExit, match="lies in IN: expected another folder"):
+        main([str(photos), str(photos / "out")])
+    with pytest.raises(SystemExit, match="nowhere is not a folder that exists"):
+        main([str(photos / "nowhere"), str(photos.parent / "new")])
+    with pytest.raises(SystemExit, match="quality of at most 95"):
+        prepare(photos, "--quality", "100")
+
+
+def test_prepare__shards_of_a_changed_folder_are_refused(photos):
+    prepare(photos, "--shards", "2")
+    Image.new("RGB", (9, 9)).save(photos / "a" / "new.png")
+    with pytest.raises(SystemExit, match=r"'images': 5.*expected .*'images': 6"):
+        prepare(photos, "--shards", "2")
+
+
+def test_copy__a_full_disk_ends_the_work(photos, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(prepare_work, "write_new", full)
+    settings = Settings(photos, photos.parent / "out", 40, 90)
+    with pytest.raises(OSError, match="No space left"):
+        copy_block(settings, ["a/wide.jpg"])
+    missing = copy_block(settings, ["a/nowhere.jpg"])
+    assert "a/nowhere.jpg: [Errno 2] No such file" in missing.problems[0]

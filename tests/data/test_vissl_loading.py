@@ -1,0 +1,34 @@
+"""Batches already done are skipped, and nothing else changes."""
+
+import pytest
+from torch.utils.data import DataLoader, DistributedSampler
+
+from pirl_plugin.data.vissl_loading import ResumingSampler, resuming_sampler
+
+
+@pytest.mark.parametrize("rows", [12, 13, 14])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sampler__goes_on_in_the_order_of_the_epoch(rows, workers):
+    data = list(range(rows))
+    plain = [DistributedSampler(data, num_replicas=2, rank=rank) for rank in (0, 1)]
+    ours = [ResumingSampler(data, batch_size=3, num_replicas=2, rank=rank) for rank in (0, 1)]
+    for epoch, start in ((0, 0), (1, 1), (2, 3), (3, 0)):
+        for expected, sampler in zip(plain, ours, strict=True):
+            expected.set_epoch(epoch)
+            sampler.set_epoch(epoch)
+            sampler.set_start_iter(start)
+            batches = list(DataLoader(data, sampler=sampler, batch_size=3, num_workers=workers))
+            whole = list(DataLoader(data, sampler=expected, batch_size=3))
+            assert [batch.tolist() for batch in batches] == [b.tolist() for b in whole[start:]]
+            assert len(sampler) == len(expected)
+
+
+def test_get_sampler__replaces_the_plain_one_alone():
+    config = {"BATCHSIZE_PER_REPLICA": 4}
+
+    class Other(DistributedSampler):
+        pass
+
+    other = Other(range(4), num_replicas=1, rank=0)
+    assert resuming_sampler(lambda *_: other)(range(4), config) is other
+    assert resuming_sampler(lambda *_: None)(range(4), config) is None

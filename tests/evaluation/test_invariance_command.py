@@ -1,0 +1,167 @@
+"""``pirl-plugin invariance`` on checkpoints with and without heads."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from pirl_plugin.cli import run
+from pirl_plugin.evaluation.pretext_model import load_pretext_model, run_config
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.resnet import new_trunk
+
+SMALL = {"image_size": 32, "patches_crop_size": 48, "patch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        coarse = Image.fromarray(rng.integers(0, 256, (3, 3, 3), dtype=np.uint8))
+        coarse.resize((64, 64), Image.Resampling.BICUBIC).save(folder / f"{i}.png")
+    return folder
+
+
+def checkpoint(folder, transform="PIRLJigsaw", heads=True, bank=None, seed=0, **parameters):
+    """A checkpoint in the host's form, with the configuration of its run beside it."""
+    torch.manual_seed(seed)
+    trunk = new_trunk({"DEPTH": 10, "WIDTH_MULTIPLIER": 0.25})
+    patches = 9 if transform == "PIRLJigsaw" else 1
+    state = {}
+    for number, count in enumerate((patches, 1) if heads else ()):
+        head = PIRLHead(128, 8, count)
+        state |= {f"{number}.{name}": tensor for name, tensor in head.state_dict().items()}
+    model = {"trunk": trunk.state_dict(), "heads": state}
+    content = {"type": "consolidated", "classy_state_dict": {"base_model": {"model": model}}}
+    if bank is not None:
+        content["loss"] = {"bank.rows": bank}
+    folder.mkdir()
+    torch.save(content, folder / "checkpoint.torch")
+    entry = {"name": transform, "photometric": {}, **parameters}
+    (folder / "train_config.yaml").write_text(
+        yaml.safe_dump({"DATA": {"TRAIN": {"TRANSFORMS": [entry]}}})
+    )
+    return folder / "checkpoint.torch"
+
+
+def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_path, capsys):
+    bank = torch.randn(6, 8)
+    pirl = checkpoint(tmp_path / "pirl", bank=bank, **SMALL)
+    jigsaw = checkpoint(
+        tmp_path / "jigsaw", "PredictJigsaw", heads=False, num_permutations=100,
+        patches_crop_size=48, patch_size=16,
+    )  # fmt: skip
+    out = tmp_path / "out"
+    arguments = ["--data", str(images), "--out", str(out), "--transforms", "3"]
+    run(["invariance", "--checkpoint", str(pirl), str(jigsaw), *arguments])
+    results = json.loads((out / "invariance.json").read_text())
+    assert (results["images"], results["transforms"]) == (6, 3)
+    first, second = results["models"]
+    assert (first["name"], second["name"]) == ("pirl", "jigsaw")
+    assert first["representation"].startswith("f(v_I) and g(v_It)")
+    assert "no heads in the checkpoint" in second["representation"]
+    for model in (first, second):
+        for pairs in ("same", "different"):
+            found = model["heads"][pairs]
+            assert 0 < found["mean"] < 2
+            assert sum(found["density"]) * 2 / 50 == pytest.approx(1)
+    assert first["bank"]["same"]["mean"] > 0
+    assert second["bank"] is None
+    assert "none in the checkpoint" in second["bank_note"]
+    assert "<svg" in (out / "invariance.svg").read_text()
+    assert np.asarray(Image.open(out / "invariance.png").convert("L")).std() > 0
+    assert "pirl: same image" in capsys.readouterr().out
+    # the classifier has no image view: it is shown images of the other model's size
+    views = load_pretext_model(jigsaw, other=run_config(pirl)).views
+    assert (views.image_size, views.patch_size) == (32, 16)
+    assert views.permutations.num_permutations == 100
+
+
+def test_invariance__a_perfectly_invariant_model_has_distance_zero(images, tmp_path):
+    """Heads that put out their bias alone embed everything alike."""
+    path = checkpoint(tmp_path / "flat", **SMALL)
+    content = torch.load(path)
+    for name, tensor in content["classy_state_dict"]["base_model"]["model"]["heads"].items():
+        tensor.fill_(1.0 if name.endswith("bias") else 0.0)
+    torch.save(content, path)
+    out = tmp_path / "out"
+    run(["invariance", "--checkpoint", str(path), "--data", str(images), "--out", str(out)])
+    (model,) = json.loads((out / "invariance.json").read_text())["models"]
+    assert model["heads"]["same"]["mean"] == pytest.approx(0, abs=1e-6)
+    assert model["heads"]["different"]["mean"] == pytest.approx(0, abs=1e-6)
+
+
+def test_invariance__takes_the_rows_of_the_bank_that_are_the_images(images, tmp_path):
+    path = checkpoint(tmp_path / "pirl", **SMALL)
+    model = load_pretext_model(path)
+    pixels = [
+        torch.from_numpy(np.asarray(Image.open(images / f"{i}.png"))).permute(2, 0, 1)
+        for i in range(6)
+    ]
+    drawn = torch.stack([model.views_of(p, i, 1, 0)[1] for i, p in enumerate(pixels)])
+    content = torch.load(path)
+    content["loss"] = {"bank.rows": model.embed_transformed(drawn[:, 0])}  # g(v_It) itself
+    torch.save(content, path)
+    out = tmp_path / "out"
+    arguments = ["--checkpoint", str(path), "--data", str(images), "--out", str(out)]
+    run(["invariance", *arguments, "--transforms", "1", "--images", "4"])
+    (found,) = json.loads((out / "invariance.json").read_text())["models"]
+    assert found["bank"]["same"]["mean"] == pytest.approx(0, abs=1e-6)
+    assert found["bank"]["different"]["mean"] > 1e-4
+
+
+def test_invariance__says_why_there_is_no_comparison_with_the_bank(images, tmp_path, capsys):
+    path = checkpoint(tmp_path / "pirl", bank=torch.randn(7, 8), **SMALL)
+    arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "1"]
+    run(["invariance", "--checkpoint", str(path), *arguments])
+    assert "memory bank: it has 7 rows and --data 6 images" in capsys.readouterr().out
+
+
+def test_load_pretext_model__rotation(tmp_path):
+    model = load_pretext_model(checkpoint(tmp_path / "rotation", "PIRLRotation", image_size=32))
+    image, versions = model.views_of(torch.zeros(3, 50, 40, dtype=torch.uint8), 0, 2, 0)
+    assert (image.shape, versions.shape) == ((3, 32, 32), (2, 1, 3, 32, 32))
+    assert model.embed_images(image[None]).shape == (1, 8)
+    assert model.embed_transformed(versions).shape == (2, 8)
+    assert model.g is not None
+
+
+def test_load_pretext_model__g_takes_the_patches_of_an_image_together(tmp_path):
+    model = load_pretext_model(checkpoint(tmp_path / "pirl", **SMALL))
+    patches = torch.randint(0, 256, (2, 9, 3, 16, 16), dtype=torch.uint8)
+    both = model.embed_transformed(patches)
+    one = model.embed_transformed(patches[1:])
+    torch.testing.assert_close(both[1:], one)
+    assert (model.g.num_patches, model.f.num_patches) == (9, 1)
+
+
+def test_invariance__a_run_without_configuration_gets_the_papers_views(tmp_path):
+    path = checkpoint(tmp_path / "pirl")
+    (tmp_path / "pirl" / "train_config.yaml").unlink()
+    views = load_pretext_model(path).views
+    assert (views.image_size, views.patch_size) == (224, 64)
+    other = run_config(checkpoint(tmp_path / "other", **SMALL))
+    assert load_pretext_model(path, other=other).views.patch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--data": "nowhere"}, "--data = nowhere: expected a folder of images"),
+        ({"--checkpoint": "nowhere.torch"}, "there is no file nowhere.torch"),
+    ],
+)
+def test_invariance__refuses_in_one_sentence(change, message, images, tmp_path):
+    given = {"--checkpoint": checkpoint(tmp_path / "pirl", **SMALL), "--data": images}
+    options = {**given, "--out": tmp_path / "out"} | change
+    with pytest.raises(SystemExit, match=message) as stopped:
+        run(["invariance", *[str(word) for pair in options.items() for word in pair]])
+    assert len(str(stopped.value).splitlines()) == 1
+    (tmp_path / "empty").mkdir()
+    options |= {"--data": tmp_path / "empty", "--checkpoint": given["--checkpoint"]}
+    with pytest.raises(SystemExit, match="expected two images or more"):
+        run(["invariance", *[str(word) for pair in options.items() for word in pair]])

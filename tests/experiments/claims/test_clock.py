@@ -1,0 +1,113 @@
+"""CPU time at each checkpoint, over stops; which checkpoints stay."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import zipfile
+
+import pytest
+
+from pirl_plugin.experiments.claims import clock
+from pirl_plugin.experiments.claims.clock import (
+    Clock,
+    checkpoints,
+    costs,
+    cpu_seconds,
+    remove_partial,
+)
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CPU time is /proc's")
+
+
+def save(folder, phase, final=False):
+    name = f"model_{'final_checkpoint_' if final else ''}phase{phase}.torch"
+    with zipfile.ZipFile(folder / name, "w") as file:
+        file.writestr("data.pkl", "weights")
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    monkeypatch.setattr(clock, "_INTERVAL", 0.02)
+
+
+def marks(folder):
+    return json.loads((folder / "clock.json").read_text())["marks"]
+
+
+def wait_for(epochs, folder):
+    for _ in range(500):
+        if sorted(map(int, marks(folder))) == epochs:
+            return
+        time.sleep(0.01)
+    raise AssertionError(marks(folder))
+
+
+def test_clock__notes_each_checkpoint_and_keeps_the_evaluated(tmp_path):
+    with Clock(tmp_path, keep=[2, 4]):
+        for phase in range(3):
+            save(tmp_path, phase)
+            wait_for([*range(1, phase + 2)], tmp_path)
+        save(tmp_path, 3, final=True)
+    wall = [cost["wall"] for cost in costs(tmp_path, [1, 2, 3, 4]).values()]
+    assert wall == sorted(wall)
+    assert sorted(checkpoints(tmp_path)) == [2, 4]
+
+
+def test_clock__goes_on_from_the_checkpoint_that_the_run_goes_on_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(clock, "cpu_seconds", lambda argument: 10.0)
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 0)
+        wait_for([1], tmp_path)
+    # stopped in the second epoch, whose time is lost; started again
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 1, final=True)
+        wait_for([1, 2], tmp_path)
+    assert [cost["cpu"] for cost in costs(tmp_path, [1, 2]).values()] == [10, 20]
+
+
+def test_clock__of_a_run_under_way_counts_its_process_once(tmp_path, monkeypatch):
+    used = [10.0]
+    monkeypatch.setattr(clock, "cpu_seconds", lambda argument: used[0])
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 0)
+        wait_for([1], tmp_path)
+    # The watching process was killed, the run lives on: the same process has used 50 s by now.
+    used[0] = 50.0
+    with Clock(tmp_path, keep=[], under_way=True):
+        save(tmp_path, 4, final=True)
+        wait_for([1, 5], tmp_path)
+    # Epochs 2 to 4 were not seen: between 10 and 50 s.
+    assert [c["cpu"] for c in costs(tmp_path, [1, 2, 3, 4, 5]).values()] == [10, 20, 30, 40, 50]
+
+
+def test_costs__of_nothing_are_nothing(tmp_path):
+    assert costs(tmp_path, [0]) == {0: {"cpu": 0, "wall": 0}}
+
+
+@linux
+def test_cpu_seconds__are_those_of_the_run_and_its_children():
+    burn = "import time\nwhile time.process_time() < 0.6: pass\ntime.sleep(60)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}, 'child'])"
+    word = f"config.CHECKPOINT.DIR={uuid.uuid4()}"
+    with subprocess.Popen([sys.executable, "-c", script, word], start_new_session=True) as process:
+        found = 0.0
+        for _ in range(1000):
+            found = cpu_seconds(word)
+            if found >= 0.6:
+                break
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert 0.6 <= found < 10
+    assert cpu_seconds(word) == 0
+
+
+def test_partial_checkpoints__are_removed(tmp_path):
+    save(tmp_path, 0)
+    (tmp_path / "model_phase1.torch").write_bytes(b"PK cut short")
+    assert sorted(checkpoints(tmp_path)) == [1]
+    remove_partial(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model_phase0.torch"]

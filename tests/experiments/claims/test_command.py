@@ -1,0 +1,127 @@
+"""The command: what is run, what is not run again, what a failure costs."""
+
+import json
+
+import pytest
+
+from pirl_plugin.experiments.claims import command, report, workers
+from pirl_plugin.experiments.claims.plan import Job
+from tests.helpers.claims_rows import row
+
+MODELS = ["--methods", "random", "npid", "pirl_jigsaw", "--sweeps", "--images-seen", "80"]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Jobs that were made, in place of the host's runs; ``failing`` names methods that fail."""
+
+    class Made(list):
+        failing = ()
+
+    jobs = Made()
+    drawn = jobs.drawn = []
+
+    def make(job, settings):
+        jobs.append(job)
+        if job.method in jobs.failing:
+            raise SystemExit(f"pirl_plugin: {job.title} failed with exit status 1; the end of …")
+        return row(job.method, job.seed, 40.0, job.epochs, changed=dict(job.changed))
+
+    monkeypatch.setattr(workers, "make", make)
+    monkeypatch.setattr(report, "write_figures", lambda out, rows: drawn.append(out))
+    return jobs
+
+
+def claims(image_folder, out, *arguments):
+    command.main(["--data", str(image_folder), "--out", str(out), *MODELS, *arguments])
+
+
+def test_command__makes_each_model_and_writes_what_it_found(image_folder, tmp_path, made, capsys):
+    claims(image_folder, tmp_path, "--seeds", "1")
+    # 80 images are 4 epochs of 20
+    assert made == [Job("random", 0, 0), Job("npid", 0, 4), Job("pirl_jigsaw", 0, 4)]
+    content = json.loads((tmp_path / "claims.json").read_text())
+    assert {run["method"] for run in content["runs"]} == {"random", "npid", "pirl_jigsaw"}
+    assert content["setting"]["epochs"] == 4
+    assert [c["difference"] for c in content["claims"] if c["id"] == "pirl_over_npid"] == [0]
+    assert (tmp_path / "tables.md").is_file()
+    assert made.drawn == [tmp_path] * 4  # at the start, and after each model
+    printed = capsys.readouterr().out
+    assert "Model 2 of 3: NPID, 4 epochs, seed 0; about" in printed
+    assert "left" in printed
+
+
+def test_command__hides_folders_in_what_it_commits(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path, "--seeds", "1")
+    text = (tmp_path / "claims.json").read_text() + (tmp_path / "tables.md").read_text()
+    assert str(tmp_path) not in text
+    assert str(image_folder) not in text
+    setting = json.loads((tmp_path / "claims.json").read_text())["setting"]
+    assert setting["command"].startswith("pirl-plugin claims --data DATA --out OUT --methods")
+
+
+def test_command__does_not_repeat_what_is_recorded(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path, "--seeds", "1")
+    made.clear()
+    claims(image_folder, tmp_path, "--seeds", "2")
+    assert {job.seed for job in made} == {1}
+
+
+def test_command__resumes_from_a_committed_file_without_folders(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path / "first", "--seeds", "1")
+    committed = (tmp_path / "first" / "claims.json").rename(tmp_path / "committed.json")
+    made.clear()
+    claims(image_folder, tmp_path / "second", "--seeds", "1", "--resume", str(committed))
+    assert made == []
+    assert len(json.loads((tmp_path / "second" / "claims.json").read_text())["runs"]) == 3
+
+
+def test_command__goes_on_after_a_failure(image_folder, tmp_path, made):
+    made.failing = ("npid",)
+    with pytest.raises(SystemExit, match=r"1 of 3 models failed; .*\n  NPID, 4 epochs, seed 0: "):
+        claims(image_folder, tmp_path, "--seeds", "1")
+    assert [job.method for job in made] == ["random", "npid", "pirl_jigsaw"]
+    made.clear()
+    made.failing = ()
+    claims(image_folder, tmp_path, "--seeds", "1")
+    assert [job.method for job in made] == ["npid"]
+
+
+def test_command__refuses_another_setting_in_the_same_folder(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path, "--seeds", "1")
+    with pytest.raises(SystemExit, match=r"setting\.epochs = 4: expected 2"):
+        claims(image_folder, tmp_path, "--seeds", "1", "--images-seen", "40")
+
+
+def test_command__refuses_a_folder_that_another_process_works_in(image_folder, tmp_path, made):
+    import fcntl
+
+    with (tmp_path / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit, match="expected a folder that no other process works in"):
+            claims(image_folder, tmp_path)
+    assert made == []
+
+
+def test_report_only__runs_nothing(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path, "--seeds", "1")
+    made.clear()
+    (tmp_path / "tables.md").unlink()
+    claims(image_folder, tmp_path, "--report-only")
+    assert made == []
+    assert (tmp_path / "tables.md").is_file()
+
+
+def test_dry_run__prints_the_models(image_folder, tmp_path, made, capsys):
+    claims(image_folder, tmp_path / "out", "--seeds", "1", "--dry-run")
+    assert capsys.readouterr().out.splitlines() == [
+        "Random initialisation, seed 0",
+        "NPID, 4 epochs, seed 0",
+        "PIRL (jigsaw), 4 epochs, seed 0",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+def test_unlabelled_images__are_refused(image_folder, tmp_path):
+    with pytest.raises(SystemExit, match=r"--data = .*: expected train/CLASS/"):
+        claims(image_folder / "train" / "ants", tmp_path)

@@ -1,0 +1,66 @@
+"""``claims.json``: what is taken over, what is refused, what a kill leaves."""
+
+import json
+
+import pytest
+
+from pirl_plugin.experiments.claims.record import Record, new_setting
+from pirl_plugin.experiments.quickstart_data import find_data
+from tests.helpers.claims_rows import SETTING, row
+
+
+def test_record__is_read_again(tmp_path):
+    record = Record(tmp_path / "claims.json", SETTING)
+    record.add(row("npid", 1, 30))
+    record.add(row("npid", 0, 30))
+    record.add(row("npid", 1, 31))  # made again: the later one stays
+    record.write([{"id": "a"}])
+    again = Record(tmp_path / "claims.json", SETTING)
+    assert [(r["seed"], r["linear_top1"]) for r in again.rows] == [(0, 30), (1, 31)]
+    assert json.loads((tmp_path / "claims.json").read_text())["claims"] == [{"id": "a"}]
+    assert [file.name for file in tmp_path.iterdir()] == ["claims.json"]
+
+
+def test_record__takes_what_it_lacks_from_another_file(tmp_path):
+    committed = Record(tmp_path / "committed.json", SETTING)
+    committed.add(row("npid", 0, 30))
+    committed.add(row("jigsaw", 0, 20))
+    committed.write([])
+    record = Record(tmp_path / "claims.json", SETTING)
+    record.add(row("npid", 0, 33))
+    record.take(tmp_path / "committed.json")
+    assert {r["method"]: r["linear_top1"] for r in record.rows} == {"npid": 33, "jigsaw": 20}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("scale", "gpu"), ("epochs", 8), ("network", {"negatives": 64})]
+)
+def test_record__refuses_runs_of_another_setting(tmp_path, key, value):
+    Record(tmp_path / "claims.json", {**SETTING, key: value}).write([])
+    with pytest.raises(SystemExit, match=rf"setting\.{key} = .*: expected .*another --out"):
+        Record(tmp_path / "claims.json", SETTING)
+
+
+def test_record__takes_the_same_images_by_another_name(tmp_path):
+    data = {**SETTING["data"], "name": "elsewhere"}
+    Record(tmp_path / "claims.json", {**SETTING, "data": data, "hardware": "x"}).write([])
+    Record(tmp_path / "claims.json", SETTING)
+
+
+def test_setting__tells_images_apart_by_their_names(image_folder, make_image, tmp_path):
+    first = new_setting("quick", find_data(image_folder), 4, 1, 1)
+    assert (first["data"]["train_images"], first["data"]["val_images"]) == (20, 8)
+    assert first["data"]["classes"] == 2
+    for split in ("train", "val"):
+        for name in ("ants", "bees"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(10 if split == "train" else 4):
+                make_image(tmp_path / split / name / f"{i + 1}.jpg", seed=i)
+    second = new_setting("quick", find_data(tmp_path), 4, 1, 1)
+    assert {**first["data"], "name": "", "digest": ""} == {
+        **second["data"],
+        "name": "",
+        "digest": "",
+    }
+    assert first["data"]["digest"] != second["data"]["digest"]
+    assert str(tmp_path) not in json.dumps(second)

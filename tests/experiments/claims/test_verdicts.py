@@ -1,0 +1,117 @@
+"""Which difference is taken for which claim, on rows made by hand."""
+
+import pytest
+
+from pirl_plugin.experiments.claims.rows import Rows, at_time
+from pirl_plugin.experiments.claims.verdicts import CLAIMS, verdicts
+from tests.helpers.claims_rows import LAYERS, SETTING, row
+
+NINE = 362_880
+
+
+def claim(name, rows):
+    return {entry["id"]: entry for entry in verdicts(Rows(rows, SETTING))}[name]
+
+
+def test_verdicts__name_each_of_the_papers_six_claims_once():
+    found = verdicts(Rows([], SETTING))
+    names = [entry["id"] for entry in found]
+    assert len(set(names)) == len(names) == len(CLAIMS)
+    assert {entry["verdict"] for entry in found} == {"undecided"}
+    assert {entry["difference"] for entry in found} == {None}
+    for topic in ("invariance", "layers", "lambda", "permutations", "negatives", "rotation"):
+        assert any(name.startswith(topic) for name in names)
+
+
+def test_equal_images__are_paired_by_seed():
+    # Differences 4, 5, 6 whatever the seed's level: held, with the interval of test_statistics.
+    rows = [row("npid", seed, 30 + 10 * seed) for seed in range(3)]
+    rows += [row("pirl_jigsaw", seed, 34 + 11 * seed) for seed in range(3)]
+    found = claim("pirl_over_npid", rows)
+    assert (found["verdict"], found["difference"], found["seeds"]) == ("held", 5, [0, 1, 2])
+    assert found["standard_error"] == pytest.approx(0.5774, abs=1e-4)
+    assert found["interval"] == pytest.approx([2.5159, 7.4841], abs=1e-3)
+    assert found["by_knn"]["difference"] == 2.5  # the kNN of these rows is half the linear
+    assert claim("pirl_over_jigsaw", rows)["seeds"] == []
+
+
+def test_equal_images__leave_out_seeds_without_a_pair():
+    rows = [row("npid", 0, 30), row("npid", 1, 30), row("pirl_jigsaw", 1, 33)]
+    found = claim("pirl_over_npid", rows)
+    assert (found["verdict"], found["difference"], found["seeds"]) == ("undecided", 3, [1])
+
+
+def test_runs_of_another_length__are_not_the_comparisons():
+    rows = [row("npid", 0, 30), row("pirl_jigsaw", 0, 33, epochs=2)]
+    assert claim("pirl_over_npid", rows)["seeds"] == []
+
+
+def test_layers__are_compared_within_a_run():
+    pirl = dict(zip(LAYERS, (20, 30, 35, 40, 44, 45), strict=True))
+    jigsaw = dict(zip(LAYERS, (20, 30, 35, 38, 31, 30), strict=True))
+    rows = [row("pirl_jigsaw", 0, 45) | {"linear_by_layer": pirl}]
+    rows += [row("jigsaw", 0, 30) | {"linear_by_layer": jigsaw}]
+    assert claim("layers_pirl", rows)["difference"] == 4
+    assert claim("layers_jigsaw", rows)["difference"] == 7
+
+
+def swept(name, values, method="pirl_jigsaw", default=None):
+    return [
+        row(method, 0, top1, epochs=2, changed={} if value == default else {name: value})
+        for value, top1 in values.items()
+    ]
+
+
+def test_lambda__is_compared_with_the_best_and_the_ends():
+    values = {0: 30.0, 0.25: 35.0, 0.5: 36.0, 0.75: 34.0, 1: 20.0}
+    rows = swept("lambda", values, default=0.5)
+    assert claim("lambda_best", rows)["difference"] == 1  # 36 − 35
+    assert claim("lambda_sensitive", rows)["difference"] == 11  # 36 − (30 + 20) / 2
+    assert claim("lambda_best", rows[:-1])["seeds"] == []  # one is missing
+
+
+def test_permutations__over_the_jigsaw_classifier_is_the_smallest_lead():
+    rows = swept(
+        "permutations", {1: 30.0, 10: 31.0, 100: 33.0, 1000: 34.0, NINE: 36.0}, default=NINE
+    )
+    rows += swept("permutations", {10: 27.0, 100: 32.0, 1000: 31.0}, "jigsaw", default=100)
+    assert claim("permutations_over_jigsaw", rows)["difference"] == 1  # 33 − 32
+    assert claim("permutations_gain", rows)["difference"] == 6  # 36 − 30
+
+
+def test_negatives__slope_is_per_doubling():
+    rows = swept("negatives", {16: 30.0, 64: 31.0, 256: 32.0, 1024: 33.0, 4096: 34.0}, default=1024)
+    assert claim("negatives", rows)["difference"] == pytest.approx(0.5)  # 1 point in 2 doublings
+
+
+def test_invariance__is_the_classifiers_distance_minus_pirls():
+    pirl = {"mean": 0.5, "std": 0.1, "different_mean": 1.0}
+    jigsaw = {"mean": 1.2, "std": 0.3, "different_mean": 1.5}
+    rows = [
+        row("pirl_jigsaw", 0, 40, invariance=pirl),
+        row("jigsaw", 0, 30, invariance=jigsaw),
+    ]
+    assert claim("invariance_mean", rows)["difference"] == pytest.approx(0.7)
+    assert claim("invariance_spread", rows)["difference"] == pytest.approx(0.2)
+    assert claim("invariance_relative", rows)["difference"] == pytest.approx(0.3)  # 0.8 − 0.5
+    assert "by_knn" not in claim("invariance_mean", rows)
+
+
+def test_at_time__is_on_the_line_between_points():
+    found = row("npid", 0, 40, seconds=40)  # 10, 20, 30, 40 % after 10, 20, 30, 40 s
+    assert at_time(found, 15, "linear_top1", start=5) == 15
+    assert at_time(found, 5, "linear_top1", start=5) == 7.5  # half way from 5 to 10
+    assert at_time(found, 99, "linear_top1", start=5) == 40
+
+
+def test_equal_time__is_what_each_has_when_the_shorter_ends():
+    rows = [
+        row("random", 0, 5, epochs=0, seconds=0),
+        row("pirl_jigsaw", 0, 40, seconds=80),
+        row("npid", 0, 36, seconds=20),
+        row("npidpp", 0, 44, epochs=10, seconds=40),  # epochs · 2.5
+    ]
+    # At 40 s: PIRL is half way, 20; NPID ended at 36, NPID++ at 44.
+    assert claim("pirl_over_npid_equal_time", rows)["difference"] == 20 - 44
+    assert claim("pirl_over_npid", rows)["difference"] == 4
+    assert claim("pirl_over_npid_equal_time", rows[1:])["seeds"] == []  # where does it start?

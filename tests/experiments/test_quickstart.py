@@ -1,0 +1,105 @@
+"""The quickstart from end to end, in seconds, and what it refuses."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from pirl_plugin.evaluation.features import load_trunk, new_trunk, read_images, save_trunk
+from pirl_plugin.experiments import quickstart
+from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
+
+
+def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
+    out = tmp_path / "out"
+    quickstart.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
+    results = json.loads((out / "results.json").read_text())
+    assert set(results) == {"random", "pirl", "seed", "epochs", "images_per_s", "seconds"}
+    for name in ("random", "pirl"):
+        assert set(results[name]) == {"linear_top1", "knn_top1"}
+        assert all(0 <= value <= 100 for value in results[name].values())
+    assert (results["seed"], results["epochs"]) == (0, 2)
+    assert results["images_per_s"] > 0
+    page = (out / "report.html").read_text()
+    assert "Nearest neighbours" in page
+    assert "http" not in page.replace("http://www.w3.org", "")  # nothing loaded from outside
+    printed = capfd.readouterr().out
+    assert "epoch 2" in printed
+    assert "images/s" in printed
+
+    with pytest.raises(SystemExit, match=r"holds the run of .*epochs 2 \(now 3\).*another folder"):
+        quickstart.main(["--data", str(image_folder), "--out", str(out), "--epochs", "3"])
+
+
+def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
+    image_folder, tmp_path, capfd
+):
+    flat, out = tmp_path / "flat", tmp_path / "out"
+    flat.mkdir()
+    for i, path in enumerate(sorted((image_folder / "train").rglob("*.jpg"))[:8]):
+        shutil.copy(path, flat / f"{i}.jpg")
+    quickstart.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
+    results = json.loads((out / "results.json").read_text())
+    assert set(results) == {"seed", "epochs", "images_per_s", "seconds"}
+    assert (out / "report.html").is_file()
+    assert "No accuracies will be measured" in capfd.readouterr().out
+
+
+def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
+    data = find_data(image_folder)
+    assert (data.train, data.val) == (image_folder / "train", image_folder / "val")
+    assert (data.num_train, data.num_classes) == (20, 2)
+    assert find_data(image_folder / "train" / "ants").val is None
+    with pytest.raises(SystemExit, match="holds no image"):
+        find_data(tmp_path)
+
+
+def test_trunk__round_trips_through_the_hosts_checkpoint_format(tmp_path):
+    trunk = new_trunk(TRUNK)
+    save_trunk(trunk, tmp_path / "trunk.torch")
+    loaded = load_trunk(tmp_path / "trunk.torch")
+    for name, tensor in trunk.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+    file = torch.load(tmp_path / "trunk.torch")
+    del file["classy_state_dict"]["base_model"]["model"]["trunk"]["_feature_blocks.bn1.weight"]
+    torch.save(file, tmp_path / "trunk.torch")
+    with pytest.raises(ValueError, match=r"1 of 60 missing: bn1\.weight"):  # none is left at random
+        load_trunk(tmp_path / "trunk.torch")
+
+
+def test_read_images__leaves_unreadable_files_out(image_folder, tmp_path):
+    folder = tmp_path / "images"
+    shutil.copytree(image_folder / "val", folder)
+    (folder / "ants" / "0.jpg").write_bytes(b"no image")
+    images, paths = read_images(folder, size=32)
+    assert images.shape == (7, 3, 32, 32)
+    assert len(paths) == 7
+    assert "ants/0.jpg" not in paths
+
+
+def test_find_data__takes_validation_for_val(image_folder, tmp_path):
+    shutil.copytree(image_folder, tmp_path / "data")
+    (tmp_path / "data" / "val").rename(tmp_path / "data" / "validation")
+    assert find_data(tmp_path / "data").val == tmp_path / "data" / "validation"
+
+
+def test_quickstart__refuses_in_one_sentence(image_folder, tmp_path, capsys):
+    where = ["--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit, match=r"--data = .*nowhere: expected a folder of images"):
+        quickstart.main(["--data", str(tmp_path / "nowhere"), *where])
+    for option in ("--epochs=-3", "--epochs=0", "--seed=-1"):
+        with pytest.raises(SystemExit) as stopped:
+            quickstart.main(["--data", str(image_folder), *where, option])
+        assert stopped.value.code == 2
+        assert f"{option.replace('=', ' = ')}: expected" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "pretrain").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_quickstart__beats_random_initialisation_by_5_points(seed, tmp_path):
+    quickstart.main(["--out", str(tmp_path), "--seed", str(seed)])
+    results = json.loads((tmp_path / "results.json").read_text())
+    for measure in ("linear_top1", "knn_top1"):
+        assert results["pirl"][measure] >= results["random"][measure] + 5

@@ -1,0 +1,324 @@
+"""The report page: what it holds, that it needs no other file, and what it refuses."""
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pirl_plugin.experiments.report import FeatureMap, Neighbors, Report, write_report
+from pirl_plugin.experiments.report_figures import feature_map, patch_grid, png_uri
+from pirl_plugin.experiments.report_plots import cosines_svg, loss_curve_svg, smoothed
+
+RUN = {"seed": 3, "epochs": 24, "images_per_s": 1195.4, "seconds": 312.4}
+ACCURACIES = {
+    "random": {"linear_top1": 40.25, "knn_top1": 30.5},
+    "pirl": {"linear_top1": 62.5, "knn_top1": 28.0},
+}
+
+
+def picture(level=0, size=12):
+    return np.full((size, size, 3), level, np.uint8)
+
+
+def report(**changes):
+    base = {
+        "title": "PIRL on <scenes> & photos",
+        "results": {**RUN, **ACCURACIES},
+        "loss_curve": [(1, 7.0), (50, 5.5), (1200, 4.25)],
+        "jigsaws": [(picture(1), picture(2), [picture(3 + i, 4) for i in range(9)])],
+        "neighbors": [
+            Neighbors(
+                picture(20),
+                "cat",
+                [(picture(21), "cat"), (picture(22), "dog")],
+                [(picture(23), "dog")],
+            )
+        ],
+        "settings": {"trunk": "ResNet-10", "command": "python -m pirl_plugin x --name 'a b'"},
+    }
+    return Report(**{**base, **changes})
+
+
+class Page(HTMLParser):
+    """Collects the tags and the visible words of a page, and that every tag is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.words = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "img", "br"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def written(tmp_path, **changes):
+    path = tmp_path / "new" / "folder" / "report.html"
+    write_report(path, report(**changes))
+    assert [other.name for other in path.parent.iterdir()] == ["report.html"]
+    return path.read_text(encoding="utf-8")
+
+
+def test_write_report__shows_the_figures(tmp_path):
+    page = Page(written(tmp_path))
+    # 62.5 - 40.25 = 22.25 and 28.0 - 30.5 = -2.5: a loss is shown as one
+    for words in ("+22.2 points", "−2.5 points", "40.2 %", "62.5 %", "30.5 %", "28.0 %"):
+        assert words in page.text
+    for words in ("Seed 3", "Epochs 24", "5 min 12 s", "1,195 images/s", "from 7.00 to 4.25"):
+        assert words in page.text
+    for words in ("1,200 iterations", "trunk ResNet-10", "python -m pirl_plugin x --name 'a b'"):
+        assert words in page.text
+    classes = [tag.get("class") for tag in page.all("p")]
+    assert {"gain", "gain loss"} <= set(classes)
+    widths = [tag["style"] for tag in page.all("div") if tag.get("class", "").startswith("fill")]
+    assert widths == ["width:40.25%", "width:62.50%", "width:30.50%", "width:28.00%"]
+
+
+def test_write_report__embeds_every_picture_with_words_for_it(tmp_path):
+    page = Page(written(tmp_path))
+    pictures = page.all("img")
+    assert len(pictures) == 3 + 4  # photo, view, patches; query, two of PIRL's, one of random's
+    assert all(tag["src"].startswith("data:image/png;base64,") for tag in pictures)
+    alts = [tag["alt"] for tag in pictures]
+    assert all(alts)
+    assert len(set(alts)) == len(alts)
+    assert verdicts(page) == ["same", "other", "other"]
+    assert "PIRL · 1 of 2" in page.text
+    assert "Random · 0 of 1" in page.text
+    assert [tag["class"] for tag in page.all("svg")] == ["wide", "narrow"]
+
+
+def verdicts(page):
+    kinds = {"same", "other", "unknown"}
+    return [tag["class"] for tag in page.all("div") if tag.get("class") in kinds]
+
+
+def test_write_report__names_the_classes_of_neighbours(tmp_path):
+    page = Page(written(tmp_path))
+    assert "Query cat" in page.text
+    assert "PIRL neighbour 2 of query 1, dog, other class" in [t["alt"] for t in page.all("img")]
+
+
+def test_write_report__takes_nothing_from_outside(tmp_path):
+    text = written(tmp_path)
+    page = Page(text)
+    for _, attrs in page.tags:
+        for name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert attrs.get(name, "#").startswith(("#", "data:"))
+    assert not page.all("script")
+    assert not page.all("link")
+    assert not re.search(r"@import|url\((?!['\"]?#)", text)
+    # the names of XML namespaces are not addresses of anything that is loaded
+    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", text)
+
+
+def test_write_report__escapes_what_it_is_given(tmp_path):
+    text = written(tmp_path, settings={"<b>": "<script>alert(1)</script>"})
+    assert "<title>PIRL on &lt;scenes&gt; &amp; photos</title>" in text
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize(
+    "accuracies",
+    [
+        {},
+        {"random": None, "pirl": None},
+        {"random": {}, "pirl": None},
+        {"random": {"linear_top1": None, "knn_top1": None}, "pirl": {"linear_top1": None}},
+    ],
+)
+def test_write_report__without_labels(tmp_path, accuracies):
+    sample = Neighbors(picture(20), "", [(picture(21), "")], [(picture(22), "")])
+    page = Page(written(tmp_path, results={**RUN, **accuracies}, neighbors=[sample]))
+    assert "These images have no labels" in page.text
+    assert "%" not in page.text
+    assert "class as the query" not in page.text
+    assert verdicts(page) == ["unknown", "unknown"]
+    assert len(page.all("img")) == 3 + 3
+    assert len(page.all("svg")) == 2
+
+
+def test_write_report__one_network_alone_is_not_called_unlabelled(tmp_path):
+    page = Page(written(tmp_path, results={**RUN, "random": None, "pirl": {"knn_top1": 50.0}}))
+    assert "measured for both networks (found: pirl knn_top1)" in page.text
+    assert "no labels" not in page.text
+
+
+def test_write_report__one_metric_alone(tmp_path):
+    some = {"random": {"knn_top1": 30.0}, "pirl": {"knn_top1": 41.0, "linear_top1": None}}
+    page = Page(written(tmp_path, results={**RUN, **some}))
+    assert "+11.0 points" in page.text
+    assert "Linear probe" not in page.text
+
+
+def test_write_report__nothing_but_the_loss(tmp_path):
+    page = Page(written(tmp_path, jigsaws=[], neighbors=[], settings={}))
+    for heading in ("What the network sees", "Nearest neighbours The", "Settings", "Make this"):
+        assert heading not in page.text
+
+
+def test_write_report__a_diverged_run_is_said_to_be_one(tmp_path):
+    curve = [(i, 5.0 if i < 90 else float("nan")) for i in range(100)]
+    assert "10 logged losses are not finite" in Page(written(tmp_path, loss_curve=curve)).text
+
+
+def test_write_report__replaces_a_page_only_when_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "report.html"
+    write_report(path, report(title="first"))
+    with pytest.raises(ValueError, match="empty"):
+        write_report(path, report(loss_curve=[]))
+    assert "<title>first</title>" in path.read_text(encoding="utf-8")
+    write_report(path, report(title="second"))
+    assert "<title>second</title>" in path.read_text(encoding="utf-8")
+
+
+def test_write_report__chance_and_uncertainty(tmp_path):
+    page = Page(written(tmp_path, num_classes=4, num_test=100))
+    # 1.96 · √(0.4025 · 0.5975 / 100) = 9.6 points
+    assert "40.2 ± 9.6 %" in page.text
+    assert "The mark at 25.0 % is chance. ± is the 95 % interval of 100 test images" in page.text
+    marks = [tag["style"] for tag in page.all("div") if tag.get("class") == "chance"]
+    assert marks == ["left:25.00%"] * 4
+
+
+def test_write_report__drawn_images_are_not_called_photos(tmp_path):
+    drawn = Page(written(tmp_path, title="x", drawn=True))
+    assert "photo" not in drawn.text.lower()
+    assert "nine patches of the same image" in drawn.text
+    assert "Photo" in Page(written(tmp_path)).text
+
+
+def test_write_report__final_loss_is_the_smoothed_one_and_a_rise_is_explained(tmp_path):
+    steps = range(300)
+    curve = [(i, 4 + 2 * (i % 2) + (3 if 50 < i < 100 else 0)) for i in steps]  # 4, 6, 4, 6, …
+    page = Page(written(tmp_path, loss_curve=curve, num_negatives=147))
+    assert "from 4.00 to 5.0" in page.text  # and not to 6.00, the last one logged
+    assert "It first rises, to 8.0" in page.text
+    assert "The dashed line, 5.00, is the loss at chance" in page.text  # log 148
+    falling = Page(written(tmp_path, loss_curve=[(i, 7 - i / 100) for i in steps]))
+    assert "It first rises" not in falling.text
+    assert "dashed" not in falling.text
+
+
+def test_write_report__invariance_map_and_classes(tmp_path):
+    page = Page(
+        written(
+            tmp_path,
+            cosines={"random": ([0.1, 0.3], [0.1, 0.1]), "pirl": ([0.8, 0.9], [-0.1, 0.0])},
+            feature_map=FeatureMap(picture(5), ["cat", "dog"], 40),
+            by_class={"pirl": {"cat": 60.0, "dog": 50.0}, "random": {"cat": 55.0, "dog": 20.0}},
+        )
+    )
+    assert "before training 0.20 of an image and its own jigsaw, 0.10 of" in page.text
+    assert "after training 0.85 of an image and its own jigsaw, −0.05 of" in page.text
+    assert "40 images, laid out by t-SNE" in page.text
+    assert len(page.all("svg")) == 4
+    assert "Map of 40 images by their features" in [tag["alt"] for tag in page.all("img")]
+    heading = page.text.index("Accuracy by class")
+    assert page.text.index("dog", heading) < page.text.index("cat", heading)  # it gained more
+
+
+@pytest.mark.parametrize("size", ["wide", "narrow"])
+@pytest.mark.parametrize("points", [1, 2, 61, 5000])
+def test_loss_curve_svg__any_length(points, size):
+    curve = [(i, 7 / (i + 1)) for i in range(points)]
+    svg = loss_curve_svg(curve, size, level=1.5)
+    assert svg.startswith("<svg")
+    assert f'class="{size}"' in svg
+    assert "log(N + 1) = 1.50" in svg
+    assert "var(--accent)" in svg
+    assert "var(--ink)" in svg
+    assert svg == loss_curve_svg(curve, size, level=1.5)
+
+
+def test_cosines_svg__has_a_panel_for_each_network():
+    svg = cosines_svg({"Before": ([0.0], [0.1]), "After": ([0.9], [-0.9])}, "narrow")
+    assert "Before" in svg
+    assert "After" in svg
+
+
+def test_smoothed__is_the_mean_of_neighbours_that_are_finite():
+    values = np.array([1.0, np.nan, 3.0, 5.0])
+    np.testing.assert_allclose(smoothed(values), [1.0, 2.0, 4.0, 4.0])
+
+
+def test_feature_map__puts_like_features_near_each_other_and_hides_none():
+    rng = np.random.default_rng(0)
+    centres = np.repeat(np.eye(2, 16), 12, axis=0)
+    features = centres + 0.01 * rng.standard_normal((24, 16))
+    thumbnails = [picture(10 + i, 8) for i in range(24)]
+    canvas = feature_map(features, thumbnails, [0] * 12 + [1] * 12, seed=0)
+    places = [np.argwhere((canvas[..., 3] == 255) & (canvas[..., 0] == 10 + i)) for i in range(24)]
+    assert all(len(place) >= 64 for place in places)  # each of the 64 pixels of each is seen
+    middles = np.array([np.median(place, axis=0) for place in places])
+    first, second = middles[:12], middles[12:]
+    within = np.linalg.norm(first - first.mean(axis=0), axis=1).max()
+    assert np.linalg.norm(first.mean(axis=0) - second.mean(axis=0)) > within / 2
+    assert canvas.shape[0] % 14 == canvas.shape[1] % 14 == 0  # 8 px and a frame of 3 on each side
+
+
+def test_patch_grid__places_patches_in_reading_order():
+    grid = patch_grid([picture(10 * i, 4) for i in range(9)])
+    assert grid.shape == (14, 14, 4)  # three patches of 4 and two gaps of 1
+    assert grid[::5, ::5, 0].tolist() == [[0, 10, 20], [30, 40, 50], [60, 70, 80]]
+    assert grid[4, :, 3].max() == 0  # the gap is clear
+    assert grid[0, 0, 3] == 255
+
+
+def test_png_uri__round_trip():
+    photo = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    data = base64.b64decode(png_uri(photo).removeprefix("data:image/png;base64,"))
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), photo)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss_curve": []}, "loss curve is empty, expected at least one"),
+        ({"results": {"seed": 0}}, r"lack \['epochs', 'images_per_s', 'seconds'\]"),
+        (
+            {"results": {**RUN, "random": {"knn_top1": 0.3}, "pirl": {"knn_top1": 101.0}}},
+            "knn_top1 is 0.3 .* 101.0 .*percents",
+        ),
+        ({"jigsaws": [(picture(), picture(), [picture()] * 8)]}, "8 patches .* expected nine"),
+        (
+            {"jigsaws": [(picture(), picture(), [picture()] * 8 + [picture(size=5)])]},
+            "9 patches of shapes .* one shape",
+        ),
+        (
+            {"jigsaws": [(picture() / 255, picture(), [picture()] * 9)]},
+            "dtype float64, expected uint8",
+        ),
+        (
+            {"neighbors": [Neighbors(picture().T, "", [], [])]},
+            r"shape \(3, 12, 12\) .* permute",
+        ),
+    ],
+)
+def test_write_report__refuses(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        write_report(tmp_path / "report.html", report(**changes))
+    assert list(tmp_path.iterdir()) == []

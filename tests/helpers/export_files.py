@@ -1,0 +1,61 @@
+"""Small trunks and the checkpoints around them, for the tests of export and detection."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+
+from pirl_plugin.models.vissl_resnet import PIRLResNet
+
+PREFIX = "_feature_blocks."
+
+
+def small_trunk(depth=18, width=0.125, seed=0, **section):
+    """A trunk whose every tensor, batch statistics included, is its own; by VISSL's names."""
+    section = {"DEPTH": depth, "WIDTH_MULTIPLIER": width, **section}
+    torch.manual_seed(seed)
+    state = PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section})).state_dict()
+    for name, tensor in state.items():
+        if tensor.ndim == 1:  # batch norm: positive, and not the ones and zeros it starts from
+            tensor.uniform_(0.5, 1.5)
+        elif name.endswith("num_batches_tracked"):
+            tensor.fill_(7)
+    return dict(state)
+
+
+def bare(trunk):
+    """By torchvision's names."""
+    return {name.removeprefix(PREFIX): tensor for name, tensor in trunk.items()}
+
+
+def weights(trunk):
+    """By torchvision's names, without the batch norms' counters."""
+    return {n: t for n, t in bare(trunk).items() if not n.endswith("num_batches_tracked")}
+
+
+def prefixed(trunk, prefix):
+    """By torchvision's names with another prefix."""
+    return {prefix + name: tensor for name, tensor in bare(trunk).items()}
+
+
+def vissl_checkpoint(trunk):
+    """As VISSL saves a pre-training run, with heads, loss and optimiser state."""
+    heads = {"0.clf.0.weight": torch.zeros(4, 8), "1.clf.0.weight": torch.zeros(4, 8)}
+    momentum = {0: {"momentum_buffer": torch.zeros(3)}}
+    return {
+        "type": "consolidated",
+        "phase_idx": 1,
+        "loss": {"memory": torch.zeros(5, 4)},
+        "classy_state_dict": {
+            "base_model": {"model": {"trunk": trunk, "heads": heads}, "meta": {"trunk": {}}},
+            "optimizer": {"optim": {"state": momentum, "param_groups": [{"lr": 0.1}]}},
+        },
+    }
+
+
+def same(first, second):
+    """Whether two dictionaries of tensors have the same names, types and bits."""
+    return first.keys() == second.keys() and all(
+        first[n].dtype == second[n].dtype and torch.equal(first[n], second[n]) for n in first
+    )

@@ -1,0 +1,146 @@
+"""Folders of finished runs, as the host leaves them, with configurations that it composed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from tests.helpers.configs import compose
+
+LAYERS = ("conv1", "res2", "res3", "res4", "res5")
+ANALYSIS = "+config/pirl/epochs=analysis_400"
+PRETRAININGS = {  # row → overrides
+    "PIRL": ("config=pretrain/pirl/jigsaw_8node",),
+    "PIRL-c2x": ("config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet50_c2x"),
+    "PIRL (YFCC-1M)": ("config=pretrain/pirl/jigsaw_8node", "+config/pirl/datasets=yfcc1m"),
+    "PIRL (Jigsaw)": ("config=pretrain/pirl/jigsaw_8node", ANALYSIS),
+    "PIRL (Rotation)": ("config=pretrain/pirl/rotation_8node",),
+    "PIRL (Rotation + Jigsaw)": ("config=pretrain/pirl/rotation_jigsaw_8node",),
+    "NPID++": ("config=pretrain/pirl/npidpp_8node",),
+    "NPID": ("config=pretrain/pirl/npid_8node",),
+    "Jigsaw": ("config=pretrain/pirl/jigsaw_baseline_8node",),
+    "Jigsaw (YFCC-1M)": (
+        "config=pretrain/pirl/jigsaw_baseline_8node",
+        "+config/pirl/datasets=yfcc1m",
+    ),
+    "Rotation": ("config=pretrain/pirl/rotation_baseline_8node",),
+}
+BENCHMARKS = {  # column → name of the configuration
+    "ImageNet": "linear_imagenet1k",
+    "Places205": "linear_places205",
+    "iNaturalist-2018": "linear_inaturalist18",
+    "1 %": "semi_supervised_imagenet1k_1percent",
+    "10 %": "semi_supervised_imagenet1k_10percent",
+    "VOC07": "svm_voc07",
+}
+WIDE = "+config/pirl/linear=resnet50_c2x"
+_TRAIN_PATHS = ("config.DATA.TRAIN.DATA_PATHS=[nowhere]",)
+_PATHS = (*_TRAIN_PATHS, "config.DATA.TEST.DATA_PATHS=[nowhere]")
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """A configuration of plain mappings, lists and values, as ``train_config.yaml`` holds it."""
+    return copy.deepcopy(composed_once(*overrides))
+
+
+@functools.cache
+def composed_once(*overrides: str) -> dict[str, Any]:
+    """As :func:`composed`, not to be changed."""
+    paths = _PATHS if overrides[0].startswith("config=benchmark") else _TRAIN_PATHS
+    return _plain(compose(*paths, *overrides))  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return value if isinstance(value, (int, float, str, type(None))) else str(value)
+
+
+def write_run(folder: Path, config: dict[str, Any]) -> Path:
+    """``train_config.yaml`` in a folder; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train_config.yaml").write_text(yaml.dump(config, Dumper=yaml.CSafeDumper))
+    return folder
+
+
+def pretrained(folder: Path, *overrides: str, row: str = "PIRL") -> Path:
+    """The checkpoint, which is not there, of a row's pre-training with other overrides."""
+    return write_run(folder, composed(*PRETRAININGS[row], *overrides)) / "checkpoint.torch"
+
+
+def measured(
+    folder: Path,
+    checkpoint: Path | str,
+    *overrides: str,
+    column: str = "ImageNet",
+    best: float = 40,
+) -> Path:
+    """A finished benchmark, whose best layer is res4 of five or the only one."""
+    config = composed(f"config=benchmark/pirl/{BENCHMARKS[column]}", *overrides)
+    config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] = str(checkpoint)
+    write_run(folder, config)
+    if column == "VOC07":
+        for i, layer in enumerate(LAYERS):
+            (folder / layer).mkdir(exist_ok=True)
+            np.save(folder / layer / "test_ap.npy", np.full((20, 1), (best - 4 + i) / 100))
+        return folder
+    write_metrics(folder, dict(zip(LAYERS, (10, 20, 30, best, best - 5), strict=True)))
+    return folder
+
+
+def write_metrics(folder: Path, top1: dict[str, float]) -> None:
+    """What the host leaves of three epochs, the last with this top-1 and 5 points more top-5."""
+    folder.mkdir(parents=True, exist_ok=True)
+    meter = {"top_1": top1, "top_5": {layer: value + 5 for layer, value in top1.items()}}
+    lines = [
+        {"test_accuracy_list_meter": {"top_1": {"conv1": 99.0}, "top_5": {}}, "train_phase_idx": 1},
+        {"train_accuracy_list_meter": {}, "train_phase_idx": 2},
+        {"test_accuracy_list_meter": meter, "train_phase_idx": 2},
+    ]
+    (folder / "metrics.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with zipfile.ZipFile(folder / "model_final_checkpoint_phase2.torch", "w") as file:
+        file.writestr("data.pkl", "weights")
+
+
+def changed(config: dict[str, Any], key: str) -> dict[str, Any]:
+    """The same configuration with another value at a dotted key; the input is left as it is."""
+    if key.endswith("data set"):
+        split = "TEST" if key.startswith("test") else "TRAIN"
+        return _set(config, ["DATA", split, "DATASET_NAMES"], lambda _: ["pirl_folder"])
+    if key == "global batch":
+        return _set(config, ["DATA", "TRAIN", "BATCHSIZE_PER_REPLICA"], lambda size: 2 * size)
+    return _set(config, key.split("."), _other)
+
+
+def _set(tree: Any, path: list[str], change: Any) -> Any:
+    if not path:
+        return change(tree)
+    if isinstance(tree, list):
+        i = int(path[0])
+        return [*tree[:i], _set(tree[i], path[1:], change), *tree[i + 1 :]]
+    tree = tree or {}
+    return {**tree, path[0]: _set(tree.get(path[0]), path[1:], change)}
+
+
+def _other(value: Any) -> Any:
+    """Another value of the same type, where there is one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    if isinstance(value, str):
+        return f"{value}_other"
+    if isinstance(value, list):
+        return [*value, 1]
+    if isinstance(value, dict):
+        return {**value, "other": 1}
+    return "other"

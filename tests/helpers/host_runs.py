@@ -1,0 +1,67 @@
+"""Run the unmodified host's own script as a user would, and read what it leaves."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+
+def host_script() -> Path:
+    """``tools/run_distributed_engines.py`` beside the installed vissl."""
+    spec = importlib.util.find_spec("vissl")
+    return Path(spec.origin).parents[1] / "tools" / "run_distributed_engines.py"
+
+
+def run(*overrides, command=None, check=True, environment=None):
+    command = command or [sys.executable, str(host_script())]
+    result = subprocess.run(
+        [*command, *overrides],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PIRL_PLUGIN_CONSOLE": "log",
+            **(environment or {}),
+        },
+        cwd=Path(__file__).parent,
+    )
+    if check:
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return result
+
+
+def settings(data, out, epochs, processes=1, workers=0):
+    """A tiny run: 20 images of 48 px, batches of 4, patches of 8 px."""
+    return [
+        "config=pretrain/pirl/quick_jigsaw",
+        f"config.DATA.TRAIN.DATA_PATHS=[{data / 'train'}]",
+        f"config.CHECKPOINT.DIR={out}",
+        f"config.OPTIMIZER.num_epochs={epochs}",
+        f"config.DISTRIBUTED.NUM_PROC_PER_NODE={processes}",
+        f"config.DATA.NUM_DATALOADER_WORKERS={workers}",
+        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+        "config.DATA.TRAIN.TRANSFORMS="
+        "[{name: PIRLJigsaw, image_size: 24, patches_crop_size: 30, patch_size: 8}]",
+        "config.LOSS.pirl_loss.num_negatives=8",
+        "config.CHECKPOINT.CHECKPOINT_FREQUENCY=1",
+        "config.OPTIMIZER.param_schedulers.lr.name=constant",
+        "config.OPTIMIZER.param_schedulers.lr.value=0.01",
+        "config.HOOKS.PIRL_INPUT.autocast=null",
+        "config.LOG_FREQUENCY=5",
+    ]
+
+
+def losses(out):
+    lines = (out / "stdout.json").read_text().splitlines()
+    return {line["iter"]: line["loss"] for line in map(json.loads, lines)}
+
+
+def state(out):
+    file = torch.load(out / "checkpoint.torch", weights_only=False)
+    return file["loss"], file["classy_state_dict"]["base_model"]["model"]["trunk"]

@@ -1,0 +1,48 @@
+"""Run a function in several gloo processes and collect what each returns."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import distributed, multiprocessing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def run_in_processes(function: Callable[..., Any], world_size: int, *arguments: Any) -> list[Any]:
+    """``function(rank, world_size, *arguments)`` in each process; results in the order of ranks."""
+    # Processes fork from a server that has everything imported: a tenth of a second, not five.
+    multiprocessing.set_forkserver_preload(["pirl_plugin.host.launch.preload"])
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.start_processes(
+            _rank_main,
+            (function, world_size, folder, arguments),
+            nprocs=world_size,
+            start_method="forkserver",
+        )
+        return [
+            torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(world_size)
+        ]
+
+
+def _rank_main(
+    rank: int,
+    function: Callable[..., Any],
+    world_size: int,
+    folder: str,
+    arguments: tuple[Any, ...],
+) -> None:
+    from pirl_plugin.host.import_hook import finder
+
+    finder.install()
+    torch.set_num_threads(1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world_size
+    )
+    torch.save(function(rank, world_size, *arguments), Path(folder, f"{rank}.pt"))
+    distributed.barrier()
+    distributed.destroy_process_group()

@@ -1,0 +1,70 @@
+"""What a person sees of the steps of a run."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pirl_plugin.hooks.progress_hook import ProgressHook
+
+
+def task(step, epochs=2, per_epoch=4, train=True):
+    return SimpleNamespace(
+        train=train,
+        iteration=step,
+        max_iteration=epochs * per_epoch,
+        num_train_phases=epochs,
+        train_phase_idx=max(step - 1, 0) // per_epoch,
+        datasets={"train": range(100)},
+        config={"DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 25}}},
+        last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
+        meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
+        checkpoint_folder="runs/a",
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test moves; a step may be shown at each reading 30 s after the last."""
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
+
+
+def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
+    hook = ProgressHook()
+    hook.on_start(task(0))
+    hook.on_phase_start(task(0))
+    for step in range(1, 5):
+        clock[0] += 10
+        hook.on_update(task(step))
+        hook.on_step(task(step))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "training  100 images, 2 epochs, 8 steps"
+    # 25 images each 10 s; of 8 steps as many are left as were not made, 10 s each
+    found = [re.fullmatch(r"epoch 1/2  step (\d)/4  2 images/s  loss 2.5000  (\d+) s left", line)
+             for line in lines[1:]]  # fmt: skip
+    assert found
+    assert all(match and int(match[2]) == 10 * (8 - int(match[1])) for match in found)
+
+
+def test_hook__is_sparse_where_no_terminal_is_watched(clock, capsys):
+    hook = ProgressHook()
+    hook.on_phase_start(task(0, per_epoch=1000))
+    for step in range(1, 1001):
+        clock[0] += 0.1  # 100 s in all
+        hook.on_update(task(step, per_epoch=1000))
+        hook.on_step(task(step, per_epoch=1000))
+    assert 2 <= len(capsys.readouterr().out.splitlines()) <= 5
+
+
+def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
+    hook = ProgressHook()
+    hook.on_phase_end(task(4, train=False))
+    clock[0] += 200
+    hook.on_end(task(8))
+    assert capsys.readouterr().out.splitlines() == [
+        "test      epoch 1: top_1 res5 45.23",
+        "finished  in 3 min; checkpoints and log.txt in runs/a",
+    ]

@@ -1,0 +1,63 @@
+import random
+
+import pytest
+import torch
+
+from pirl_plugin.hooks.row_paths import compare, hash_paths
+from pirl_plugin.hooks.vissl_rows_hook import match_rows
+
+PATHS = [f"n{c}/{i}.jpg" for c in range(3) for i in range(4)]
+
+
+def test_hash_paths__tells_paths_apart_and_does_not_depend_on_the_others():
+    paths = ["", "a", "a" * 8, "a" * 9, "b", "ab", "ba", "ü/日本.jpg", "a" * 5000, *PATHS]
+    together = hash_paths(paths)
+    assert together.dtype == torch.int64
+    assert len(together.unique()) == len(paths)
+    assert torch.equal(together, torch.cat([hash_paths([path]) for path in paths]))
+
+
+def test_hash_paths__has_no_collision_among_many():
+    paths = [f"train/n{i % 1000:08d}/n{i % 1000:08d}_{i}.JPEG" for i in range(200_000)]
+    assert len(hash_paths(paths).unique()) == len(paths)
+
+
+def naive(before, now):
+    return [before.index(path) if path in before else -1 for path in now]
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        ([*PATHS[:5], "n1/new.jpg", *PATHS[6:]], "1 of 12 are new, such as 'n1/new.jpg' and 1 of"),
+        (PATHS[:-1], "1 of the checkpoint's are gone"),
+        ([*PATHS, "z.jpg"], "1 of 13 are new, such as 'z.jpg'"),
+        ([PATHS[1], PATHS[0], *PATHS[2:]], "2 of the 12 images have another row, .* 'n0/1.jpg'"),
+        (["other/1.jpg"] * 12, "12 of 12 are new, .* and 12 of the checkpoint's are gone"),
+    ],
+)
+def test_compare__finds_each_image_again(now, says):
+    changes = compare(hash_paths(PATHS), hash_paths(now))
+    assert changes.rows.tolist() == naive(PATHS, now)
+    with pytest.raises(ValueError, match=says):
+        raise ValueError(changes.sentence(now))
+
+
+def test_compare__agrees_with_a_search_of_each_path():
+    rng = random.Random(0)
+    now = [path for path in PATHS if rng.random() < 0.7] + ["new/1.jpg", "new/2.jpg"]
+    rng.shuffle(now)
+    assert compare(hash_paths(PATHS), hash_paths(now)).rows.tolist() == naive(PATHS, now)
+    assert compare(hash_paths(PATHS), hash_paths(list(PATHS))) is None
+
+
+def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
+    saved = {"bank.rows": torch.eye(12), "bank.visited": torch.ones(12).bool(), "step": 7}
+    now = ["new.jpg", *PATHS[3:]]
+    fresh = {"bank.rows": torch.full((10, 12), 0.5), "bank.visited": torch.zeros(10).bool()}
+    changes = compare(hash_paths(PATHS), hash_paths(now))
+    matched = match_rows(saved, fresh, changes)
+    assert torch.equal(matched["bank.rows"][1:], torch.eye(12)[3:])
+    assert torch.equal(matched["bank.rows"][0], torch.full((12,), 0.5))
+    assert matched["bank.visited"].tolist() == [False] + [True] * 9
+    assert matched["step"] == 7

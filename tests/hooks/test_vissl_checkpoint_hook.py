@@ -1,0 +1,96 @@
+"""When a run saves by itself, and that all ranks do so after the same step."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
+
+from pirl_plugin.checkpoints.run_folder import Keep
+from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
+from tests.helpers.processes import run_in_processes
+
+
+class HostHook(LogLossMetricsCheckpointHook):
+    """Remembers the steps that it is asked to save."""
+
+    def __init__(self):
+        super().__init__(world_size=1)
+        self.saved = []
+
+    def _checkpoint_model(self, task, mode_frequency, mode_num, mode="phase"):
+        assert (mode_frequency, mode) == (1, "iteration")
+        self.saved.append(mode_num)
+
+
+def steps(folder, minutes, signals=None, num_steps=8, every=-1):
+    """Run the hook's steps; returns those that were saved, and the exit status."""
+    host = HostHook()
+    hook = CheckpointHook(Keep(EVERY_MINUTES=minutes))
+    task = SimpleNamespace(
+        hooks=[hook, host],
+        checkpoint=None,
+        checkpoint_path=None,
+        checkpoint_folder=str(folder),
+        device=torch.device("cpu"),
+        train=True,
+        train_phase_idx=0,
+        num_updates=0,
+        config={"CHECKPOINT": {"CHECKPOINT_ITER_FREQUENCY": every}},
+    )
+    hook.on_start(task)
+    hook.on_phase_start(task)
+    try:
+        for task.iteration in range(1, num_steps + 1):
+            for number in (signals or {}).get(task.iteration, ()):
+                os.kill(os.getpid(), number)
+            hook.on_step(task)
+    except SystemExit as stopped:
+        return host.saved, stopped.code
+    finally:
+        hook.on_end(task)
+    return host.saved, 0
+
+
+@pytest.mark.parametrize(
+    ("minutes", "every", "saved"),
+    [(0, -1, []), (60, -1, []), (1e-9, -1, [*range(1, 9)]), (1e-9, 4, [1, 2, 3, 5, 6, 7])],
+)
+def test_hook__saves_by_time_where_the_host_does_not(tmp_path, minutes, every, saved):
+    assert steps(tmp_path, minutes, every=every) == (saved, 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "status"),
+    [
+        ([signal.SIGTERM], 143),
+        ([signal.SIGUSR2], 140),
+        ([signal.SIGTERM, signal.SIGUSR2], 140),  # which requeues
+        ([signal.SIGUSR2, signal.SIGTERM], 140),
+    ],
+)
+@pytest.mark.parametrize("every", [-1, 3])
+def test_hook__saves_and_stops_on_signals(tmp_path, numbers, status, every):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)]
+    assert steps(tmp_path, 0, {3: numbers}, every=every) == ([3], status)
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before
+
+
+def _on_rank(rank, world_size, folder, minutes, signals):
+    return steps(folder, minutes, signals.get(rank))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "signals", "saved", "status"),
+    [
+        (0, {}, [], 0),
+        (1e-9, {}, [2, 4, 6, 8], 0),  # rank 0's wish is known a step later
+        (0, {1: {3: [signal.SIGTERM]}}, [4], 143),
+        (0, {0: {3: [signal.SIGTERM]}, 2: {4: [signal.SIGUSR2]}}, [4], 143),
+    ],
+)
+def test_ranks__save_after_the_same_step(tmp_path, minutes, signals, saved, status):
+    results = run_in_processes(_on_rank, 3, tmp_path, minutes, signals)
+    assert results == [(saved, status)] * 3

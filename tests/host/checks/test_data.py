@@ -1,0 +1,153 @@
+"""The checks of data before a launch."""
+
+import json
+
+import pytest
+from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+from pirl_plugin.host.checks.data import check_classes, check_data
+
+TOP_1 = "config.METERS.accuracy_list_meter.topk_values=[1]"
+SPLITS = {"TRAIN": "train", "TEST": "val"}
+
+
+def config(*overrides):
+    overrides = ["config=pretrain/pirl/quick_jigsaw", *overrides]
+    return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (None, r"is not a folder that exists.*config.DATA.TRAIN.DATA_PATHS=\[DIR\]"),
+        ([], "holds no image"),
+        (["notes.txt"], "holds no image"),
+        (["one.jpg"], "1 image, and at least 2"),
+    ],
+)
+def test_check_data__refuses_in_one_sentence(files, message, tmp_path, make_image):
+    folder = tmp_path / "data"
+    if files is not None:
+        folder.mkdir()
+        for name in files:
+            if name.endswith(".txt"):
+                (folder / name).write_text("no image")
+            else:
+                make_image(folder / name, seed=0)
+    with pytest.raises(SystemExit, match=message) as stopped:
+        check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{folder}]"))
+    assert str(folder) in str(stopped.value)
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["DATA", "LABEL"])
+def test_check_data__names_missing_files_of_the_hosts_own_sources(kind, tmp_path):
+    (tmp_path / "there.npy").touch()
+    paths = {"DATA": tmp_path / "there.npy", "LABEL": tmp_path / "there.npy"}
+    paths[kind] = tmp_path / "gone.npy"
+    overrides = [
+        f"config.DATA.TRAIN.{k}={v}"
+        for key, path in paths.items()
+        for k, v in ((f"{key}_SOURCES", "[disk_filelist]"), (f"{key}_PATHS", f"[{path}]"))
+    ]
+    message = rf"config\.DATA\.TRAIN\.{kind}_PATHS names '.*gone\.npy', which is not a file"
+    with pytest.raises(SystemExit, match=message):
+        check_data(config(*overrides))
+
+
+def test_check_data__says_how_to_name_data():
+    with pytest.raises(SystemExit, match=r"no catalog lists 'pirl_folder'.*DATA_PATHS=\[DIR\]"):
+        check_data(config())
+
+
+@pytest.mark.parametrize("source", ["disk_folder", "disk_filelist"])
+def test_check_data__names_a_path_of_the_hosts_own_sources(source, image_folder):
+    hosts = [f"config.DATA.TRAIN.DATA_SOURCES=[{source}]"]
+    with pytest.raises(SystemExit, match=r"TRAIN.DATA_PATHS names '/nowhere', which is not"):
+        check_data(config(*hosts, "config.DATA.TRAIN.DATA_PATHS=[/nowhere]"))
+    check_data(config(*hosts, f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
+
+
+def test_check_data__names_labels_that_are_not_there(image_folder):
+    labels = ["config.DATA.TRAIN.LABEL_SOURCES=[disk_filelist]"]
+    labels.append("config.DATA.TRAIN.LABEL_PATHS=[/labels.npy]")
+    with pytest.raises(SystemExit, match=r"LABEL_PATHS names '/labels.npy', which is not"):
+        check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]", *labels))
+
+
+def test_check_data__names_a_path_of_the_catalog():
+    from vissl.data.dataset_catalog import VisslDatasetCatalog
+
+    for path, source in (("/a", "pirl_disk_folder"), ("/b", "disk_folder")):
+        VisslDatasetCatalog.register_data("pirl_folder", {"train": [path, ""], "val": [path, ""]})
+        try:
+            with pytest.raises(SystemExit, match=f"{path}'?,? (is not a folder|which is not)"):
+                check_data(config(f"config.DATA.TRAIN.DATA_SOURCES=[{source}]"))
+        finally:
+            VisslDatasetCatalog.remove("pirl_folder")
+
+
+@pytest.fixture
+def classes(tmp_path, make_image):
+    for split, names in (("train", "abc"), ("val", "ab")):
+        for name in names:
+            (tmp_path / split / name).mkdir(parents=True)
+            make_image(tmp_path / split / name / "1.jpg", seed=0)
+    return tmp_path
+
+
+def linear(data, *overrides, name="linear_imagenet1k", files=SPLITS):
+    paths = [f"config.DATA.{s}.DATA_PATHS=[{data / f}]" for s, f in files.items()]
+    overrides = [f"config=benchmark/pirl/{name}", *paths, *overrides]
+    return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+
+
+def test_check_classes__refuses_numbers_that_would_mean_other_classes(classes):
+    with pytest.raises(SystemExit, match=r"3 and 2 subfolders: expected the same .* 'c' is in one"):
+        check_classes(linear(classes))
+    (classes / "val" / "c").mkdir()
+    check_classes(linear(classes))
+
+
+def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):
+    (classes / "val" / "c").mkdir()
+    with pytest.raises(
+        SystemExit,
+        match=r"NUM_CLASSES = 2: expected at least 3, as .*; set config.MODEL.HEAD.NUM_CLASSES=3",
+    ):
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=2", TOP_1))
+    with pytest.raises(SystemExit, match=r"of 3 classes there is no top-5: .*; set .*topk_values="):
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3"))
+    check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3", TOP_1))
+
+
+def test_check_classes__compares_the_folders_of_a_list(classes):
+    """A list that names images of some classes is numbered by all folders beside them."""
+    files = {"TRAIN": "train/1percent.txt", "TEST": "val"}
+    name = "semi_supervised_imagenet1k_1percent"
+    (classes / files["TRAIN"]).write_text("a/1.jpg\nb/1.jpg\n")
+    with pytest.raises(SystemExit, match=r"3 and 2 subfolders: expected the same .* 'c' is in one"):
+        check_classes(linear(classes, name=name, files=files))
+    (classes / "val" / "c").mkdir()
+    check_classes(linear(classes, name=name, files=files))
+    (classes / files["TRAIN"]).write_text("a/1.jpg\nd/1.jpg\n")
+    with pytest.raises(SystemExit, match=r"names images in .*train/d, which is not a folder"):
+        check_classes(linear(classes, name=name, files=files))
+
+
+def test_check_classes__refuses_annotations_the_classifier_cannot_tell_apart(tmp_path):
+    images = [{"id": n, "file_name": f"{n}.jpg"} for n in range(2)]
+    for split, labels in (("train", (0, 8)), ("val", (9, 0))):
+        annotations = [{"image_id": n, "category_id": label} for n, label in enumerate(labels)]
+        content = json.dumps({"images": images, "annotations": annotations})
+        (tmp_path / f"{split}2018.json").write_text(content)
+    options = {"name": "linear_inaturalist18", "files": {"TRAIN": "", "TEST": ""}}
+    message = r"at least 10, as the labels of TEST in .* go up to 9; set .*NUM_CLASSES=10"
+    with pytest.raises(SystemExit, match=message) as stopped:
+        check_classes(linear(tmp_path, "config.MODEL.HEAD.NUM_CLASSES=9", **options))
+    assert len(str(stopped.value).splitlines()) == 1
+    check_classes(linear(tmp_path, "config.MODEL.HEAD.NUM_CLASSES=10", **options))
+
+
+def test_check_data__accepts_a_folder_of_images(image_folder):
+    check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))

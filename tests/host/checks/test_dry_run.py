@@ -1,0 +1,70 @@
+"""What a run will take, before it is made."""
+
+import pytest
+
+from pirl_plugin.host.checks import dry_run as module
+from pirl_plugin.host.checks.dry_run import Measured, bank_bytes, dry_run, forecast
+from pirl_plugin.host.import_hook import finder
+from tests.helpers.configs import compose
+
+PAPER = "config=pretrain/pirl/jigsaw_8node"
+IMAGENET = 1_281_167
+MEASURED = Measured(input_s=0.01, step_s=0.1, memory=2 * 10**9, weights=10**8, momentum=10**8)
+
+
+def test_bank_bytes__are_rows_times_width():
+    assert bank_bytes(compose(PAPER), IMAGENET) == IMAGENET * 128 * 4  # 656 MB
+    sharded = compose(PAPER, "+config/pirl/bank=sharded")
+    assert bank_bytes(sharded, 3200) == 100 * 128 * 2  # on each of 32 ranks, in bfloat16
+    assert bank_bytes(compose("config=benchmark/pirl/linear_imagenet1k"), IMAGENET) == 0
+
+
+def test_forecast__is_arithmetic_on_what_was_measured():
+    config = compose(PAPER)
+    lines = forecast(config, IMAGENET, bank_bytes(config, IMAGENET), MEASURED, free=10**12)
+    text = "\n".join(lines)
+    # 800 · ⌈1,281,167 / 1,024⌉ steps of 0.1 s; 32 · 10 ms of input are 4 workers' 80 ms
+    assert "1,001,600 steps of 1,024 images" in text
+    assert "27 h 49 min in all, 100 ms a step" in text
+    assert "4 workers a process keep up, 8 asked for: enough" in text
+    # 100 MB of weights, as much of momentum, 656 MB of bank; one each 10 epochs and the last
+    assert "856 MB a checkpoint, up to 81 kept: 69.3 GB of 1,000.0 GB free" in text
+
+
+def test_forecast__names_the_workers_that_are_missing():
+    config = compose(PAPER, "config.DATA.NUM_DATALOADER_WORKERS=2")
+    text = "\n".join(forecast(config, IMAGENET, 0, MEASURED, free=None))
+    assert "160 ms a step (100 ms without input)" in text  # 32 · 10 ms / 2
+    assert "set config.DATA.NUM_DATALOADER_WORKERS=4" in text
+
+
+def test_forecast__refuses_a_disk_without_room():
+    with pytest.raises(SystemExit, match=r"room for two checkpoints of 200 MB, and 300 MB are"):
+        forecast(compose(PAPER), IMAGENET, 0, MEASURED, free=3 * 10**8)
+
+
+def test_dry_run__checks_times_and_writes_nothing(image_folder, tmp_path, monkeypatch, capsys):
+    finder.install()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_STEPS", 1)
+    config = compose(
+        "config=pretrain/pirl/quick_jigsaw",
+        f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+        "config.LOSS.pirl_loss.num_negatives=8",
+        "config.LOSS.pirl_loss.bank.seed=0",
+        "config.HOOKS.PIRL_INPUT.autocast=null",
+    )
+    dry_run(config, node_id=0)
+    out = capsys.readouterr().out
+    assert "20 images" not in out
+    assert "images    20; 80 steps of 4 images" in out
+    assert out.splitlines()[-1].startswith("dry run   everything checked")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run__refuses_what_the_run_would(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="DATA_PATHS"):
+        dry_run(compose("config=pretrain/pirl/quick_jigsaw"), node_id=0)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,76 @@
+"""The checks of this machine before a launch."""
+
+import socket
+
+import pytest
+
+from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives, check_port
+from tests.helpers.configs import compose
+
+
+def config(*overrides):
+    return compose("config=pretrain/pirl/quick_jigsaw", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["config.MACHINE.DEVICE=gpu"],
+            r"PER_NODE = 1 .* found 0 here; add .*machines=cpu",
+        ),
+        (["config.DISTRIBUTED.NUM_NODES=8"], r"of 8 nodes; .*RUN_ID=HOST:PORT .*USE_SLURM=true"),
+    ],
+)
+def test_check_machine__refuses_in_one_sentence(overrides, message, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(SystemExit, match=message) as stopped:
+        check_machine(config(*overrides))
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_check_machine__accepts_nodes_that_know_each_other():
+    check_machine(config("config.DISTRIBUTED.NUM_NODES=8", "config.DISTRIBUTED.RUN_ID=a:29500"))
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 4])
+def test_check_machine__says_what_works_here(gpus, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    works = {0: "machines=cpu", 1: "machines=1gpu", 4: "NUM_PROC_PER_NODE=4"}[gpus]
+    asked = "config=pretrain/pirl/jigsaw_8node", "+config/pirl/machines=1node_8gpu"
+    with pytest.raises(SystemExit, match=rf"found {gpus} here; add \+config/pirl.*{works}") as said:
+        check_machine(compose(*asked))
+    assert "1gpu" not in str(said.value) or gpus == 1  # never what has just failed
+
+
+def test_check_machine__refuses_nccl_on_a_cpu():
+    with pytest.raises(SystemExit, match=r"BACKEND = 'nccl' .* expected gloo"):
+        check_machine(config("config.DISTRIBUTED.BACKEND=nccl"))
+
+
+def test_check_folder__refuses_what_cannot_be_written_to(tmp_path):
+    check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'a' / 'b'}"))
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"DIR = .*file/run': .* is a file; set"):
+        check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'file' / 'run'}"))
+
+
+def test_check_negatives__refuses_a_draw_larger_than_memory(monkeypatch):
+    monkeypatch.setattr("pirl_plugin.host.checks.machine.memory_of_device", lambda config: 2**30)
+    check_negatives(config("config.LOSS.pirl_loss.num_negatives=2000000"))  # 32 × 8 bytes each
+    many = ["config.LOSS.pirl_loss.num_negatives=4000000"]
+    with pytest.raises(SystemExit, match="num_negatives = 4000000: expected fewer"):
+        check_negatives(config(*many))
+    check_negatives(config(*many, "config.LOSS.pirl_loss.negatives=per_batch"))
+
+
+def test_check_port__refuses_one_in_use():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        busy = config(f"config.DISTRIBUTED.RUN_ID=localhost:{port}")
+        with pytest.raises(SystemExit, match=f"port {port} is taken"):
+            check_port(busy, node_id=0)
+        check_port(busy, node_id=1)

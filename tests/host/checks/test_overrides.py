@@ -1,0 +1,75 @@
+"""Mistakes in names, of configs, overlays and keys: the nearest ones are named."""
+
+import pytest
+
+from pirl_plugin.host.checks.configuration import check_configuration
+from pirl_plugin.host.checks.refusal import ConfigurationError
+from tests.helpers.configs import compose
+
+QUICK = "config=pretrain/pirl/quick_jigsaw"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["config=pretrain/pirl/jigsaw_8nodes"], "nearest are pretrain/pirl/jigsaw_8node, .* and "),
+        (["config=pretrain/simclr/simclr_8node_resent"], "simclr_8node_resnet"),
+        ([QUICK, "+config/pirl/models=resnet51"], "pirl/models/resnet50"),
+        ([QUICK, "+config/pirl/model=resnet18"], "pirl/models/resnet18"),
+        ([QUICK, "config/pirl/models=resnet18"], r"is an overlay; write \+config/pirl/models=NAME"),
+        ([QUICK, "config.OPTIMIZER.num_epoch=3"], r"num_epoch = 3: .*config.OPTIMIZER.num_epochs"),
+        ([QUICK, "config.LOSS.pirl_loss.temprature=1"], "config.LOSS.pirl_loss.temperature"),
+        ([QUICK, "conifg.LOG_FREQUENCY=1"], "config.LOG_FREQUENCY"),
+        ([QUICK, "jigsaw_8node"], "jigsaw_8node: expected KEY=VALUE"),
+        (["pretrain/pirl/quick_jigsaw"], "write config=pretrain/pirl/quick_jigsaw"),
+        (["config.LOG_FREQUENCY=1"], r"expected config=NAME, such as"),
+        ([], r"expected config=NAME, such as"),
+        ([QUICK, "config.DATA.TRAIN=5"], "config.DATA.TRAIN"),
+        ([QUICK, "config.LOSS.pirl_loss.num_negatives=[1"], "cannot compose"),
+        ([QUICK, "~config.OPTIMIZER.num_epoch"], "num_epoch"),
+    ],
+)
+def test_mistake__is_one_sentence(overrides, message):
+    with pytest.raises(SystemExit, match=message) as stopped:
+        compose(*overrides)
+    assert len(str(stopped.value).splitlines()) == 1
+    assert len(str(stopped.value)) < 600
+
+
+def test_nearest__are_three_at_most():
+    with pytest.raises(SystemExit) as stopped:
+        compose("config=pretrain/pirl/jigsaw_9node")
+    assert str(stopped.value).count("pretrain/pirl/") <= 1 + 1 + 3  # asked, quoted, nearest
+
+
+@pytest.mark.parametrize("split", ["TRAIN", "TEST"])
+def test_paths__may_lack_their_brackets(split):
+    config = compose("config=benchmark/pirl/linear_imagenet1k", f"config.DATA.{split}.DATA_PATHS=a")
+    assert config.DATA[split].DATA_PATHS == ["a"]
+
+
+def test_configs_of_the_host__are_left_alone():
+    config = compose(
+        "config=test/integration_test/quick_simclr",
+        "config.OPTIMIZER.num_epochs=0",
+        "config.LOG_FREQUENCY=ten",
+    )
+    assert config.LOG_FREQUENCY == "ten"
+
+
+@pytest.mark.parametrize("variable", ["PIRL_PLUGIN_TRACEBACK", "HYDRA_FULL_ERROR"])
+def test_traceback__is_shown_on_request(variable, monkeypatch):
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(ConfigurationError, match="num_epochs = 0"):
+        compose(QUICK, "config.OPTIMIZER.num_epochs=0")
+    monkeypatch.setenv(variable, "0")
+    with pytest.raises(SystemExit):
+        compose(QUICK, "config.OPTIMIZER.num_epochs=0")
+
+
+def test_check_configuration__says_whether_it_is_ours():
+    from vissl.utils.hydra_config import compose_hydra_configuration
+
+    assert check_configuration(compose_hydra_configuration([QUICK]))
+    simclr = ["config=test/integration_test/quick_simclr"]
+    assert not check_configuration(compose_hydra_configuration(simclr))

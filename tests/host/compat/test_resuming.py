@@ -1,0 +1,178 @@
+"""What a run goes on from, and what it refuses; VISSL's approaches go on as the host does."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vissl.utils import checkpoint as host
+from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+from pirl_plugin.checkpoints.resume import SECTION, find_newest
+from pirl_plugin.checkpoints.settings import settings_of
+from pirl_plugin.checkpoints.shards import save_shards
+from pirl_plugin.hooks.vissl_resume import samples_done
+from pirl_plugin.host.compat.resuming import check_saving
+
+OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
+THEIRS = ("config=pretrain/simclr/simclr_8node_resnet", "config.OPTIMIZER.num_epochs=4")
+
+
+def compose(*overrides):
+    composed = compose_hydra_configuration(list(overrides))
+    return convert_to_attrdict(composed, dump_config=False)[1]
+
+
+def write(folder, name, config=None, **content):
+    """A checkpoint of the host with next to nothing in it."""
+    content = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": 0, **content}
+    if config is not None:
+        content[SECTION] = {"settings": settings_of(config), "samples_done": 0}
+    torch.save(content, folder / name)
+    return str(folder / name)
+
+
+def launch(config, folder):
+    """What the host's launcher asks before it starts anything: finished, or resumed from what?"""
+    if host.is_training_finished(config, str(folder)):
+        return "finished"
+    return host.get_resume_checkpoint(config, str(folder))
+
+
+def test_newest__is_by_steps_done(tmp_path):
+    config = compose(*OURS)
+    assert launch(config, tmp_path) is None
+    write(tmp_path, "model_phase0.torch", iteration=10)
+    middle = write(tmp_path, "model_iteration12.torch", iteration=12)
+    assert launch(config, tmp_path) == middle
+    ended = write(tmp_path, "model_phase1.torch", iteration=20, train_phase_idx=1)
+    write(tmp_path, "model_iteration20.torch", iteration=20)
+    assert launch(config, tmp_path) == ended
+    config.CHECKPOINT.LATEST_CHECKPOINT_RESUME_FILE_NUM = 3
+    assert launch(config, tmp_path) == middle
+    config.CHECKPOINT.AUTO_RESUME = False
+    assert launch(config, tmp_path) is None
+
+
+def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
+    config = compose(*OURS)
+    before = write(tmp_path, "model_phase2.torch", iteration=15, train_phase_idx=2)
+    final = "model_final_checkpoint_phase3.torch"
+    write(tmp_path, final, iteration=20, train_phase_idx=3)
+    assert launch(config, tmp_path) == "finished"
+    os.truncate(tmp_path / final, 0)
+    (tmp_path / "checkpoint.torch").symlink_to(final)
+    config.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = True
+    assert launch(config, tmp_path) == before
+    assert f"Skipped {tmp_path}/{final}: it is empty; going on from {before}" in caplog.text
+    assert not config.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME  # it points to the damaged one
+
+
+def test_resume__passes_by_nan_and_damaged_banks(tmp_path):
+    good = write(tmp_path, "model_phase0.torch")
+    weights = {"base_model": {"weight": torch.tensor([1.0, float("nan")])}}
+    write(tmp_path, "model_phase1.torch", iteration=10, classy_state_dict=weights)
+    loss = {"norm_constant": torch.tensor(1.0), "_extra_state": {"step": 15}}
+    write(tmp_path, "model_phase2.torch", iteration=15, loss=loss)
+    found = find_newest(tmp_path)
+    assert str(found.path) == good
+    assert "found NaN or infinities in 1 tensors (weight)" in found.skipped["model_phase1.torch"]
+    bank = tmp_path / "memory_bank" / "step_15"
+    assert found.skipped["model_phase2.torch"] == (
+        f"its memory bank {bank} is not there: bring it along"
+    )
+    save_shards({"rows": torch.ones(4, 2)}, bank, needed=1)
+    assert find_newest(tmp_path).path.name == "model_phase2.torch"
+    os.truncate(bank / "__0_0.distcp", 10)
+    assert (
+        "__0_0.distcp has 10 bytes and not" in find_newest(tmp_path).skipped["model_phase2.torch"]
+    )
+
+
+def test_resume__never_starts_over_silently(tmp_path):
+    (tmp_path / "model_phase0.torch").write_bytes(b"")
+    message = f"config.CHECKPOINT.DIR = {tmp_path}: expected a checkpoint that loads, found none"
+    with pytest.raises(SystemExit, match=message):
+        launch(compose(*OURS), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            ("config=pretrain/pirl/quick_jigsaw", "+config/pirl/models=resnet18"),
+            r"config\.MODEL\.TRUNK\.\S*DEPTH = 18: expected 10",
+        ),
+        (("config=pretrain/pirl/quick_jigsaw_baseline",), r"config\.MODEL\.HEAD\.PARAMS = "),
+        ((*OURS[:1], "config.OPTIMIZER.num_epochs=2"), "num_epochs = 2: expected more than the 2"),
+    ],
+)
+def test_resume__refuses_another_run(tmp_path, other, message):
+    write(tmp_path, "model_phase1.torch", compose(*OURS), train_phase_idx=1)
+    with pytest.raises(SystemExit, match=message):
+        launch(compose(*other), tmp_path)
+
+
+def test_resume__says_how_to_lengthen_a_finished_run(tmp_path):
+    config = compose(*OURS)
+    path = write(tmp_path, "model_final_checkpoint_phase3.torch", config, train_phase_idx=3)
+    assert launch(config, tmp_path) == "finished"
+    config.OPTIMIZER.num_epochs = 16
+    with pytest.raises(SystemExit, match="num_epochs = 16: expected 4, after which") as refused:
+        launch(config, tmp_path)
+    assert f"PARAMS_FILE={path}" in str(refused.value)
+    os.rename(path, tmp_path / "model_phase3.torch")  # as the sentence says
+    assert launch(config, tmp_path) == str(tmp_path / "model_phase3.torch")
+
+
+def test_check__refuses_values_in_one_sentence():
+    config = compose(*OURS, "config.CHECKPOINT.PIRL.KEEP_LAST=0")
+    with pytest.raises(SystemExit, match=r"config\.CHECKPOINT\.PIRL\.KEEP_LAST = 0: expected"):
+        check_saving(config)
+
+
+def test_vissls_approaches__resume_as_the_host_does(tmp_path):
+    config = compose(*THEIRS)
+    for name in ("model_phase0.torch", "model_phase3.torch"):
+        (tmp_path / name).write_bytes(b"")
+    assert launch(config, tmp_path) == f"{tmp_path}/model_phase3.torch"
+    (tmp_path / "model_final_checkpoint_phase3.torch").write_bytes(b"")
+    assert launch(config, tmp_path) == "finished"
+
+
+def test_vissls_approaches__save_the_same_files(tmp_path):
+    content = {"classy_state_dict": {"weight": torch.tensor(float("nan"))}}
+    for phase in range(4):
+        writer = host.CheckpointWriter(str(tmp_path), phase == 3, "phase", phase, "disk")
+        writer.save_consolidated_checkpoint(dict(content))
+    final = "model_final_checkpoint_phase3.torch"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *(f"model_phase{i}.torch" for i in range(3)), final, "checkpoint.torch"
+    }  # fmt: skip
+    assert os.readlink(tmp_path / "checkpoint.torch") == final
+    saved = torch.load(tmp_path / final)
+    assert set(saved) == {"classy_state_dict", "type"}
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "phase", "expected"),
+    [
+        ({"samples_done": 24}, "model_iteration13.torch", 1, 24),
+        ({"samples_done": 24}, "model_iteration13.torch", 2, 0),  # epochs after the first
+        ({"samples_done": 0}, "model_phase0.torch", 1, 0),
+        (None, "model_iteration13.torch", 1, 3 * 8),  # older: 13 steps are 10 and 3
+        (None, "model_phase0.torch", 1, 0),
+    ],
+)
+def test_samples_done__are_of_the_epoch_that_goes_on(tmp_path, section, name, phase, expected):
+    checkpoint = {"train_phase_idx": 0, "iteration": 13}
+    if section is not None:
+        checkpoint[SECTION] = section
+    task = SimpleNamespace(
+        checkpoint=checkpoint,
+        checkpoint_path=str(tmp_path / name),
+        train_phase_idx=phase,
+        dataloaders={"train": range(10)},
+        datasets={"train": SimpleNamespace(get_global_batchsize=lambda: 8)},
+    )
+    assert samples_done(task) == expected

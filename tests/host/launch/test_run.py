@@ -1,0 +1,131 @@
+"""Faults of processes, injected into runs of the host's own script."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from pirl_plugin.host.launch.run import resume_sentence
+from tests.helpers.host_runs import run, settings
+from tests.helpers.launched import STEP, TRACEBACK, gone, quiet, started
+
+pytestmark = pytest.mark.slow  # whole runs of the host, several for each fault
+
+
+@pytest.mark.parametrize("whom", [pytest.param("launcher", marks=pytest.mark.slow), "terminal"])
+def test_sigint__ends_with_130_and_says_where_the_run_resumes(whom, image_folder, tmp_path):
+    out = tmp_path / "out"
+    overrides = settings(image_folder, out, epochs=500, processes=2, workers=1)
+    with started(overrides, tmp_path) as faulty:
+        faulty.wait_for("Saved checkpoint: ")
+        if whom == "launcher":
+            os.kill(faulty.process.pid, signal.SIGINT)
+        else:
+            os.killpg(faulty.process.pid, signal.SIGINT)
+        assert faulty.status() == 130
+        sentence = quiet(faulty)
+        assert f"SIGINT: the run has ended; the same command resumes from {out}/model_" in sentence
+        assert gone(faulty)
+        assert "All Done!" not in faulty.out
+    assert not (out / "run.lock").exists()
+
+
+def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path / "out", epochs=500)
+    overrides.append("config.CHECKPOINT.CHECKPOINT_FREQUENCY=1000")  # saves after the first epoch
+    with started(overrides, tmp_path) as faulty:
+        faulty.wait_for(STEP, count=2)
+        os.killpg(faulty.process.pid, signal.SIGINT)
+        assert faulty.status() == 130
+        assert quiet(faulty).endswith(f"resumes from {tmp_path / 'out' / 'model_phase0.torch'}")
+        assert gone(faulty)
+
+
+def test_resume_sentence__says_where_there_is_no_checkpoint(tmp_path):
+    assert "there is no checkpoint in" in resume_sentence(tmp_path)
+    for second, name in enumerate(("model_phase1.torch", "model_iteration7.torch")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (second, second))
+    assert resume_sentence(tmp_path).endswith("model_iteration7.torch")
+
+
+def test_lock__refuses_a_second_run_and_names_the_first(image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path / "out", epochs=500)
+    with started(overrides, tmp_path) as first:
+        first.wait_for(STEP)
+        second = run(*overrides, check=False)
+        assert second.returncode == 1
+        assert f"process {first.process.pid}, started 20" in second.stderr
+        assert "config.CHECKPOINT.DIR = " in second.stderr
+        assert TRACEBACK not in second.stderr
+        assert first.process.poll() is None
+        # A run that was killed leaves a stale lock.
+        first.process.kill()
+        first.process.wait()
+        assert (tmp_path / "out" / "run.lock").exists()
+    with started(overrides, tmp_path) as third:
+        third.wait_for(STEP)
+
+
+@pytest.mark.parametrize(
+    "sent", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
+)
+def test_rank__that_is_lost_ends_the_run(sent, image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path / "out", epochs=500, processes=2)
+    overrides.append("config.HOOKS.PIRL_RUN.timeout_minutes=0.1")  # 6 seconds
+    with started(overrides, tmp_path) as faulty:
+        faulty.wait_for(STEP)
+        os.kill(faulty.ranks()[1], sent)
+        lost = time.monotonic()
+        assert faulty.status(60) == 1
+        assert time.monotonic() - lost < 45
+        sentence = quiet(faulty)
+        if sent == signal.SIGKILL:
+            assert "was ended by SIGKILL" in sentence
+        else:
+            assert "config.HOOKS.PIRL_RUN.timeout_minutes = 0.1" in sentence
+        assert gone(faulty)
+
+
+@pytest.mark.slow
+def test_launcher__that_is_killed_takes_its_ranks_with_it(image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path / "out", epochs=500, processes=2, workers=1)
+    with started(overrides, tmp_path) as faulty:
+        faulty.wait_for(STEP)
+        faulty.process.kill()
+        faulty.process.wait()
+        assert gone(faulty, seconds=20)
+        assert TRACEBACK not in faulty.out + faulty.err
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_nan__stops_all_ranks_and_is_not_saved(processes, image_folder, tmp_path):
+    out = tmp_path / "out"
+    overrides = settings(image_folder, out, epochs=20, processes=processes)
+    overrides.append("config.OPTIMIZER.param_schedulers.lr.value=1e30")
+    with started(overrides, tmp_path) as faulty:
+        assert faulty.status() == 65
+        sentence = quiet(faulty)
+        ranks = ", ".join(map(str, range(processes)))
+        assert f"the model's output is not finite on rank {ranks}, step 1, rows [" in sentence
+        assert not list(out.glob("rank*_model_output.pth"))
+        assert not list(out.glob("model_iteration*"))
+
+
+def test_environment__is_masked_in_our_logs(image_folder, tmp_path):
+    out = tmp_path / "out"
+    secret = {"WANDB_API_KEY": "hunter2", "DATABASE": "hunter2", "HTTP_PROXY": "http://u:hunter2@h"}
+    result = run(*settings(image_folder, out, epochs=1), environment=secret)
+    assert "hunter2" not in result.stdout + result.stderr + (out / "log.txt").read_text()
+    assert "WANDB_API_KEY:\t(not logged)" in (out / "log.txt").read_text()
+    assert "OMP_NUM_THREADS:\t1" in (out / "log.txt").read_text()
+
+
+def test_failure__shows_its_traceback_where_that_is_asked_for(image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path / "out", epochs=1)
+    overrides.append("config.OPTIMIZER.param_schedulers.lr.value=1e30")
+    result = run(*overrides, check=False, environment={"PIRL_PLUGIN_TRACEBACK": "1"})
+    assert result.returncode == 65
+    assert TRACEBACK in result.stderr
+    assert "vissl_finite_hook.py" in result.stderr

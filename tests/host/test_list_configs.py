@@ -1,0 +1,46 @@
+"""``pirl-plugin configs`` and the command line around it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pirl_plugin import __version__
+from pirl_plugin.cli import run
+from pirl_plugin.host.list_configs import listed, main
+from tests.helpers.composed import cases
+
+
+def test_listed__is_every_config_with_a_description():
+    names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
+    assert sorted(names) == sorted(cases())
+    assert all(10 < len(description) < 260 for _, _, description in listed())
+
+
+def test_configs__keeps_the_lines_with_a_word(capsys):
+    main(["rotation"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any("pretrain/pirl/rotation_8node" in line for line in lines)
+    assert not any("npid" in line for line in lines)
+
+
+def test_version__names_what_it_runs_on(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"pirl-plugin {__version__} (vissl ")
+
+
+def test_unknown_command__is_answered_with_the_nearest(capsys):
+    assert run(["quikstart"]) == 2
+    assert "the nearest is 'quickstart'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["configs"], ["train", "--help"]])
+def test_command__imports_no_torch(arguments):
+    code = (
+        f"import sys; sys.argv = ['pirl-plugin', *{arguments}]\n"
+        "from pirl_plugin.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,80 @@
+"""The first lines of a run, and a console that a person can read."""
+
+import logging
+import sys
+
+import pytest
+
+from pirl_plugin.host.start_page import page_of_our_runs, start_page
+from tests.helpers.composed import cases
+from tests.helpers.configs import compose
+from tests.helpers.host_runs import run, settings
+
+
+@pytest.fixture
+def page(monkeypatch):
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
+
+
+COMPLETE = [name for name in cases() if not name.startswith("pirl/")]
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_start_page__is_a_few_lines_of_every_config(name, page):
+    lines = start_page(compose(f"config={name}"), "banner").splitlines()
+    assert lines[0] == "banner"
+    assert [line.split()[0] for line in lines[1:]] == ["data", "model", "loss", "batch", "logs"]
+    assert f"runs/{name.rpartition('/')[2]}" in lines[-1]
+
+
+def test_start_page__says_what_the_run_is(page):
+    text = start_page(compose("config=pretrain/pirl/jigsaw_8node"), "banner")
+    assert "nce, N = 32,000, τ = 0.07, λ = 0.5; bank replicated, float32" in text
+    assert "32 × 32 = 1024 images on gpu" in text
+    assert "cosine rate 0.12 → 0.00012, 800 epochs" in text
+
+
+def test_start_page__of_the_hosts_own_configs_is_the_banner_alone(monkeypatch):
+    monkeypatch.delenv("PIRL_PLUGIN_CONSOLE", raising=False)
+    config = compose("config=test/integration_test/quick_simclr")
+    assert start_page(config, "banner") == "banner"
+    assert "PIRL_PLUGIN_CONSOLE" not in __import__("os").environ
+
+
+class FakeLogger:
+    """``vissl.utils.logger`` as far as it matters here."""
+
+    @staticmethod
+    def setup_logging(name):
+        logger = logging.getLogger(name)
+        logger.handlers = [logging.StreamHandler(sys.stdout)]
+        logger.setLevel(logging.DEBUG)
+
+
+@pytest.mark.parametrize("console", ["page", "log"])
+def test_console__shows_warnings_alone_where_there_is_a_page(console, monkeypatch, capsys):
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", console)
+    module = FakeLogger()
+    page_of_our_runs(module)
+    module.setup_logging("a console of ours")
+    logger = logging.getLogger("a console of ours")
+    logger.propagate = False
+    for message in ("Setting seed....", "Training already succeeded on node: 0, exiting."):
+        logger.info(message)
+    logger.warning("Image 3 cannot be read")
+    shown = capsys.readouterr().out
+    assert ("Setting seed" in shown) == (console == "log")
+    assert "already succeeded" in shown
+    assert "Image 3 cannot be read" in shown
+
+
+def test_run__fits_on_a_page_and_its_log_is_whole(image_folder, tmp_path):
+    console = {"PIRL_PLUGIN_CONSOLE": "page"}
+    result = run(*settings(image_folder, tmp_path, epochs=1), environment=console)
+    lines = result.stdout.splitlines()
+    assert len(lines) < 30
+    assert any(line.startswith("training  20 images, 1 epochs, 5 steps") for line in lines)
+    assert any(line.startswith("finished  in ") for line in lines)
+    log = (tmp_path / "log.txt").read_text()
+    assert "iter: 1;" in log
+    assert "Training with config" in log

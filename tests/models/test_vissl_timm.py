@@ -1,0 +1,104 @@
+"""A network of timm through the host: pre-training, linear benchmark, kNN and export."""
+
+import pytest
+import torch
+
+from pirl_plugin.evaluation.features import trunk_features
+from pirl_plugin.export import export_checkpoint
+from pirl_plugin.models.load import load_trunk, save_trunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+from tests.helpers.host_tools import CPU, run_tool
+
+timm = pytest.importorskip("timm", reason="timm is not installed")
+
+SECTION = "config.MODEL.TRUNK.PIRL_TIMM"
+OPTIONS = {
+    "vit_tiny_patch16_224": {
+        "img_size": 24,
+        "patch_size": 8,
+        "depth": 2,
+        "embed_dim": 48,
+        "num_heads": 2,
+    },
+    "resnet10t": {},
+    "convnext_atto": {"depths": "[1,1,1,1]", "dims": "[8,16,24,32]"},
+}
+VIEWS = {
+    "vit_tiny_patch16_224": "image_size: 24, patches_crop_size: 30, patch_size: 8",
+    "resnet10t": "image_size: 24, patches_crop_size: 30, patch_size: 8",
+    "convnext_atto": "image_size: 32, patches_crop_size: 96, patch_size: 32",  # halves five times
+}
+WIDTHS = {"vit_tiny_patch16_224": 48, "resnet10t": 512, "convnext_atto": 32}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet10t", "convnext_atto")]
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", *SLOW])
+def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_path):
+    width = WIDTHS[name]
+    options = [f"+{SECTION}.OPTIONS.{key}={value}" for key, value in OPTIONS[name].items()]
+    network = [f"{SECTION}.NAME={name}", *options]
+    run_tool(
+        "run_distributed_engines.py",
+        "config=pretrain/pirl/quick_jigsaw",
+        "+config/pirl/models=timm",
+        *network,
+        f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+        f"config.DATA.TRAIN.TRANSFORMS=[{{name: PIRLJigsaw, {VIEWS[name]}}}]",
+        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+        "config.DATA.NUM_DATALOADER_WORKERS=0",
+        "config.LOSS.pirl_loss.num_negatives=8",
+        "config.OPTIMIZER.num_epochs=1",
+        "config.HOOKS.PIRL_INPUT.autocast=null",
+        f"config.CHECKPOINT.DIR={tmp_path / 'pretrained'}",
+    )
+    checkpoint = tmp_path / "pretrained" / "checkpoint.torch"
+    heads = torch.load(checkpoint, weights_only=True)["classy_state_dict"]["base_model"]["model"]
+    assert heads["heads"]["0.project.weight"].shape == (128, width)
+
+    run_tool(
+        "run_distributed_engines.py",
+        "config=benchmark/pirl/linear_imagenet1k",
+        "+config/pirl/linear=timm",
+        *network,
+        *CPU,
+        f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+        f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]",
+        "config.DATA.TRAIN.TRANSFORMS.0.size=32",
+        "config.DATA.TEST.TRANSFORMS.0.size=32",
+        "config.DATA.TEST.TRANSFORMS.1.size=32",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint}",
+        "config.OPTIMIZER.num_epochs=3",
+        f"config.CHECKPOINT.DIR={tmp_path / 'linear'}",
+    )
+    pretrained = load_trunk(checkpoint)
+    measured = load_trunk(tmp_path / "linear" / "checkpoint.torch")
+    images = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
+    features = trunk_features(pretrained, images)
+    assert features.shape == (3, width)
+    assert torch.equal(trunk_features(measured, images), features)
+
+    found = export_checkpoint(checkpoint, tmp_path / "timm", "timm")
+    assert found.architecture == name
+    exported = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, num_classes=0)
+    normalised = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(exported.eval()(normalised), pretrained(normalised)[0])
+    assert "| Task | PIRLJigsaw |" in (tmp_path / "timm" / "README.md").read_text()
+
+
+def test_export__refuses_what_other_libraries_do_not_have(tmp_path):
+    save_trunk(TimmTrunk("resnet10t"), tmp_path / "in.torch")
+    for to, out in (("torchvision", "out.pth"), ("detectron2", "out.pkl")):
+        with pytest.raises(ValueError, match="torchvision and Detectron2 have no timm's resnet10t"):
+            export_checkpoint(tmp_path / "in.torch", tmp_path / out, to)
+        assert not (tmp_path / out).exists()
+
+
+def test_export__takes_timms_plain_resnets_for_what_they_are(tmp_path):
+    trunk = TimmTrunk("resnet18")
+    save_trunk(trunk, tmp_path / "in.torch")
+    found = export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pth", "torchvision")
+    assert found.title == "ResNet-18"
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(load_trunk(tmp_path / "in.torch")(images)[0], trunk.eval()(images)[0])

@@ -1,0 +1,86 @@
+"""The package as a library: public names, loaded on first use, with no VISSL installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pirl_plugin
+
+HOST_ONLY = ("vissl", "classy_vision", "hydra", "submitit", "sklearn", "fvcore")
+NAMES = list(pirl_plugin.__all__)
+
+WITHOUT_HOST = f"""
+import sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in {HOST_ONLY}:
+            return self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
+"""
+
+LOOP = """
+import torch
+from pirl_plugin import PIRLHead, PIRLLoss
+
+torch.manual_seed(0)
+trunk, g, f = torch.nn.Linear(12, 32), PIRLHead(32, 8), PIRLHead(32, 8)
+parameters = [p for module in (trunk, g, f) for p in module.parameters()]
+optimizer = torch.optim.SGD(parameters, lr=0.1)
+images = torch.randn(50, 12)
+for placement in ("replicated", "sharded"):
+    loss = PIRLLoss(50, embedding_dim=8, num_negatives=20, bank={"placement": placement})
+    for step in range(3):
+        rows = torch.randint(50, (8,))
+        f_image = f(trunk(images[rows]))
+        value = loss([g(trunk(images[rows] + 0.1 * torch.randn(8, 12))), f_image], rows)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        loss.update(rows, f_image)
+        assert value.isfinite()
+    assert loss.step == 3 and loss.bank.visited.any() and loss.norm_constant > 0
+"""
+
+NAMED = """
+import pirl_plugin
+for name in NAMES:
+    assert getattr(pirl_plugin, name).__doc__, name
+"""
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("code", [LOOP, f"NAMES = {NAMES}\n{NAMED}"], ids=["loop", "names"])
+def test_library__works_without_the_host(code):
+    result = python(WITHOUT_HOST + code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_without_host__nothing_of_it_is_found():
+    result = python(WITHOUT_HOST + "import classy_vision")
+    assert "No module named 'classy_vision'" in result.stderr
+
+
+def test_public_names__are_one_list():
+    assert pirl_plugin.__all__ == sorted(pirl_plugin._MODULES)
+    assert set(pirl_plugin.__all__) <= set(dir(pirl_plugin))
+    with pytest.raises(AttributeError, match="no attribute 'PIRLoss'"):
+        pirl_plugin.PIRLoss  # noqa: B018
+
+
+def test_import__loads_no_library():
+    code = (
+        "import sys; before = set(sys.modules);"
+        "import pirl_plugin;"
+        "found = {n for n in set(sys.modules) - before if not n.startswith('pirl_plugin')};"
+        "assert not found, found"
+    )
+    result = python(code)
+    assert result.returncode == 0, result.stderr
