@@ -17,6 +17,9 @@ ROOT = Path(__file__).parent
 BOOTSTRAP = "pirl_plugin_autoload"
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pirl_plugin/__init__.py").read_text())[1]
 
+# What only some users need, each named where it is missing; the tests run with all of it.
+OPTIONAL = {"timm": ["timm>=1.0"], "lightning": ["lightning>=2.2"]}
+
 
 def write_bootstrap(folder):
     """Write the bootstrap, and what has every Python process import it.
@@ -108,7 +111,15 @@ setup(
         "safetensors>=0.4",
     ],
     extras_require={
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "ruff>=0.9", "mypy>=1.13"],
+        **OPTIONAL,
+        "test": [
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "hypothesis>=6.100",
+            "ruff>=0.9",
+            "mypy>=1.13",
+            *(requirement for extra in OPTIONAL.values() for requirement in extra),
+        ],
         "docs": ["sphinx>=7", "furo>=2024", "myst-nb>=1.1"],
     },
     entry_points={"console_scripts": ["pirl-plugin=pirl_plugin.__main__:main"]},
