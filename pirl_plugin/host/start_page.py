@@ -9,6 +9,7 @@ from typing import Any
 
 from pirl_plugin.host.checks.configuration import is_ours
 from pirl_plugin.utils.console import LINE, show_page, shows_page
+from pirl_plugin.utils.our_configs import num_micro_batches
 
 # Beginnings of the host's messages that matter to whoever started the run: where it begins, and the
 # results of its SVM tools, which they write to the log alone.
@@ -114,8 +115,10 @@ def _batch(config: Any) -> str:
         "cosine": f"{rate.get('start_value')} → {rate.get('end_value')}",
         "constant": f"{rate.get('value')}",
     }.get(rate["name"], " → ".join(map(str, rate.get("values") or [])))
+    count = num_micro_batches(config)
+    parts = f" in {count} micro-batches of {each // count}" if count > 1 else ""
     return (
-        f"{ranks} × {each} = {ranks * each} images on {config.MACHINE.DEVICE}, "
+        f"{ranks} × {each} = {ranks * each} images{parts} on {config.MACHINE.DEVICE}, "
         f"{config.DATA.NUM_DATALOADER_WORKERS} input workers each; {config.OPTIMIZER.name}, "
         f"{rate['name']} rate {schedule}, {config.OPTIMIZER.num_epochs} epochs"
     )
