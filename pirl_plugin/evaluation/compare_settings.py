@@ -18,7 +18,7 @@ from pirl_plugin.evaluation.paper_settings.common import (
     YFCC,
 )
 from pirl_plugin.evaluation.paper_settings.free import OPTIONAL
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.utils.our_configs import TRAIN_STEP
 
 ABSENT = "absent"
 _DATA_SETS = {  # of a configuration's DATASET_NAMES → the paper's name
@@ -87,7 +87,9 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         config: as in ``train_config.yaml``.
     """
     found = flatten(config)
-    if num_micro_batches(config) > 1:  # the gradient is that of the whole batch
+    if (
+        found.get("TRAINER.TRAIN_STEP_NAME") == TRAIN_STEP
+    ):  # the gradient is that of the whole batch
         found["TRAINER.TRAIN_STEP_NAME"] = "standard_train_step"
     train, test = (config["DATA"][split].get("DATASET_NAMES", []) for split in ("TRAIN", "TEST"))
     for split in ("TRAIN", "TEST"):
