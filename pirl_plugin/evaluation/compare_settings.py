@@ -87,9 +87,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
         config: as in ``train_config.yaml``.
     """
     found = flatten(config)
-    if (
-        found.get("TRAINER.TRAIN_STEP_NAME") == TRAIN_STEP
-    ):  # the gradient is that of the whole batch
+    if found.get("TRAINER.TRAIN_STEP_NAME") == TRAIN_STEP:  # its gradient is the whole batch's
         found["TRAINER.TRAIN_STEP_NAME"] = "standard_train_step"
     train, test = (config["DATA"][split].get("DATASET_NAMES", []) for split in ("TRAIN", "TEST"))
     for split in ("TRAIN", "TEST"):

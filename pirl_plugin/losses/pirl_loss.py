@@ -205,6 +205,14 @@ class PIRLLoss(LossCheckpoint):
 
         Args:
             target: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
+
+        Example:
+            >>> loss = PIRLLoss(100, embedding_dim=8, num_negatives=16, estimator="info_nce")
+            >>> f, rows = torch.randn(4, 8, requires_grad=True), torch.tensor([3, 14, 15, 92])
+            >>> with loss.micro_batches(rows) as whole:
+            ...     for part in (slice(0, 2), slice(2, 4)):
+            ...         loss([f[part], f[part]], rows[part]).backward()  # gradients add up
+            >>> loss.update(rows, f)  # after the optimiser's step
         """
         self._whole, self.last_step.terms = WholeBatch(self, target), {}
         try:
