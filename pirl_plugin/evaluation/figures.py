@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _LOWER = {"LA (10 crops)": -6, "NPID++": -7, "DeepCluster": -8}  # labels that would overlap
 _BY_LAYER = ("PIRL", "Jigsaw")  # of Fig. 5
+_OTHERS = ("C1", "C2", "C4", "C5", "C6", "C8")  # colours of other runs; more are left to the table
 
 
 def write_figures(out: Path, tables: Sequence[dict[str, Any]]) -> list[str]:
@@ -84,7 +85,7 @@ def layers_figure(tables: Sequence[dict[str, Any]]) -> Figure:
     """ImageNet top-1 of each layer: published dashed, measured solid with the spread of runs."""
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(5.2, 3.6), layout="constrained")
+    drawing = Figure(figsize=(6.8, 3.6), layout="constrained")
     axes = drawing.subplots()
     (table,) = [table for table in tables if table["number"] == 7]
     columns = [table["columns"].index(f"ImageNet {layer}") for layer in LAYERS]
@@ -92,20 +93,25 @@ def layers_figure(tables: Sequence[dict[str, Any]]) -> Figure:
         figures = published(7, method)
         y = [_number(figures[f"ImageNet {layer}"]) for layer in LAYERS]
         axes.plot(LAYERS, y, "o--", color=f"C{3 * i}", mfc="none", label=f"{method}, published")
-    others = 0
+    others, left = iter(_OTHERS), 0
     for row in table["rows"]:
         measured = [row["measured"][column] for column in columns]
         if all(value is None for value in measured):
             continue
         known = row["method"] in _BY_LAYER
-        others += not known
-        color = f"C{3 * _BY_LAYER.index(row['method'])}" if known else f"C{others % 2 + 1}"
+        color = f"C{3 * _BY_LAYER.index(row['method'])}" if known else next(others, None)
+        if color is None:
+            left += 1
+            continue
         y = [_number(value) for value in measured]
         spread = [row["spread"][column] or 0.0 for column in columns]
-        name = row["method"] if len(row["method"]) <= 40 else f"{row['method'][:38]}…"
+        name = row["method"].partition(":")[0]  # "RUN, not PIRL"; the table says why
+        name = name if len(name) <= 40 else f"{name[:38]}…"
         axes.errorbar(LAYERS, y, spread, fmt="*-", color=color, ms=9, label=f"{name}, here")
     _finish(axes, "Layer", "ImageNet top-1, linear (%)")
-    axes.legend(frameon=False, fontsize=8)
+    title = f"{left} more runs: see the table" if left else None
+    legend = {"frameon": False, "fontsize": 8, "title": title, "title_fontsize": 8}
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **legend)
     return drawing
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from pirl_plugin.checkpoints.settings import epochs
 from pirl_plugin.evaluation.compare_settings import (
     Differences,
     data_set,
@@ -22,12 +23,18 @@ from pirl_plugin.evaluation.detection_run import (
     detection_differences,
     schedule_differences,
 )
-from pirl_plugin.evaluation.linear_run import last_test, svm_map
+from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, svm_map
 from pirl_plugin.evaluation.paper_settings.benchmarks import BENCHMARKS, TRUNKS
 from pirl_plugin.evaluation.paper_settings.common import VOC07
 from pirl_plugin.evaluation.paper_settings.free import FREE, LINEAR_FREE, SVM_FREE
 from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
-from pirl_plugin.evaluation.run_origin import UNKNOWN, Origin, image_differences, origin_of
+from pirl_plugin.evaluation.run_origin import (
+    UNKNOWN,
+    Origin,
+    earlier_differences,
+    image_differences,
+    origin_of,
+)
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _TABLES = {  # row → tables of linear models; 2 and 7 for any other
@@ -116,6 +123,9 @@ def read_run(path: Path, method: str | None = None) -> Run:
     row, differ = _claimed(method, origin)
     fixed = BENCHMARKS[column] | TRUNKS.get(row or "", {}).get(column, {})
     differ |= differences(found, fixed, [*FREE, *free])
+    differ |= earlier_differences(path, fixed, [*FREE, *free])
+    if free is LINEAR_FREE and (done := epochs_trained(path)) != (wanted := epochs(config)):
+        differ["epochs done"] = (done, wanted)  # the configuration is not what the run had
     splits = ("TRAIN", "TEST") if free is LINEAR_FREE else ()
     differ |= image_differences(config, path, data, splits)
     tables = (3,) if column in ("1 %", "10 %") else _TABLES.get(row or "", (2, 7))

@@ -29,6 +29,13 @@ def final_checkpoint(folder: Path) -> Path | None:
     return None
 
 
+def epochs_trained(folder: Path) -> int:
+    """Epochs of a run that has ended, by the name of its last checkpoint; 0 where there is none."""
+    final = final_checkpoint(folder)
+    found = _FINAL.fullmatch(final.name) if final else None
+    return int(found[1]) + 1 if found else 0
+
+
 def linear_top1(folder: Path) -> dict[str, float]:
     """Top-1 of each layer after the last epoch of a linear benchmark, percent.
 

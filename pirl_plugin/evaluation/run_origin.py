@@ -38,6 +38,9 @@ IMAGES = {  # data set → training images, and the part of them by which a coun
 }
 CLASSES = {IMAGENET: 1000, PLACES: 205}  # of the data sets that are folders of classes
 UNKNOWN = "unknown"
+CONFIG = "train_config.yaml"
+EARLIER = "train_config_*.yaml"
+"""Configurations with which a run was trained before it went on with other settings."""
 _PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 _SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
 
@@ -65,7 +68,7 @@ def origin_of(checkpoint: str) -> Origin:
     """
     if not checkpoint:
         return Origin("Random", identity="Random")
-    file = Path(checkpoint).parent / "train_config.yaml"
+    file = Path(checkpoint).parent / CONFIG
     if not file.is_file():
         return Origin(None, {"pre-training": (UNKNOWN, None)}, checkpoint)
     config = yaml.safe_load(file.read_text())
@@ -77,7 +80,8 @@ def origin_of(checkpoint: str) -> Origin:
     done = epochs_done(Path(checkpoint), wanted)
     if done != wanted:
         differ[nearest]["pre-training epochs done"] = (done, wanted)
-    kept = identity(settings_of(config), [*FREE, *PRETRAINING_FREE])
+    configs = [config, *_earlier(file.parent)]
+    kept = "".join(identity(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs)
     return Origin(nearest, differ[nearest], kept)
 
 
@@ -107,10 +111,24 @@ def pretraining_differences(config: dict[str, Any], folder: Path, row: str) -> D
         folder: of the run, with the host's ``log.txt``.
         row: of :data:`PRETRAINING`.
     """
-    found, fixed = settings_of(config), PRETRAINING[row]
-    differ = differences(found, fixed, [*FREE, *PRETRAINING_FREE])
+    fixed, free = PRETRAINING[row], [*FREE, *PRETRAINING_FREE]
+    differ = differences(settings_of(config), fixed, free)
+    differ |= earlier_differences(folder, fixed, free)
     differ |= image_differences(config, folder, fixed["data set"], splits=("TRAIN",))
     return {f"pre-training {key}": values for key, values in differ.items()}
+
+
+def earlier_differences(folder: Path, fixed: dict[str, Any], free: list[str]) -> Differences:
+    """In what a run was not a row's before it went on with other settings."""
+    return {
+        f"{key} at first": values
+        for before in _earlier(folder)
+        for key, values in differences(settings_of(before), fixed, free).items()
+    }
+
+
+def _earlier(folder: Path) -> list[dict[str, Any]]:
+    return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob(EARLIER))]
 
 
 def image_differences(

@@ -51,6 +51,15 @@ def test_layers_figure__has_published_and_measured_layers(tables):
     assert any(name.startswith("other, not PIRL") for name in names)
 
 
+def test_layers_figure__leaves_many_runs_to_the_table(tables):
+    (table,) = [table for table in tables if table["number"] == 7]
+    own = table["rows"][-1]
+    rows = [*table["rows"], *({**own, "method": f"run{i}, not PIRL: N"} for i in range(20))]
+    (axes,) = layers_figure([{**table, "rows": rows}]).axes
+    assert labels(axes)[-1] == "run4, not PIRL, here"
+    assert axes.get_legend().get_title().get_text() == "15 more runs: see the table"
+
+
 def test_figures__without_runs_show_what_is_published(tmp_path):
     for name in write_figures(tmp_path, lay_out([])):
         assert (tmp_path / name).stat().st_size > 5000

@@ -139,12 +139,26 @@ def test_results__few_permutations_for_two_epochs_are_not_the_jigsaw_row(tmp_pat
     assert paper_rows(lay_out([found])) == []
 
 
+def test_results__a_pre_training_that_began_with_other_settings_is_not_the_row(tmp_path):
+    made = pretrained(tmp_path / "pretrain")
+    earlier = pretrained(tmp_path / "earlier", "config.LOSS.pirl_loss.temperature=0.5").parent
+    (earlier / "train_config.yaml").rename(made.parent / "train_config_1.yaml")
+    run = read_run(measured(tmp_path / "linear", made))
+    key = "pre-training LOSS.pirl_loss.temperature at first"
+    assert run.differs == {key: (0.5, 0.07)}
+    same = read_run(measured(tmp_path / "other", pretrained(tmp_path / "pretrain2")))
+    assert run.identity != same.identity
+
+
 def test_results__a_three_epoch_linear_run_is_not_the_papers(tmp_path):
     made = pretrained(tmp_path / "made")
     found = read_run(measured(tmp_path / "run", made, "config.OPTIMIZER.num_epochs=3"))
     assert found.differs == {"OPTIMIZER.num_epochs": (3, 28)}
     assert paper_rows(lay_out([found])) == []
     assert "| run, not PIRL: OPTIMIZER.num_epochs 3 (28) |" in markdown(lay_out([found]))
+    # The configuration says 28 epochs, and the last checkpoint is that of the third.
+    folder = write_run(tmp_path / "run", composed("config=benchmark/pirl/linear_imagenet1k"))
+    assert read_run(folder).differs["epochs done"] == (3, 28)
 
 
 def test_results__five_classes_are_not_imagenet(tmp_path):
@@ -192,7 +206,7 @@ def ensemble(folder, files):
     config = composed("config=benchmark/pirl/ensemble_imagenet1k")
     config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"] = [str(file) for file in files]
     write_run(folder, config)
-    write_metrics(folder, {"res4": 10.0, "res5": 66.0})
+    write_metrics(folder, {"res4": 10.0, "res5": 66.0}, config["OPTIMIZER"]["num_epochs"])
     return folder
 
 
@@ -403,7 +417,7 @@ def test_results_command__prints_markdown_or_json_and_writes_both(tmp_path, caps
 def test_results_command__names_bad_runs_and_shows_the_others(tmp_path, capsys):
     good = measured(tmp_path / "good", pretrained(tmp_path / "made"))
     unfinished = measured(tmp_path / "unfinished", pretrained(tmp_path / "made"))
-    (unfinished / "model_final_checkpoint_phase2.torch").unlink()
+    (unfinished / "model_final_checkpoint_phase27.torch").unlink()
     untested = measured(tmp_path / "untested", pretrained(tmp_path / "made"))
     lines = (untested / "metrics.json").read_text().splitlines(keepends=True)
     (untested / "metrics.json").write_text("".join(lines[:-1]))

@@ -93,21 +93,24 @@ def measured(
             (folder / layer).mkdir(exist_ok=True)
             np.save(folder / layer / "test_ap.npy", np.full((20, 1), (best - 4 + i) / 100))
         return folder
-    write_metrics(folder, dict(zip(LAYERS, (10, 20, 30, best, best - 5), strict=True)))
+    top1 = dict(zip(LAYERS, (10, 20, 30, best, best - 5), strict=True))
+    write_metrics(folder, top1, config["OPTIMIZER"]["num_epochs"])
     return folder
 
 
-def write_metrics(folder: Path, top1: dict[str, float]) -> None:
-    """What the host leaves of three epochs, the last with this top-1 and 5 points more top-5."""
+def write_metrics(folder: Path, top1: dict[str, float], epochs: int = 3) -> None:
+    """What the host leaves of a linear model: in the last epoch, this top-1 and 5 more top-5."""
     folder.mkdir(parents=True, exist_ok=True)
     meter = {"top_1": top1, "top_5": {layer: value + 5 for layer, value in top1.items()}}
+    early, last = {"top_1": {"conv1": 99.0}, "top_5": {}}, epochs - 1
     lines = [
-        {"test_accuracy_list_meter": {"top_1": {"conv1": 99.0}, "top_5": {}}, "train_phase_idx": 1},
-        {"train_accuracy_list_meter": {}, "train_phase_idx": 2},
-        {"test_accuracy_list_meter": meter, "train_phase_idx": 2},
+        {"test_accuracy_list_meter": early, "train_phase_idx": last - 1},
+        {"train_accuracy_list_meter": {}, "train_phase_idx": last},
+        {"test_accuracy_list_meter": meter, "train_phase_idx": last},
     ]
     (folder / "metrics.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with zipfile.ZipFile(folder / "model_final_checkpoint_phase2.torch", "w") as file:
+    final = folder / f"model_final_checkpoint_phase{epochs - 1}.torch"
+    with zipfile.ZipFile(final, "w") as file:
         file.writestr("data.pkl", "weights")
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import torch
@@ -18,19 +19,21 @@ def host_script() -> Path:
 
 def run(*overrides, command=None, check=True, environment=None):
     command = command or [sys.executable, str(host_script())]
-    result = subprocess.run(
-        [*command, *overrides],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PIRL_PLUGIN_CONSOLE": "log",
-            **(environment or {}),
-        },
-        cwd=Path(__file__).parent,
-    )
+    # An empty folder: ``python -m`` imports from the one it is in, and VISSL imports ``configs``.
+    with tempfile.TemporaryDirectory() as nowhere:
+        result = subprocess.run(
+            [*command, *overrides],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "PIRL_PLUGIN_CONSOLE": "log",
+                **(environment or {}),
+            },
+            cwd=nowhere,
+        )
     if check:
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return result

@@ -10,6 +10,7 @@ from pirl_plugin.host.checks.names import nearest
 from pirl_plugin.host.checks.overrides import config_names
 from pirl_plugin.host.checks.parts import check_parts
 from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.our_configs import is_ours as starts_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,9 @@ def inferred(convert: Callable[..., Any], composed: Any, *args: Any, **kwargs: A
     Raises:
         SystemExit: the host cannot infer what it needs.
     """
+    # Our runs write it where they start: what is refused leaves what is there as it is.
+    if len(args) < 2 and starts_hooks(composed.config):
+        kwargs["dump_config"] = False
     try:
         arguments, config = convert(composed, *args, **kwargs)
         schedule = config.OPTIMIZER.param_schedulers.lr

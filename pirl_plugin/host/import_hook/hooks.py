@@ -18,8 +18,9 @@ def add_our_hooks(module: Any) -> None:
         hooks = original(hooks, loss_cfg, cfg)
         if is_ours(cfg):
             from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
+            from pirl_plugin.hooks.vissl_run_config import RunConfigHook
 
-            hooks.append(CheckpointHook.from_config(cfg))
+            hooks.extend([CheckpointHook.from_config(cfg), RunConfigHook()])
             hooks.extend(fault_hooks(cfg))
         if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
             from pirl_plugin.hooks.input_hook import PIRLInputHook

@@ -48,6 +48,10 @@ def _guarded(
             check(config)
         if extracts:
             remove_old_features(config)
+            if is_ours(config):
+                from pirl_plugin.hooks.vissl_run_config import write_run_config
+
+                write_run_config(config, resumed=False)
         if starts_ranks and is_ours(config):
             node_id = kwargs.get("node_id", args[1] if len(args) > 1 else 0)
             with forward_signals():

@@ -82,7 +82,11 @@ def test_kill_while_saving__goes_on_from_the_checkpoint_before(whole, image_fold
     assert_same(tmp_path, whole)
     # The newest two stay, and nothing half written.
     assert names(tmp_path) == {"checkpoint.torch", "checkpoints.json", "model_phase1.torch", FINAL}
-    assert "already succeeded" in train(image_folder, tmp_path).stdout
+    # A command with other settings trains nothing, and leaves what was trained as it is.
+    before = (tmp_path / "train_config.yaml").read_text()
+    other = train(image_folder, tmp_path, "config.LOSS.pirl_loss.temperature=0.5")
+    assert "already succeeded" in other.stdout
+    assert (tmp_path / "train_config.yaml").read_text() == before
 
 
 def test_damaged_checkpoints__are_named_and_passed_by(whole, image_folder, tmp_path):
