@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.evaluation.invariance import (
@@ -20,7 +21,6 @@ from pirl_plugin.evaluation.pretext_model import (
     PretextModel,
     image_size_of,
     load_pretext_model,
-    run_config,
     sample_rows,
 )
 

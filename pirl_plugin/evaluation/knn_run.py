@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.features import load_trunk
 from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
@@ -15,7 +16,7 @@ from pirl_plugin.evaluation.image_folder import (
     test_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.pretext_model import image_size_of, run_config
+from pirl_plugin.evaluation.pretext_model import image_size_of
 
 if TYPE_CHECKING:
     import argparse

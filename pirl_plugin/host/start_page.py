@@ -7,8 +7,8 @@ import logging
 import sys
 from typing import Any
 
-from pirl_plugin.host.checks.configuration import is_ours
 from pirl_plugin.utils.console import LINE, show_page, shows_page
+from pirl_plugin.utils.our_configs import is_ours
 
 # Beginnings of the host's messages that matter to whoever started the run.
 _SHOWN = ("Training already succeeded", "Resume from file", "Loading checkpoint from")
