@@ -57,6 +57,18 @@ TRUNKS = {
     "MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER": ("required", "trunk of each member"),
     "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ("required", "a checkpoint of each member"),
 }
+TRAINER = {
+    "PIRL_MICRO_BATCHES": (
+        "1",
+        "parts that each process's batch goes through the model in, whose gradients add up; it "
+        "multiplies the batch of the overlays of machines, and has to divide "
+        "``DATA.TRAIN.BATCHSIZE_PER_REPLICA``",
+    ),
+    "TRAIN_STEP_NAME": (
+        "follows",
+        "``pirl_micro_batches`` where there are several, ``standard_train_step`` otherwise",
+    ),
+}
 ENVIRONMENT = {
     "PIRL_PLUGIN_AUTOLOAD": ("1", "``0`` switches the import hook off"),
     "PIRL_PLUGIN_TRACEBACK": ("0", "``1`` shows tracebacks beside the sentence that ends a run"),
@@ -89,6 +101,8 @@ def page() -> str:
         _table("HOOKS.PIRL_RUN", _defaults(RunSettings), _described(RunSettings)),
         "## Checkpoints that are kept: `CHECKPOINT.PIRL`",
         _table("CHECKPOINT.PIRL", _defaults(Keep), _described(Keep)),
+        "## The train step: `TRAINER`",
+        _lines((name, default, "", meaning) for name, (default, meaning) in TRAINER.items()),
         "## Heads: `pirl_head`",
         "An entry of `MODEL.HEAD.PARAMS`: `[pirl_head, {in_dim: 2048, …}]`.",
         _table("", head, _described(PIRLHead)),

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from pirl_plugin.utils.files import atomic_write
+from pirl_plugin.utils.our_configs import num_micro_batches
 
 _FILE = "train_config.yaml"
 
@@ -110,11 +111,16 @@ def _optimisation(config: dict[str, Any]) -> dict[str, str]:
     start = rate["value"] if rate["name"] == "constant" else rate["start_value"]
     return {
         "Epochs": str(optimizer["num_epochs"]),
-        "Batch": f"{replica * processes:,} images ({processes} × {replica})",
+        "Batch": f"{replica * processes:,} images ({processes} × {replica}{_parts(config)})",
         "Learning rate": f"{start:g}, {rate['name']}",
         "Weight decay": f"{optimizer['weight_decay']:g}",
         "Seed": str(config["SEED_VALUE"]),
     }
+
+
+def _parts(config: dict[str, Any]) -> str:
+    count = num_micro_batches(config)
+    return f" in {count} micro-batches" if count > 1 else ""
 
 
 def find_results(checkpoint: Path, given: list[Path]) -> list[str]:

@@ -25,6 +25,11 @@ class LastStep:
     terms: dict[str, Tensor] = field(default_factory=dict)
     moved: Tensor = field(default_factory=lambda: torch.zeros(2))
 
+    def record(self, terms: dict[str, Tensor], adds: bool) -> None:
+        """Take a batch's terms; with ``adds``, those of a micro-batch, add to the ones before."""
+        earlier = self.terms if adds else {}
+        self.terms = {name: earlier.get(name, 0) + value for name, value in terms.items()}
+
 
 def term_names(num_outputs: int, used: Sequence[int]) -> list[str]:
     """Name the used outputs' terms: ``image`` the last, ``invariance`` a transformed version."""
