@@ -20,10 +20,17 @@ class LastStep:
         terms: L_NCE of each output, unweighted, by name; the mean over ranks is the mean over all
             valid rows. Terms of weight 0 are not computed and not in it.
         moved: ``(2,)``, what :meth:`pirl_plugin.memory.MemoryBank.update` returned.
+        queries: the outputs that were scored, of unit norm, by the names of ``terms``: ``(B, D)``,
+            without a graph.
+        positives: ``(B, D)``, their rows m_I of the bank, as they were then.
+        valid: ``(B,)`` bool; of the others, queries and positives say nothing.
     """
 
     terms: dict[str, Tensor] = field(default_factory=dict)
     moved: Tensor = field(default_factory=lambda: torch.zeros(2))
+    queries: dict[str, Tensor] = field(default_factory=dict)
+    positives: Tensor = field(default_factory=lambda: torch.zeros(0))
+    valid: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
 
 def term_names(num_outputs: int, used: Sequence[int]) -> list[str]:

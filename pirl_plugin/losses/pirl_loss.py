@@ -179,6 +179,8 @@ class PIRLLoss(LossCheckpoint):
                 loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
         names = term_names(len(outputs), used)
         self.last_step.terms = dict(zip(names, means.detach(), strict=True))
+        self.last_step.queries = dict(zip(names, queries.detach(), strict=True))
+        self.last_step.positives, self.last_step.valid = positives, valid
         return loss.masked_fill(outside.any(), torch.nan)
 
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
