@@ -25,6 +25,8 @@ from pirl_plugin.evaluation.measures import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LINE_KEY = "PIRL_MONITOR"  # of the line in stdout.json that holds an epoch's measures
+
 
 class Measure(NamedTuple):
     """A value, and what it would be by chance.
@@ -81,7 +83,7 @@ def measure_bank(
     found["effective_rank"] = Measure(effective_rank(rows), random_effective_rank(*rows.shape))
     found["uniformity"] = Measure(uniformity(rows), random_uniformity(rows.shape[1]))
     if f is not None and g is not None:
-        found["alignment"] = Measure(alignment(f, g), alignment(f, g.roll(1, dims=0)))
+        found["alignment"] = Measure(alignment(f, g), _alignment_of_others(f, g))
     if m is not None:
         for name, embedding in (("cos_f_m", f), ("cos_g_m", g)):
             if embedding is not None:
@@ -90,6 +92,15 @@ def measure_bank(
     if f is not None and len(f) > 1:
         found["score_spread"] = Measure(score_spread(f, rows), rows.shape[1] ** -0.5)
     return found
+
+
+def _alignment_of_others(f: Tensor, g: Tensor) -> float:
+    """Mean of ‖x − y‖² over all pairs of two different images; their own where there is one."""
+    count = len(f)
+    if count == 1:
+        return alignment(f, g)
+    cosine = (count * mean_cosine_of_all(f, g) - mean_cosine(f, g)) / (count - 1)
+    return 2 - 2 * cosine
 
 
 def collapse(measured: Mapping[str, Measure]) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.bank_measures import Measure, collapse, measure_bank
+from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.hooks.scalars import write_scalars
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import gather, rank, sum_over_ranks, world_size
@@ -20,7 +20,6 @@ from pirl_plugin.utils.distributed import gather, rank, sum_over_ranks, world_si
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KEY = "PIRL_MONITOR"  # of the line in stdout.json that holds the measures
 _WORDS = {  # measure -> as the log names it, and what its chance is called
     "knn_top1": ("kNN top-1", "most frequent class"),
     "effective_rank": ("effective rank", "random"),
@@ -74,8 +73,9 @@ class MonitorHook(QuietHook):
         self.settings = settings
         self._steps: deque[tuple[dict[str, Tensor], Tensor, Tensor]] = deque()
         self._began = 0.0
-        self._trained = self._spent = 0.0  # seconds, of this process
+        self._trained = self._spent = self._last = 0.0  # seconds, of this process
         self._labels: Tensor | None = None
+        self._loss = torch.zeros(())
         self._said_skipped = self._collapsed = False
 
     def on_start(self, task: Any) -> None:
@@ -96,6 +96,7 @@ class MonitorHook(QuietHook):
         if not task.train:
             return
         step = task.loss.last_step
+        self._loss = task.last_batch.loss.detach()
         self._steps.append((step.queries, step.positives, step.valid))
         while (len(self._steps) - 1) * len(step.valid) * world_size() >= len(self._rows):
             self._steps.popleft()
@@ -108,7 +109,7 @@ class MonitorHook(QuietHook):
         self._trained += began - self._began
         if (task.train_phase_idx + 1) % self.settings.every:
             return
-        due = rank() != 0 or self._spent <= self.settings.share * self._trained
+        due = rank() != 0 or self._spent + self._last <= self.settings.share * self._trained
         if not _all(due, task.device):
             if not self._said_skipped and rank() == 0:
                 logging.info(
@@ -123,7 +124,8 @@ class MonitorHook(QuietHook):
         if rank() == 0:
             measured = measure_bank(sample, self._labels, **pairs, k=self.settings.k)
             self._report(task, measured)
-        self._spent += time.perf_counter() - began
+        self._last = time.perf_counter() - began
+        self._spent += self._last
 
     def _pairs(self) -> dict[str, Tensor]:
         """Collective: f, g and m of the last steps' valid images on all ranks, ``(B, D)`` each."""
@@ -148,9 +150,9 @@ class MonitorHook(QuietHook):
         line = {  # iter and loss as in the host's own lines, for programs that read every line
             "Rank": 0,
             "ep": epoch,
-            "iter": task.iteration,
-            "loss": round(float(task.last_batch.loss), 5),
-            KEY: {name: {"value": v, "chance": c} for name, (v, c) in measured.items()},
+            "iter": task.iteration - 1,  # the step just done
+            "loss": round(float(self._loss), 5),
+            LINE_KEY: {name: {"value": v, "chance": c} for name, (v, c) in measured.items()},
         }
         for hook in task.hooks:
             log = getattr(hook, "json_stdout_logger", None)
