@@ -80,14 +80,15 @@ def monitor_svg(curves: Curves, epochs: Sequence[int], size: str = "wide") -> st
     Args:
         curves: one value and chance level for each epoch.
         epochs: numbers of the epochs, from 1.
-        size: ``wide``, panels side by side, or ``narrow``, one below the other.
+        size: ``wide``, panels side by side, or ``narrow``, two a row.
     """
 
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        shape = (len(curves), 1) if size == "narrow" else (1, len(curves))
-        panels = np.atleast_1d(figure.subplots(*shape, sharex=True)).ravel()
+        across = 2 if size == "narrow" else len(curves)
+        down = -(-len(curves) // across)
+        panels = [figure.add_subplot(down, across, i + 1) for i in range(len(curves))]
         marker = "." if len(epochs) < 20 else ""
         for axes, (title, (values, chance)) in zip(panels, curves.items(), strict=True):
             axes.plot(epochs, chance, color=_PLAIN, lw=1.4, ls="--", marker=marker)
@@ -96,7 +97,7 @@ def monitor_svg(curves: Curves, epochs: Sequence[int], size: str = "wide") -> st
             axes.grid(axis="y", color=_INK, alpha=0.15)
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             _plain(axes)
-        for axes in panels if size == "wide" else panels[-1:]:
+        for axes in panels[-across:]:
             axes.set_xlabel("epoch", color=_INK)
 
     return _svg(draw, size)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, measure_bank
+from pirl_plugin.evaluation.measures import random_effective_rank
 from pirl_plugin.hooks.scalars import write_scalars
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import gather, rank, sum_over_ranks, world_size
@@ -85,6 +86,7 @@ class MonitorHook(QuietHook):
         self._rows = torch.arange(count) * total // count
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
+            random_effective_rank(count, task.loss.bank.rows.shape[1])  # measured once, now
 
     def on_phase_start(self, task: Any) -> None:
         """Begin to count the epoch's time."""
@@ -123,7 +125,7 @@ class MonitorHook(QuietHook):
         self._steps.clear()
         if rank() == 0:
             measured = measure_bank(sample, self._labels, **pairs, k=self.settings.k)
-            self._report(task, measured)
+            self._report(task, measured, time.perf_counter() - began)
         self._last = time.perf_counter() - began
         self._spent += self._last
 
@@ -138,7 +140,7 @@ class MonitorHook(QuietHook):
                 found[name] = gather(torch.cat([queries[term] for queries, _, _ in self._steps]))
         return {name: tensor[valid] for name, tensor in found.items()} if valid.any() else {}
 
-    def _report(self, task: Any, measured: Mapping[str, Measure]) -> None:
+    def _report(self, task: Any, measured: Mapping[str, Measure], seconds: float) -> None:
         """Write the measures everywhere, and name a collapse when it begins and when it ends."""
         epoch = task.train_phase_idx
         said = "; ".join(
@@ -146,7 +148,11 @@ class MonitorHook(QuietHook):
             for name, (value, chance) in measured.items()
         )
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
-        logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {said}")
+        share = (self._spent + seconds) / max(self._trained, seconds)
+        logging.info(
+            f"PIRL monitor, epoch {epoch}, {rows}: {said}; measured in {seconds:.3f} s, "
+            f"{share:.2%} of the training time so far"
+        )
         line = {  # iter and loss as in the host's own lines, for programs that read every line
             "Rank": 0,
             "ep": epoch,
