@@ -82,6 +82,10 @@ class MemoryBank(nn.Module):
         """Return the vectors of given images: ``(B, dim)`` for ``(B,)`` int64."""
         return self.rows[rows]
 
+    def sample(self, rows: Tensor) -> Tensor:
+        """Return the vectors of ``(B,)`` images, the same on all ranks: ``(B, dim)``."""
+        return self.rows[rows]
+
     def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
         """Return a table ``(rows, dim)`` with the drawn images, and their indices in it ``(B, N)``.
 

@@ -9,7 +9,13 @@ from torch import Tensor
 
 from pirl_plugin.memory.bank import MemoryBank
 from pirl_plugin.memory.permutation import RowPermutation
-from pirl_plugin.utils.distributed import gather, rank, reduce_scatter, world_size
+from pirl_plugin.utils.distributed import (
+    gather,
+    rank,
+    reduce_scatter,
+    sum_over_ranks,
+    world_size,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +71,11 @@ class ShardedMemoryBank(MemoryBank):
         index, is_local = self._index(gather(rows))  # (W·B,) each
         # Each rank adds what it holds, zeros for the rest; rank r gets its part of the sum.
         return reduce_scatter(self.rows[index].float() * is_local[:, None])
+
+    def sample(self, rows: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.sample`. Collective: every rank names the same B rows; float32."""
+        index, is_local = self._index(rows)
+        return sum_over_ranks(self.rows[index].float() * is_local[:, None])
 
     def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`MemoryBank.table_for`. Collective: a given draw may lie in any shard."""

@@ -29,9 +29,12 @@ def add_our_hooks(module: Any) -> None:
             from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
             from pirl_plugin.hooks.report_hook import PIRLReportHook
             from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
+            from pirl_plugin.hooks.vissl_monitor_hook import MonitorHook, MonitorSettings
 
             # Before the host's own: shards are saved before the checkpoint they belong to.
             hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
+            monitor = MonitorSettings.from_config(cfg)
+            hooks.extend([MonitorHook(monitor)] if monitor.enabled else [])
         if shows_page():
             from pirl_plugin.hooks.progress_hook import ProgressHook
 
