@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.memory.negatives import Draw
+from pirl_plugin.utils.huge_pages import advise_huge_pages
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -166,7 +167,7 @@ class MemoryBank(nn.Module):
 
 def _initial_rows(start: int, stop: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
     """Positions ``start`` to ``stop`` of the random bank of ``seed``."""
-    rows = torch.empty(stop - start, dim, dtype=dtype)
+    rows = advise_huge_pages(torch.empty(stop - start, dim, dtype=dtype))
     values = torch.empty(_BLOCK, dim)
     for block in range(start // _BLOCK, -(-stop // _BLOCK)):
         generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
