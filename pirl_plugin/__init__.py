@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pirl_plugin.data.views.image import ImageViews
     from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
     from pirl_plugin.data.views.rotation import RotationViews
-    from pirl_plugin.evaluation.knn import knn_accuracy
+    from pirl_plugin.evaluation.bank_measures import measure_bank
+    from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
+    from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
     from pirl_plugin.export import export_checkpoint
     from pirl_plugin.losses.estimators.info_nce import info_nce
     from pirl_plugin.losses.estimators.nce import nce
@@ -43,14 +45,19 @@ __all__ = [
     "RotationJigsawViews",
     "RotationViews",
     "ShardedMemoryBank",
+    "alignment",
     "collate_views",
     "draw_negatives",
+    "effective_rank",
     "export_checkpoint",
     "info_nce",
     "knn_accuracy",
+    "leave_one_out_accuracy",
+    "measure_bank",
     "nce",
     "nce_softmax",
     "normalize_images",
+    "uniformity",
 ]
 
 # Public name -> the module that defines it; the block above is the same for type checkers.
@@ -64,14 +71,19 @@ _MODULES = {
     "RotationJigsawViews": "pirl_plugin.data.views.jigsaw",
     "RotationViews": "pirl_plugin.data.views.rotation",
     "ShardedMemoryBank": "pirl_plugin.memory",
+    "alignment": "pirl_plugin.evaluation.measures",
     "collate_views": "pirl_plugin.data.collator",
     "draw_negatives": "pirl_plugin.memory",
+    "effective_rank": "pirl_plugin.evaluation.measures",
     "export_checkpoint": "pirl_plugin.export",
     "info_nce": "pirl_plugin.losses.estimators.info_nce",
     "knn_accuracy": "pirl_plugin.evaluation.knn",
+    "leave_one_out_accuracy": "pirl_plugin.evaluation.knn",
+    "measure_bank": "pirl_plugin.evaluation.bank_measures",
     "nce": "pirl_plugin.losses.estimators.nce",
     "nce_softmax": "pirl_plugin.losses.estimators.nce_softmax",
     "normalize_images": "pirl_plugin.data.normalization",
+    "uniformity": "pirl_plugin.evaluation.measures",
 }
 
 

@@ -49,9 +49,54 @@ def knn_accuracy(
     """
     _check_labels("train", train_labels, train_features)
     _check_labels("test", test_labels, test_features)
+    found = _search(test_features, train_features, k, chunk)
+    return _vote(*found, train_labels, test_labels, temperature, chunk)
+
+
+def leave_one_out_accuracy(
+    features: Tensor, labels: Tensor, k: int = 20, temperature: float = 0.07, chunk: int = 256
+) -> float:
+    """Top-1 accuracy of :func:`knn_accuracy` where each row is classified by all the others.
+
+    Nothing but the features is needed, so that the rows of a memory bank show what was learnt so
+    far (as in Wu et al. 2018, who follow the bank while it trains).
+
+    Args:
+        features: (N, D) floating, N of at least 2; for instance rows of a memory bank.
+        labels: (N,) int64, any whole numbers.
+        k: neighbours that vote, clipped to N − 1.
+        temperature: τ of the votes exp(s / τ).
+        chunk: rows that are compared at once.
+
+    Returns:
+        The accuracy in percent, 0 to 100. Guessing always the most frequent class gives its share.
+
+    Raises:
+        ValueError: as :func:`knn_accuracy`, and for a single row.
+
+    Example:
+        >>> rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+        >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
+        100.0
+    """
+    _check_labels("bank", labels, features)
+    if len(features) < 2:
+        raise ValueError("leave-one-out compares rows with each other: expected at least 2, got 1")
+    found = _search(features, features, k, chunk, leave_one_out=True)
+    return _vote(*found, labels, labels, temperature, chunk)
+
+
+def _vote(
+    near: Tensor,
+    similarity: Tensor,
+    train_labels: Tensor,
+    test_labels: Tensor,
+    temperature: float,
+    chunk: int,
+) -> float:
+    """Share of the test images, percent, whose class wins among their neighbours (M, k)."""
     if not temperature > 0:
         raise ValueError(f"temperature is {temperature}, expected a number > 0, for instance 0.07")
-    near, similarity = _search(test_features, train_features, k, chunk)
     classes, train_class = torch.unique(train_labels.to(near.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((similarity - similarity[:, :1]) / temperature).exp()
@@ -90,8 +135,13 @@ def nearest_neighbors(query: Tensor, gallery: Tensor, k: int, chunk: int = 256) 
     return _search(query, gallery, k, chunk)[0]
 
 
-def _search(query: Tensor, gallery: Tensor, k: int, chunk: int) -> tuple[Tensor, Tensor]:
-    """Returns row numbers int64 (M, k) and cosines float32 or float64 (M, k), best first."""
+def _search(
+    query: Tensor, gallery: Tensor, k: int, chunk: int, leave_one_out: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Returns row numbers int64 (M, k) and cosines float32 or float64 (M, k), best first.
+
+    With ``leave_one_out``, where the queries are the gallery, a row is no neighbour of itself.
+    """
     _check_features("query (test)", query)
     _check_features("gallery (train)", gallery)
     if query.shape[1] != gallery.shape[1]:
@@ -104,10 +154,13 @@ def _search(query: Tensor, gallery: Tensor, k: int, chunk: int) -> tuple[Tensor,
             raise ValueError(f"{name} is {value}, expected a whole number of at least 1")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     columns = normalize(gallery.to(dtype), dim=1).T  # (D, N)
+    k = min(k, len(gallery) - leave_one_out)
     found = []
-    for part in query.split(chunk):
+    for number, part in enumerate(query.split(chunk)):
         cosine = normalize(part.to(columns.device, dtype), dim=1) @ columns  # (chunk, N)
-        found.append(cosine.topk(min(k, len(gallery)), dim=1))
+        if leave_one_out:
+            cosine.diagonal(number * chunk).fill_(-torch.inf)
+        found.append(cosine.topk(k, dim=1))
     return torch.cat([top.indices for top in found]), torch.cat([top.values for top in found])
 
 

@@ -23,6 +23,7 @@ from pirl_plugin.evaluation.pretext_model import PretextModel, load_pretext_mode
 from pirl_plugin.experiments.quickstart_features import Split, knn_by_class
 from pirl_plugin.experiments.report import FeatureMap, Jigsaw, Neighbors, Report, write_report
 from pirl_plugin.experiments.report_figures import feature_map
+from pirl_plugin.experiments.report_monitor import read_monitor
 from pirl_plugin.models.head import PIRLHead
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def write_quickstart_report(
         num_classes=data.num_classes if test is not None else None,
         num_test=len(test.paths) if test is not None else None,
         by_class=by_class,
+        monitor=read_monitor(out / "pretrain" / "stdout.json"),
         cosines=_cosines(models, test or train, results["seed"]),
         feature_map=_map(test or train, test is not None, results["seed"]),
         num_negatives=loss["num_negatives"] if loss["estimator"] == "info_nce" else None,

@@ -15,6 +15,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pirl_plugin.experiments.report_figures import PALETTE, Picture, patch_grid, png_uri
+from pirl_plugin.experiments.report_monitor import Measures, monitor_facts, signed
 from pirl_plugin.experiments.report_plots import Cosines, cosines_svg, loss_curve_svg, smoothed
 from pirl_plugin.utils.outputs import write_text
 
@@ -76,6 +77,7 @@ class Report:
         by_class: ``pirl`` and ``random`` → class → kNN top-1, percent; may be empty.
         cosines: ``random`` and ``pirl`` → cosines of f(v_I) and g(v_It), of own and other pairs.
         feature_map: None where there are too few images.
+        monitor: measures of each epoch as training went; may be empty.
         num_negatives: N, where the loss is InfoNCE: its value at chance is log(N + 1).
         drawn: whether the images are drawn ones and not photos.
     """
@@ -91,6 +93,7 @@ class Report:
     by_class: dict[str, dict[str, float]] = field(default_factory=dict)
     cosines: dict[str, Cosines] = field(default_factory=dict)
     feature_map: FeatureMap | None = None
+    monitor: list[Measures] = field(default_factory=list)
     num_negatives: int | None = None
     drawn: bool = False
 
@@ -119,6 +122,7 @@ def write_report(path: Path, report: Report) -> None:
         num_test=report.num_test,
         loss=_loss_facts(report.loss_curve, level),
         loss_svgs=[loss_curve_svg(report.loss_curve, size, level) for size in ("wide", "narrow")],
+        monitor=monitor_facts(report.monitor),
         cosines=_cosine_facts(report.cosines),
         jigsaws=[
             {"original": png_uri(original), "view": png_uri(view), "patches": png_uri(grid)}
@@ -220,15 +224,11 @@ def _cosine_facts(cosines: dict[str, Cosines]) -> dict[str, Any] | None:
     named = {titles[name]: pair for name, pair in cosines.items()}
     means = {title: [float(np.mean(part)) for part in pair] for title, pair in named.items()}
     said = "; ".join(
-        f"{title.lower()} {_signed(own)} of an image and its own jigsaw, {_signed(other)} of "
+        f"{title.lower()} {signed(own)} of an image and its own jigsaw, {signed(other)} of "
         f"different images"
         for title, (own, other) in means.items()
     )
     return {"svgs": [cosines_svg(named, size) for size in ("wide", "narrow")], "means": said}
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _neighbor_row(sample: Neighbors) -> dict[str, Any]:

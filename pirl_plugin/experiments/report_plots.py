@@ -24,6 +24,9 @@ _SIZES = {"wide": (8.4, 3.1), "narrow": (3.7, 3.0)}  # inches
 Cosines = tuple["Sequence[float]", "Sequence[float]"]
 """Of images and their own jigsaws, and of images and other images' jigsaws."""
 
+Curves = dict[str, tuple["Sequence[float]", "Sequence[float]"]]
+"""Title of a panel → values, and the chance level beside each."""
+
 
 def loss_curve_svg(
     curve: Sequence[tuple[int, float]], size: str = "wide", level: float | None = None
@@ -67,6 +70,35 @@ def loss_curve_svg(
         ticks = 4 if size == "narrow" else 9
         axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True))
         _plain(axes)
+
+    return _svg(draw, size)
+
+
+def monitor_svg(curves: Curves, epochs: Sequence[int], size: str = "wide") -> str:
+    """Draw measures over the epochs, each in a panel with its chance level beside it.
+
+    Args:
+        curves: one value and chance level for each epoch.
+        epochs: numbers of the epochs, from 1.
+        size: ``wide``, panels side by side, or ``narrow``, two a row.
+    """
+
+    def draw(figure: Figure) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        across = 2 if size == "narrow" else len(curves)
+        down = -(-len(curves) // across)
+        panels = [figure.add_subplot(down, across, i + 1) for i in range(len(curves))]
+        marker = "." if len(epochs) < 20 else ""
+        for axes, (title, (values, chance)) in zip(panels, curves.items(), strict=True):
+            axes.plot(epochs, chance, color=_PLAIN, lw=1.4, ls="--", marker=marker)
+            axes.plot(epochs, values, color=_LINE, lw=2, marker=marker)
+            axes.set_title(title, color=_INK, fontsize=10)
+            axes.grid(axis="y", color=_INK, alpha=0.15)
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            _plain(axes)
+        for axes in panels[-across:]:
+            axes.set_xlabel("epoch", color=_INK)
 
     return _svg(draw, size)
 

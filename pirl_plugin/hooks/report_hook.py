@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pirl_plugin.hooks.scalars import write_scalars
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
 
@@ -47,8 +48,4 @@ class PIRLReportHook(QuietHook):
         norm = float(moved[0] / moved[1].clamp(min=1))
         values = {**terms, "row norm": norm, "rows visited": float(moved[2]) / bank.num_rows}
         logging.info(f"PIRL: {'; '.join(f'{k}: {v:.4f}' for k, v in values.items())}")
-        for hook in task.hooks:
-            writer = getattr(hook, "tb_writer", None)
-            if writer is not None:
-                for name, value in values.items():
-                    writer.add_scalar(f"PIRL/{name.replace(' ', '_')}", value, loss.step)
+        write_scalars(task, "PIRL", values)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.utils.config_root import config_root
-from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP
+from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,11 +65,15 @@ def add_our_configs(module: Any) -> None:
         return composed
 
     @functools.wraps(convert)
-    def convert_to_attrdict(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    def convert_to_attrdict(cfg: Any, cmdline_args: Any = None, dump_config: bool = True) -> Any:
         from pirl_plugin.host.checks.configuration import check_configuration, inferred
 
-        ours = check_configuration(cfg)
-        return inferred(convert, cfg, *args, **kwargs) if ours else convert(cfg, *args, **kwargs)
+        # In a run of ours the file is written once the run has begun: one that is refused leaves
+        # the folder of another as it was.
+        dump = dump_config and not is_ours(cfg.config)
+        if check_configuration(cfg):
+            return inferred(convert, cfg, cmdline_args, dump_config=dump)
+        return convert(cfg, cmdline_args, dump_config=dump)
 
     module.compose_hydra_configuration = compose_hydra_configuration
     module.convert_to_attrdict = convert_to_attrdict

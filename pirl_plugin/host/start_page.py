@@ -7,9 +7,8 @@ import logging
 import sys
 from typing import Any
 
-from pirl_plugin.host.checks.configuration import is_ours
 from pirl_plugin.utils.console import LINE, show_page, shows_page
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
 # Beginnings of the host's messages that matter to whoever started the run: where it begins, and the
 # results of its SVM tools, which they write to the log alone.

@@ -11,6 +11,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pirl_plugin.losses.engines.base import ContrastBatch
+
 
 @dataclass
 class LastStep:
@@ -20,15 +22,40 @@ class LastStep:
         terms: L_NCE of each output, unweighted, by name; the mean over ranks is the mean over all
             valid rows. Terms of weight 0 are not computed and not in it.
         moved: ``(2,)``, what :meth:`pirl_plugin.memory.MemoryBank.update` returned.
+        queries: the outputs that were scored, of unit norm, by the names of ``terms``: ``(B, D)``,
+            without a graph.
+        positives: ``(B, D)``, their rows m_I of the bank, as they were then.
+        valid: ``(B,)`` bool; of the others, queries and positives say nothing.
     """
 
     terms: dict[str, Tensor] = field(default_factory=dict)
     moved: Tensor = field(default_factory=lambda: torch.zeros(2))
+    queries: dict[str, Tensor] = field(default_factory=dict)
+    positives: Tensor = field(default_factory=lambda: torch.zeros(0))
+    valid: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
-    def record(self, terms: dict[str, Tensor], adds: bool) -> None:
-        """Take a batch's terms; with ``adds``, those of a micro-batch, add to the ones before."""
-        earlier = self.terms if adds else {}
-        self.terms = {name: earlier.get(name, 0) + value for name, value in terms.items()}
+    def record(
+        self, names: Sequence[str], means: Tensor, batch: ContrastBatch, valid: Tensor, adds: bool
+    ) -> None:
+        """Take what a batch gave; with ``adds``, a micro-batch's, which adds to the ones before.
+
+        Args:
+            names: of the T terms.
+            means: ``(T,)``, their values.
+            batch: what was compared.
+            valid: ``(B,)`` bool.
+            adds: whether this is a further part of the step.
+        """
+        terms = dict(zip(names, means.detach(), strict=True))
+        queries = dict(zip(names, batch.queries.detach(), strict=True))
+        if adds and self.terms:
+            terms = {name: self.terms[name] + value for name, value in terms.items()}
+            queries = {name: torch.cat([self.queries[name], q]) for name, q in queries.items()}
+            self.positives = torch.cat([self.positives, batch.positives])
+            self.valid = torch.cat([self.valid, valid])
+        else:
+            self.positives, self.valid = batch.positives, valid
+        self.terms, self.queries = terms, queries
 
 
 def term_names(num_outputs: int, used: Sequence[int]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.losses.engines.choice import make_engine
 from pirl_plugin.losses.estimators.nce import sum_of_exponentials
 from pirl_plugin.utils.distributed import sum_over_ranks, world_size
 
@@ -73,7 +74,8 @@ class WholeBatch:
         used = [one for one, weight in zip(outputs, weights, strict=True) if weight > 0]
         valid = (target >= 0) & (target < loss.bank.num_rows)
         with torch.autocast(device_type=target.device.type, enabled=False):
-            engine = loss.engine(used, torch.where(valid, target, 0), valid)
+            batch = loss.contrast(used, torch.where(valid, target, 0), valid)
+            engine = make_engine(loss.config.scores, batch)
             self._sums += sum_of_exponentials(engine.log_sums(), valid, loss.config.num_negatives)
 
     def set_norm_constant(self) -> None:

@@ -162,7 +162,8 @@ class PIRLLoss(LossCheckpoint):
         rows = torch.where(valid, target, 0)
         used = [t for t, weight in enumerate(weights) if weight > 0]  # T of them
         with torch.autocast(device_type=target.device.type, enabled=False):
-            engine = self.engine([outputs[t] for t in used], rows, valid, negatives)
+            batch = self.contrast([outputs[t] for t in used], rows, valid, negatives)
+            engine = make_engine(self.config.scores, batch)
             # L_NCE: T×B
             per_image = self._estimate(engine, valid)
             # its mean over the valid images of all ranks: T; of a micro-batch, its part of it
@@ -174,8 +175,9 @@ class PIRLLoss(LossCheckpoint):
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
             for t in set(range(len(outputs))) - set(used):
                 loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
-        terms = zip(term_names(len(outputs), used), means.detach(), strict=True)
-        self.last_step.record(dict(terms), adds=self._whole is not None)
+        self.last_step.record(
+            term_names(len(outputs), used), means, batch, valid, adds=self._whole is not None
+        )
         return loss.masked_fill(outside.any(), torch.nan)
 
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
@@ -238,21 +240,20 @@ class PIRLLoss(LossCheckpoint):
         moves = self.config.norm_constant_momentum < 1 or not self.norm_constant_known
         return self.estimator.uses_norm_constant and moves
 
-    def engine(
+    def contrast(
         self,
         outputs: Sequence[Tensor],
         rows: Tensor,
         valid: Tensor,
         negatives: Tensor | None = None,
-    ) -> Engine:
-        """What scores T outputs, each ``(B, D)``, of images ``(B,)`` against this step's draw."""
+    ) -> ContrastBatch:
+        """T outputs, each ``(B, D)``, of images ``(B,)``, with positives and this step's draw."""
         # queries: T×B×D, unit norm; blanked where invalid, so that no gradient comes from them
         queries = torch.stack([unit(output, valid) for output in outputs])
         # positives m_I: B×D; table: rows×D; draw: B×N of its rows, the same for all T terms
         table, draw = self._draw(rows, negatives)
         positives = self.bank.lookup(rows)
-        batch = ContrastBatch(queries, positives, table, draw, self.config.temperature)
-        return make_engine(self.config.scores, batch)
+        return ContrastBatch(queries, positives, table, draw, self.config.temperature)
 
     def _estimate(self, engine: Engine, valid: Tensor) -> Tensor:
         """Compute L_NCE of each term and image, ``(T, B)``, and Z first where it is due."""

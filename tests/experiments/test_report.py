@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import re
 from html.parser import HTMLParser
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pirl_plugin.evaluation.bank_measures import LINE_KEY
 from pirl_plugin.experiments.report import FeatureMap, Neighbors, Report, write_report
 from pirl_plugin.experiments.report_figures import feature_map, patch_grid, png_uri
+from pirl_plugin.experiments.report_monitor import read_monitor
 from pirl_plugin.experiments.report_plots import cosines_svg, loss_curve_svg, smoothed
 
 RUN = {"seed": 3, "epochs": 24, "images_per_s": 1195.4, "seconds": 312.4}
@@ -109,6 +112,29 @@ def test_write_report__embeds_every_picture_with_words_for_it(tmp_path):
     assert "PIRL · 1 of 2" in page.text
     assert "Random · 0 of 1" in page.text
     assert [tag["class"] for tag in page.all("svg")] == ["wide", "narrow"]
+
+
+def test_write_report__draws_the_measures_of_the_epochs(tmp_path):
+    epochs = [
+        (1, {"knn_top1": (12.5, 10.0), "effective_rank": (90.0, 127.0)}),
+        (3, {"knn_top1": (45.25, 10.0)}),  # the second was left out
+    ]
+    page = Page(written(tmp_path, monitor=epochs))
+    assert "After epoch 3: kNN in the bank, % 45.25 (chance 10.00)." in page.text
+    assert "Effective rank" not in page.text  # not of every epoch
+    assert [tag["class"] for tag in page.all("svg")] == 2 * ["wide", "narrow"]
+    assert "While it trained" not in Page(written(tmp_path)).text
+
+
+def test_read_monitor__takes_the_later_line_of_an_epoch(tmp_path):
+    lines = [
+        {"ep": 0, "iter": 0, "loss": 1.0},
+        {"ep": 0, LINE_KEY: {"uniformity": {"value": -1.0, "chance": -3.9}}},
+        {"ep": 0, LINE_KEY: {"uniformity": {"value": -2.0, "chance": -3.9}}},  # of a resumed run
+    ]
+    log = tmp_path / "stdout.json"
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert read_monitor(log) == [(1, {"uniformity": (-2.0, -3.9)})]
 
 
 def verdicts(page):

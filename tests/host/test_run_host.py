@@ -1,5 +1,7 @@
 """The unmodified host's own script, run as a user would run it."""
 
+import json
+import math
 import shutil
 import socket
 import sys
@@ -8,6 +10,7 @@ import time
 import pytest
 import torch
 
+from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 from tests.helpers.host_runs import losses, run, settings, state
 
@@ -16,7 +19,8 @@ from tests.helpers.host_runs import losses, run, settings, state
 def two_epochs(image_folder, tmp_path_factory):
     """Two processes with two workers each, two epochs without a stop."""
     out = tmp_path_factory.mktemp("whole")
-    return out, run(*settings(image_folder, out, epochs=2, processes=2, workers=2))
+    measured = "config.HOOKS.PIRL_MONITOR.share=1"  # each of these epochs, however short
+    return out, run(*settings(image_folder, out, epochs=2, processes=2, workers=2), measured)
 
 
 def test_host__trains_pirl_in_two_processes(two_epochs):
@@ -37,6 +41,37 @@ def test_host__log_is_free_of_warnings(two_epochs):
         if "Warning" in line
     ]  # fmt: skip
     assert noise == []
+
+
+def test_monitor__is_in_the_log_and_its_knn_is_one_computed_outside(two_epochs, image_folder):
+    out, _ = two_epochs
+    lines = [json.loads(line) for line in (out / "stdout.json").read_text().splitlines()]
+    lines = [line for line in lines if KEY in line]
+    assert [(line["ep"], line["iter"]) for line in lines] == [(0, 2), (1, 5)]
+    rows = state(out)[0]["bank.rows"]
+    classes = [path.parent.name for path in sorted((image_folder / "train").rglob("*.jpg"))]
+    cosines = (rows @ rows.T).fill_diagonal_(-1).tolist()
+    correct = 0
+    for row, scores in enumerate(cosines):
+        votes = {"ants": 0.0, "bees": 0.0}
+        nearest = sorted(range(20), key=lambda other: scores[other], reverse=True)[:19]
+        for other in nearest:
+            votes[classes[other]] += math.exp(scores[other] / 0.07)
+        correct += max(votes, key=votes.get) == classes[row]
+    assert lines[-1][KEY]["knn_top1"] == {"value": 100 * correct / 20, "chance": 50}
+    log = (out / "log.txt").read_text()
+    assert log.count("PIRL monitor, epoch 1, 20 of 20 rows: kNN top-1: ") == 1
+
+
+def test_monitor__changes_no_bit(two_epochs, image_folder, tmp_path):
+    without = "config.HOOKS.PIRL_MONITOR.enabled=false"
+    run(*settings(image_folder, tmp_path, epochs=2, processes=2, workers=2), without)
+    assert KEY not in (tmp_path / "stdout.json").read_text()
+    (loss, trunk), (expected_loss, expected_trunk) = state(tmp_path), state(two_epochs[0])
+    assert loss["_extra_state"] == expected_loss["_extra_state"]
+    assert torch.equal(loss["bank.rows"], expected_loss["bank.rows"])
+    for name, tensor in trunk.items():
+        assert torch.equal(tensor, expected_trunk[name]), name
 
 
 def test_host__resumes_to_the_same_result(two_epochs, image_folder, tmp_path):

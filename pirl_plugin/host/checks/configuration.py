@@ -10,7 +10,6 @@ from pirl_plugin.host.checks.names import nearest
 from pirl_plugin.host.checks.overrides import config_names
 from pirl_plugin.host.checks.parts import check_parts
 from pirl_plugin.host.checks.refusal import refuse, shown
-from pirl_plugin.utils.our_configs import is_ours as starts_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +42,7 @@ def check_configuration(composed: Any) -> bool:
     from omegaconf import OmegaConf
 
     whole: Any = OmegaConf.to_container(composed)
-    if not is_ours(whole.get("config")):
+    if not uses_our_parts(whole.get("config")):
         return False
     for name in (str(name) for name in whole):  # what Hydra takes for a key is no group of configs
         if "/" in name:
@@ -73,9 +72,6 @@ def inferred(convert: Callable[..., Any], composed: Any, *args: Any, **kwargs: A
     Raises:
         SystemExit: the host cannot infer what it needs.
     """
-    # Our runs write it where they start: what is refused leaves what is there as it is.
-    if len(args) < 2 and starts_hooks(composed.config):
-        kwargs["dump_config"] = False
     try:
         arguments, config = convert(composed, *args, **kwargs)
         schedule = config.OPTIMIZER.param_schedulers.lr
@@ -101,7 +97,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().rstrip(":.")
 
 
-def is_ours(config: Any) -> bool:
+def uses_our_parts(config: Any) -> bool:
     """Whether the configuration names a part of this plugin."""
     if find(config, "LOSS.name") == "pirl_loss" or find(config, "HOOKS.PIRL_INPUT") is not None:
         return True

@@ -118,6 +118,11 @@ TABLE: dict[str, tuple[Kind, str]] = {
     "HOOKS.PIRL_INPUT.channels_last": (flag(), "true"),
     "HOOKS.PIRL_INPUT.mean": (_MEAN, "[0.485, 0.456, 0.406]"),
     "HOOKS.PIRL_INPUT.std": (_STD, "[0.229, 0.224, 0.225]"),
+    "HOOKS.PIRL_MONITOR.enabled": (flag(), "true"),
+    "HOOKS.PIRL_MONITOR.every": (integer(1), "1"),
+    "HOOKS.PIRL_MONITOR.k": (integer(1), "20"),
+    "HOOKS.PIRL_MONITOR.rows": (integer(2), "2048"),
+    "HOOKS.PIRL_MONITOR.share": (number(above=True, high=1), "0.01"),
     "HOOKS.TENSORBOARD_SETUP.USE_TENSORBOARD": (flag(), "true"),
     "LOG_FREQUENCY": (integer(1), "100"),
     "LOSS.cross_entropy_multiple_output_single_target.ignore_index": (
@@ -205,6 +210,7 @@ OURS: dict[str, tuple[str, ...]] = {
     )
     for section in (
         "HOOKS.PIRL_INPUT",
+        "HOOKS.PIRL_MONITOR",
         "MODEL.TRUNK.PIRL_ENSEMBLE",
         "MODEL.TRUNK.PIRL_RESNET",
         "MODEL.TRUNK.PIRL_TIMM",

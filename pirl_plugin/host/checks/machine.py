@@ -7,9 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.host.checks.configuration import is_ours
 from pirl_plugin.host.checks.refusal import refuse, shown
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
 
 def check_machine(config: Any) -> None:

@@ -18,9 +18,10 @@ def add_our_hooks(module: Any) -> None:
         hooks = original(hooks, loss_cfg, cfg)
         if is_ours(cfg):
             from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
-            from pirl_plugin.hooks.vissl_run_config import RunConfigHook
+            from pirl_plugin.hooks.vissl_earlier_config import EarlierConfigHook
 
-            hooks.extend([CheckpointHook.from_config(cfg), RunConfigHook()])
+            # The second writes the configuration over the one that the first keeps.
+            hooks.extend([EarlierConfigHook(), CheckpointHook.from_config(cfg)])
             hooks.extend(fault_hooks(cfg))
         if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
             from pirl_plugin.hooks.input_hook import PIRLInputHook
@@ -30,9 +31,12 @@ def add_our_hooks(module: Any) -> None:
             from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
             from pirl_plugin.hooks.report_hook import PIRLReportHook
             from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
+            from pirl_plugin.hooks.vissl_monitor_hook import MonitorHook, MonitorSettings
 
             # Before the host's own: shards are saved before the checkpoint they belong to.
             hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
+            monitor = MonitorSettings.from_config(cfg)
+            hooks.extend([MonitorHook(monitor)] if monitor.enabled else [])
         if shows_page():
             from pirl_plugin.hooks.progress_hook import ProgressHook
 

@@ -1,0 +1,217 @@
+"""What shows whether embeddings learn or collapse, from embeddings and rows of the bank alone.
+
+Plain functions for any training loop. :func:`pirl_plugin.evaluation.bank_measures.measure_bank`
+takes them together.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+
+@torch.no_grad()
+def effective_rank(features: Tensor) -> float:
+    """RankMe: the exponential of the entropy of the normalised singular values.
+
+    Garrido et al. 2023, Eq. 1 (https://arxiv.org/abs/2210.02885). 1: all features lie on a line;
+    min(N, D): they fill the space evenly.
+
+    Args:
+        features: (N, D) floating, on any device.
+
+    Returns:
+        A number from 1 to min(N, D); 0 where all features are 0.
+
+    Raises:
+        ValueError: the features are not (N, D) with at least one row.
+
+    Example:
+        >>> round(effective_rank(torch.eye(4)), 4), round(effective_rank(torch.ones(4, 4)), 4)
+        (4.0, 1.0)
+    """
+    _check(features)
+    # The squared singular values are eigenvalues of the (D, D) matrix: quick for many rows.
+    features = features.double()
+    gram = features.T @ features if len(features) > features.shape[1] else features @ features.T
+    values = torch.linalg.eigvalsh(gram.cpu()).clamp(min=0).sqrt()
+    # What float64 leaves of singular values that are 0 would count as so many small ones.
+    values = values.masked_fill(values < 1e-7 * values.max(), 0)
+    if not values.any():
+        return 0.0
+    shares = values / values.sum()
+    return float(torch.special.entr(shares).sum().exp())
+
+
+@torch.no_grad()
+def uniformity(features: Tensor, t: float = 2.0, chunk: int = 512) -> float:
+    """Mean of exp(−t‖x − y‖²) over all pairs, its log: how evenly features lie on the sphere.
+
+    Wang & Isola 2020, Sec. 4.1.2 (https://arxiv.org/abs/2005.10242). 0: all are equal; about −2t
+    for features spread evenly over a sphere of many dimensions.
+
+    Args:
+        features: (N, D) floating, N of at least 2; normalised here.
+        t: of the Gaussian kernel.
+        chunk: rows that are compared at once.
+
+    Raises:
+        ValueError: the features are not (N, D) with at least two rows.
+
+    Example:
+        >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 4)  # distance 2
+        -8.0
+    """
+    _check(features, rows=2)
+    unit = _unit(features)
+    total = torch.zeros((), dtype=torch.float64, device=unit.device)
+    for part in unit.split(chunk):
+        # ‖x − y‖² = 2 − 2 x·y of unit vectors, without the minus of rounding below 0
+        squared = (2 - 2 * part @ unit.T).clamp(min=0)
+        total += squared.mul_(-t).exp_().sum(dtype=torch.float64)
+    total -= len(unit)  # a row and itself are no pair; each of them added exp(0)
+    return float((total / (len(unit) * (len(unit) - 1))).log())
+
+
+@torch.no_grad()
+def alignment(first: Tensor, second: Tensor, alpha: float = 2.0) -> float:
+    """Mean of ‖x − y‖^α over pairs of views of an image: how near they are.
+
+    Wang & Isola 2020, Sec. 4.1.1 (https://arxiv.org/abs/2005.10242). 0: they are equal; 2 (for
+    α = 2): they are orthogonal, as random ones of many dimensions are.
+
+    Args:
+        first: (N, D) floating, for instance f(v_I); normalised here.
+        second: (N, D), of the same images, for instance g(v_It).
+        alpha: the power.
+
+    Raises:
+        ValueError: the features are not (N, D), both of one shape.
+
+    Example:
+        >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
+        2.0
+    """
+    _check_pair(first, second)
+    squared = 2 - 2 * (_unit(first) * _unit(second)).sum(dim=1)
+    return float(squared.clamp(min=0).pow(alpha / 2).mean())
+
+
+@torch.no_grad()
+def mean_cosine(first: Tensor, second: Tensor) -> float:
+    """Mean cosine of pairs, row by row: of embeddings and their rows of the bank, say.
+
+    Args:
+        first: (N, D) floating, on any device.
+        second: (N, D).
+
+    Raises:
+        ValueError: the features are not (N, D), both of one shape.
+
+    Example:
+        >>> mean_cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0]]))
+        1.0
+    """
+    _check_pair(first, second)
+    return float((_unit(first) * _unit(second)).sum(dim=1).mean())
+
+
+@torch.no_grad()
+def mean_cosine_of_all(first: Tensor, second: Tensor) -> float:
+    """Mean cosine of each of ``first`` with each of ``second``: of different images, say.
+
+    Args:
+        first: (N, D) floating, on any device.
+        second: (M, D).
+
+    Raises:
+        ValueError: the features are not (N, D) and (M, D).
+
+    Example:
+        >>> mean_cosine_of_all(torch.eye(2), torch.eye(2))
+        0.5
+    """
+    for features in (first, second):
+        _check(features)
+    return float(_unit(first).mean(dim=0) @ _unit(second).mean(dim=0))
+
+
+@torch.no_grad()
+def score_spread(embeddings: Tensor, rows: Tensor) -> float:
+    """How much the scores of a row differ between images: the deviation of cos(f, m) over f.
+
+    Root of the mean, over rows m, of the variance over images of cos(f, m). 0: every image has the
+    same embedding, and no row tells one from another; 1/√D: that of random unit vectors.
+
+    Args:
+        embeddings: (N, D) floating, N of at least 2.
+        rows: (M, D), of the memory bank.
+
+    Raises:
+        ValueError: the features are not (N, D) and (M, D), or there is one image alone.
+
+    Example:
+        >>> score_spread(torch.ones(3, 2), torch.eye(2))
+        0.0
+    """
+    _check(embeddings, rows=2)
+    _check(rows)
+    unit, table = _unit(embeddings), _unit(rows)
+    centred = unit - unit.mean(dim=0)
+    # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): products of size D × D, not N × M
+    total = ((centred.T @ centred) * (table.T @ table)).sum().clamp(min=0)
+    return float((total / (len(unit) * len(table))).sqrt())
+
+
+def random_uniformity(dim: int, t: float = 2.0) -> float:
+    """:func:`uniformity` expected of unit vectors spread evenly over the sphere.
+
+    The mean of exp(2t·x·y) over the sphere is 0F1(; D/2; t²), a series.
+
+    Args:
+        dim: D.
+        t: of the Gaussian kernel.
+
+    Example:
+        >>> round(random_uniformity(128), 3)
+        -3.938
+    """
+    term = total = 1.0
+    for i in range(200):
+        term *= t * t / ((i + 1) * (dim / 2 + i))
+        total += term
+    return math.log(total) - 2 * t
+
+
+@functools.lru_cache(maxsize=8)
+def random_effective_rank(count: int, dim: int) -> float:
+    """:func:`effective_rank` of ``count`` random unit vectors of ``dim``; measured once."""
+    return effective_rank(
+        _unit(torch.randn(count, dim, generator=torch.Generator().manual_seed(0)))
+    )
+
+
+def _unit(features: Tensor) -> Tensor:
+    """Unit-norm rows, in float32 or wider."""
+    return normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
+
+
+def _check(features: Tensor, rows: int = 1) -> None:
+    if features.ndim != 2 or len(features) < rows or not features.is_floating_point():
+        raise ValueError(
+            f"features have shape {tuple(features.shape)} and dtype {features.dtype}: expected "
+            f"floating (images, dimensions) with at least {rows}; flatten each image's features"
+        )
+
+
+def _check_pair(first: Tensor, second: Tensor) -> None:
+    _check(first)
+    if first.shape != second.shape:
+        raise ValueError(
+            f"features have shapes {tuple(first.shape)} and {tuple(second.shape)}: expected those "
+            f"of the same images, one shape; give both of one batch"
+        )

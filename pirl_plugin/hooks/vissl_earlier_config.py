@@ -1,0 +1,46 @@
+"""Keep the configuration with which a run was trained before it goes on with other settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pirl_plugin.evaluation.compare_settings import identity, settings_of
+from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
+from pirl_plugin.evaluation.run_origin import CONFIG, EARLIER
+from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.utils.distributed import rank
+
+
+class EarlierConfigHook(QuietHook):
+    """Renames ``train_config.yaml``, on the rank that writes it, before it is written again."""
+
+    def on_start(self, task: Any) -> None:
+        """Look at what lies in the run's folder."""
+        if rank() == 0 and "://" not in task.checkpoint_folder:
+            resumed = task.checkpoint_path is not None
+            keep_earlier_config(Path(task.checkpoint_folder), task.config.to_dict(), resumed)
+
+
+def keep_earlier_config(folder: Path, config: dict[str, Any], resumed: bool) -> None:
+    """Rename the configuration in a folder where it has other settings than the one to come.
+
+    Args:
+        folder: of the run.
+        config: the one to come; what may differ between runs of one row may differ here.
+        resumed: whether the run goes on from a checkpoint; of one that begins anew, the earlier
+            configurations are removed.
+    """
+    file, kept = folder / CONFIG, sorted(folder.glob(EARLIER))
+    if not resumed:
+        for stale in kept:
+            stale.unlink()
+        return
+    if file.is_file() and _settings(yaml.safe_load(file.read_text())) != _settings(config):
+        file.rename(folder / EARLIER.replace("*", str(len(kept) + 1)))
+
+
+def _settings(config: dict[str, Any]) -> str:
+    return identity(settings_of(config), [*FREE, *PRETRAINING_FREE])

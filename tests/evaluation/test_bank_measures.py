@@ -1,0 +1,55 @@
+"""What is measured together, chance beside each, and when a collapse is named."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pirl_plugin.evaluation.bank_measures import Measure, collapse, measure_bank
+from pirl_plugin.evaluation.measures import alignment, mean_cosine
+
+GENERATOR = torch.Generator().manual_seed(0)
+ROWS = normalize(torch.randn(200, 32, generator=GENERATOR))
+LABELS = torch.tensor([0, 0, 0, 1] * 50)
+
+
+def draw(count=200):
+    return torch.randn(count, 32, generator=GENERATOR)
+
+
+def test_measures__are_those_that_the_tensors_allow():
+    assert list(measure_bank(ROWS)) == ["effective_rank", "uniformity"]
+    f, g, m = draw(), draw(), draw()
+    measured = measure_bank(ROWS, LABELS, f, g, m, k=5)
+    assert measured["knn_top1"].chance == 75
+    assert measured["alignment"].value == alignment(f, g)
+    others = [alignment(f, g.roll(i, dims=0)) for i in range(1, 200)]  # every pair of two images
+    assert measured["alignment"].chance == pytest.approx(sum(others) / 199, rel=1e-4)
+    assert measured["cos_g_m"].value == mean_cosine(g, m)
+    assert measured["score_spread"].chance == pytest.approx(32**-0.5)
+
+
+def test_chance__is_what_random_tensors_give():
+    """Random rows, embeddings and classes: every value is near its chance."""
+    balanced = torch.tensor([0, 1, 2, 3]).repeat(50)
+    measured = measure_bank(ROWS, balanced, draw(), draw(), draw())
+    for name, (value, chance) in measured.items():
+        allowed = {"knn_top1": 12, "effective_rank": 1}.get(name, 0.15)
+        assert value == pytest.approx(chance, abs=allowed), name
+
+
+def test_collapse__is_named_where_all_images_are_alike():
+    f = draw()
+    assert collapse(measure_bank(ROWS, f=f, m=ROWS)) is None
+    one = torch.ones(200, 32) + 1e-4 * draw()
+    said = collapse(measure_bank(one, f=one, m=one))
+    assert "effective rank 1" in said
+    assert "spread of scores" in said
+    # Embeddings alone, while the bank still has its first rows: the loss cannot fall any more.
+    said = collapse(measure_bank(ROWS, f=one, m=ROWS))
+    assert "effective rank" not in said
+    assert "spread of scores" in said
+
+
+def test_collapse__of_no_number_is_one():
+    nan = Measure(float("nan"), 0.1)
+    assert "spread of scores nan" in collapse({"score_spread": nan})

@@ -1,0 +1,115 @@
+"""The measures against their definitions, written as loops, and at their limits."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity, normalize
+
+from pirl_plugin import alignment, effective_rank, leave_one_out_accuracy, uniformity
+from pirl_plugin.evaluation.measures import (
+    mean_cosine,
+    mean_cosine_of_all,
+    random_effective_rank,
+    random_uniformity,
+    score_spread,
+)
+
+GENERATOR = torch.Generator().manual_seed(0)
+FEATURES = torch.randn(40, 6, generator=GENERATOR)
+OTHERS = FEATURES + torch.randn(40, 6, generator=GENERATOR)
+LABELS = torch.randint(0, 4, (40,), generator=GENERATOR) * 7
+
+
+def loop_knn(features, labels, k, temperature):
+    """Each row against all others, one by one, in plain Python."""
+    correct = 0
+    for i, (row, label) in enumerate(zip(features, labels.tolist(), strict=True)):
+        scores = [
+            (float(row @ other / row.norm() / other.norm()), int(labels[j]))
+            for j, other in enumerate(features)
+            if j != i
+        ]
+        votes = dict.fromkeys(labels.tolist(), 0.0)
+        for score, voted in sorted(scores, reverse=True)[:k]:
+            votes[voted] += math.exp(score / temperature)
+        correct += max(votes, key=votes.get) == label
+    return 100 * correct / len(features)
+
+
+@pytest.mark.parametrize("k", [1, 3, 20, 100])
+@pytest.mark.parametrize("chunk", [7, 256])
+def test_knn__is_that_of_a_loop(k, chunk):
+    found = leave_one_out_accuracy(FEATURES, LABELS, k=k, temperature=0.2, chunk=chunk)
+    assert found == pytest.approx(loop_knn(FEATURES, LABELS, k, 0.2))
+
+
+def test_knn__never_counts_the_row_itself():
+    same = torch.ones(6, 3)  # every row is as near as the row itself
+    labels = torch.arange(6)
+    assert leave_one_out_accuracy(same, labels, k=1) == 0
+    with pytest.raises(ValueError, match="expected at least 2, got 1"):
+        leave_one_out_accuracy(same[:1], labels[:1])
+
+
+@pytest.mark.parametrize("features", [FEATURES, FEATURES[:4], FEATURES.double()])
+def test_effective_rank__is_the_entropy_of_singular_values(features):
+    values = torch.linalg.svdvals(features.double())
+    shares = [float(v / values.sum()) for v in values]
+    expected = math.exp(-sum(s * math.log(s) for s in shares))
+    assert effective_rank(features) == pytest.approx(expected, rel=1e-6)
+
+
+def test_effective_rank__at_its_limits():
+    line = torch.randn(50, 1) * torch.randn(1, 128)
+    assert effective_rank(line) == pytest.approx(1, abs=1e-3)
+    assert effective_rank(torch.eye(16)) == pytest.approx(16)
+    assert effective_rank(torch.zeros(5, 3)) == 0
+    assert 90 < random_effective_rank(2048, 128) < 128
+
+
+@pytest.mark.parametrize("chunk", [7, 512])
+def test_uniformity__is_that_of_all_pairs(chunk):
+    unit = normalize(FEATURES.double())
+    distances = torch.pdist(unit)  # every pair once
+    expected = float((-2 * distances**2).exp().mean().log())
+    assert uniformity(FEATURES, chunk=chunk) == pytest.approx(expected, rel=1e-5)
+
+
+def test_uniformity__of_random_vectors_is_what_theory_says():
+    generator = torch.Generator().manual_seed(1)
+    for dim in (3, 128):
+        drawn = torch.randn(2000, dim, generator=generator)
+        assert uniformity(drawn) == pytest.approx(random_uniformity(dim), abs=0.02)
+    assert uniformity(torch.ones(4, 3)) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+def test_alignment__is_the_mean_distance_of_pairs(alpha):
+    distances = (normalize(FEATURES) - normalize(OTHERS)).norm(dim=1)
+    expected = float((distances**alpha).mean())
+    assert alignment(FEATURES, OTHERS, alpha) == pytest.approx(expected, rel=1e-5)
+    assert alignment(FEATURES, 3 * FEATURES) == pytest.approx(0, abs=1e-6)
+
+
+def test_cosines__are_those_of_pairs_and_of_all():
+    pairs = cosine_similarity(FEATURES, OTHERS)
+    every = cosine_similarity(FEATURES[:, None], OTHERS[None, :9], dim=2)
+    assert mean_cosine(FEATURES, OTHERS) == pytest.approx(float(pairs.mean()), abs=1e-6)
+    assert mean_cosine_of_all(FEATURES, OTHERS[:9]) == pytest.approx(float(every.mean()), abs=1e-6)
+    spread = every.var(dim=0, correction=0).mean().sqrt()
+    assert score_spread(FEATURES, OTHERS[:9]) == pytest.approx(float(spread), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "measure", [effective_rank, uniformity, lambda x: alignment(x, x), lambda x: mean_cosine(x, x)]
+)
+@pytest.mark.parametrize("wrong", [torch.ones(3), torch.ones(3, 2, 2), torch.ones(3, 2).long()])
+def test_measures__refuse_other_shapes(measure, wrong):
+    with pytest.raises(ValueError, match=r"features have shape .* flatten each image's features"):
+        measure(wrong)
+
+
+def test_pairs__of_different_shapes_are_refused():
+    with pytest.raises(ValueError, match="expected those of the same images"):
+        alignment(FEATURES, OTHERS[:3])

@@ -1,0 +1,35 @@
+"""Which configurations lie beside a run's checkpoints."""
+
+from types import SimpleNamespace
+
+import yaml
+
+from pirl_plugin.checkpoints.training_run import write_run_config
+from pirl_plugin.hooks.vissl_earlier_config import EarlierConfigHook
+from tests.helpers.configs import compose
+
+
+def start(folder, *overrides, resumed=True):
+    """What the hooks do with the files where a run starts; τ in each of them, by its name."""
+    config = compose("config=pretrain/pirl/quick_jigsaw", *overrides)
+    checkpoint = "model_phase0.torch" if resumed else None
+    task = SimpleNamespace(config=config, checkpoint_path=checkpoint, checkpoint_folder=str(folder))
+    EarlierConfigHook().on_start(task)
+    write_run_config(config, folder)
+    return {
+        file.name: yaml.safe_load(file.read_text())["LOSS"]["pirl_loss"]["temperature"]
+        for file in folder.glob("train_config*.yaml")
+    }
+
+
+def test_start__keeps_what_a_resumed_run_was_trained_with(tmp_path):
+    start(tmp_path, resumed=False)
+    may_differ = "config.DATA.NUM_DATALOADER_WORKERS=3"
+    assert start(tmp_path, may_differ) == {"train_config.yaml": 0.1}
+    start(tmp_path, "config.LOSS.pirl_loss.temperature=0.5")
+    assert start(tmp_path, "config.LOSS.pirl_loss.temperature=0.2") == {
+        "train_config_1.yaml": 0.1,
+        "train_config_2.yaml": 0.5,
+        "train_config.yaml": 0.2,
+    }
+    assert start(tmp_path, resumed=False) == {"train_config.yaml": 0.1}  # begun anew
