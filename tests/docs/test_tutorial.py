@@ -40,7 +40,7 @@ def printed(notebook):
 
 def pictures(notebook):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return sum("image/png" in output.get("data", {}) for output in outputs)
+    return sum("image/jpeg" in output.get("data", {}) for output in outputs)
 
 
 def test_tutorial__runs(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_tutorial__runs(tmp_path, monkeypatch):
     assert re.search(
         r"^epoch 1: loss [\d.]+; kNN [\d.]+ %, chance 10\.0 %; ", printed(notebook), re.M
     )
-    assert "of these neighbours are of the image's class" in printed(notebook)
+    assert re.search(r"^after training: kNN [\d.]+ %", printed(notebook), re.M)
 
 
 def test_tutorial__is_small():
@@ -59,5 +59,5 @@ def test_tutorial__is_small():
 @pytest.mark.slow
 def test_tutorial__learns_in_a_minute(tmp_path, monkeypatch):
     text = printed(executed(tmp_path, monkeypatch))
-    accuracies = [float(value) for value in re.findall(r"kNN ([\d.]+) %", text)]
-    assert accuracies[-1] > 15  # chance is 10, with a deviation of 0.7
+    before, after = re.findall(r"training: kNN ([\d.]+) %", text)
+    assert float(after) > float(before) + 2
