@@ -218,15 +218,9 @@ def _settings_table(section: str, settings: Any) -> str:
 
 def _fixed(rows: dict[str, tuple[str, str]]) -> str:
     """Rows of keys in full, whose types are those that the checks before a run expect."""
+    types = {key: OTHER_TYPES.get(key) or TABLE[key][0].expected for key in rows}
     return _lines(
-        (
-            key,
-            OTHER_TYPES.get(key) or TABLE[key][0].expected,
-            default,
-            PAPER.get(key, ""),
-            meaning,
-        )
-        for key, (default, meaning) in rows.items()
+        (key, types[key], row[0], PAPER.get(key, ""), row[1]) for key, row in rows.items()
     )
 
 

@@ -16,7 +16,7 @@ def host_script() -> Path:
     return Path(spec.origin).parents[1] / "tools" / "run_distributed_engines.py"
 
 
-def run(*overrides, command=None, check=True, environment=None):
+def run(*overrides, command=None, check=True, environment=None, folder=None):
     command = command or [sys.executable, str(host_script())]
     result = subprocess.run(
         [*command, *overrides],
@@ -29,7 +29,7 @@ def run(*overrides, command=None, check=True, environment=None):
             "PIRL_PLUGIN_CONSOLE": "log",
             **(environment or {}),
         },
-        cwd=Path(__file__).parent,
+        cwd=folder or Path(__file__).parent,
     )
     if check:
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
