@@ -69,24 +69,19 @@ BANK = {
     "seed": "of the first rows and of the draw; null: ``SEED_VALUE``",
     "overlap": "embeddings travel between ranks while the loss is computed",
 }
+TRUSTED = "whether a checkpoint may run code of its own where torch's safe loading refuses it"
 TRUNKS = {
     "MODEL.TRUNK.PIRL_RESNET.DEPTH": ("18", "of ``pirl_resnet``"),
     "MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER": ("1", "of all stages"),
     "MODEL.TRUNK.PIRL_RESNET.SMALL_STEM": ("false", "3 × 3 stem without pooling"),
     "MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER": ("required", "trunk of each member"),
     "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ("required", "a checkpoint of each member"),
-    "MODEL.TRUNK.PIRL_ENSEMBLE.TRUST_PICKLE": (
-        "false",
-        "whether those files may run code of theirs where torch's safe loading refuses them",
-    ),
+    "MODEL.TRUNK.PIRL_ENSEMBLE.TRUST_PICKLE": ("false", TRUSTED),
     "MODEL.TRUNK.PIRL_TIMM.NAME": ("resnet50", "any that `timm.list_models()` has"),
     "MODEL.TRUNK.PIRL_TIMM.OPTIONS": ("{}", "keyword arguments of `timm.create_model`"),
 }
 HEAD_VALUES = {
-    "MODEL.HEAD.IN_DIM": (
-        "2048",
-        "width of the trunk's features; the overlays of networks set it, the heads take it",
-    ),
+    "MODEL.HEAD.IN_DIM": ("2048", "width of the trunk's features; overlays of networks set it"),
     "MODEL.HEAD.HIDDEN_DIM": ("null", "`hidden_dim` of f and g; the `_mlp` networks set it"),
     "MODEL.HEAD.F": ("see above", "the head f; NPID has it alone"),
     "MODEL.HEAD.G": ("see above", "the head g, of the transformed image"),
@@ -97,22 +92,28 @@ VALUES = {
     "DATA.MEAN": ("[0.485, 0.456, 0.406]", "of the channels: views and benchmarks take it"),
     "DATA.STD": ("[0.229, 0.224, 0.225]", "standard deviation of the channels"),
     "DATA.TRAIN.CROP_SIZE": ("224", "side of a benchmark's training crop, pixels"),
-    "DATA.TRAIN.CROP_SCALE": (
-        "[0.08, 1.0]",
-        "smallest and largest share of the image's area for that crop",
-    ),
+    "DATA.TRAIN.CROP_SCALE": ("[0.08, 1.0]", "share of the image's area for it, from and to"),
     "DATA.TRAIN.RESIZE": ("[224, 224]", "size of the images of VOC07's SVMs, pixels"),
     "DATA.TEST.RESIZE": ("256", "shorter side of a test image, pixels"),
     "DATA.TEST.CROP_SIZE": ("that of TRAIN", "side of its central crop, pixels"),
-    "MODEL.WEIGHTS_INIT.TRUST_PICKLE": (
-        "false",
-        "whether `PARAMS_FILE` may run code of its own where torch's safe loading refuses it",
-    ),
+    "MODEL.WEIGHTS_INIT.TRUST_PICKLE": ("false", TRUSTED),
 }
 OTHER_TYPES = {
+    "DATA.TRAIN.RESIZE": "two whole numbers",
     "MODEL.HEAD.F": "list of [name, parameters]",
     "MODEL.HEAD.G": "list of [name, parameters]",
-    "DATA.TRAIN.RESIZE": "two whole numbers",
+}
+TRAINER = {
+    "TRAINER.PIRL_MICRO_BATCHES": (
+        "1",
+        "parts that each process's batch goes through the model in, whose gradients add up; it "
+        "multiplies the batch of the overlays of machines, and has to divide "
+        "``DATA.TRAIN.BATCHSIZE_PER_REPLICA``",
+    ),
+    "TRAINER.TRAIN_STEP_NAME": (
+        "follows",
+        "``pirl_micro_batches`` where there are several, ``standard_train_step`` otherwise",
+    ),
 }
 ENVIRONMENT = {
     "PIRL_PLUGIN_AUTOLOAD": ("1", "``0`` switches the import hook off"),
@@ -154,6 +155,8 @@ def page() -> str:
         _settings_table("HOOKS.PIRL_RUN", RunSettings),
         "## Checkpoints that are kept: `CHECKPOINT.PIRL`",
         _settings_table("CHECKPOINT.PIRL", Keep),
+        "## The train step: `TRAINER`",
+        _fixed(TRAINER),
         "## Heads: `pirl_head`",
         "An entry of `MODEL.HEAD.PARAMS`: `[pirl_head, {in_dim: 2048, …}]`.",
         _table("", head, _described(PIRLHead), PIRLHead),

@@ -13,13 +13,23 @@ from PIL import Image
 from pirl_plugin.host.import_hook import finder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 finder.install()
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels run on the CPU
 torch.set_num_threads(1)  # small tensors; the suite runs beside the ranks that it spawns
+
+
+@pytest.fixture(autouse=True)
+def _own_console() -> Iterator[None]:
+    """Undo what a test of a start page or a dry run leaves for the processes of later tests."""
+    before = os.environ.get("PIRL_PLUGIN_CONSOLE")
+    yield
+    os.environ.pop("PIRL_PLUGIN_CONSOLE", None)
+    if before is not None:
+        os.environ["PIRL_PLUGIN_CONSOLE"] = before
 
 
 def _make_image(path: Path, seed: int, size: int = 48) -> None:

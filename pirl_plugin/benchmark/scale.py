@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "placement": placement,
             "bank_bytes": bank_bytes(images, ranks, placement, dtype=options.dtype),
             "step_bytes": step_bytes(ranks, options.batch, placement),
-            "work_bytes": work_bytes(ranks, options.batch),
+            "work_bytes": work_bytes(ranks, options.batch, placement),
         }
         for images in options.rows
         for placement in ("replicated", "sharded")
@@ -74,20 +74,21 @@ def bank_bytes(
 def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
     """Bytes that a rank receives for loss and bank in a step, beside a few numbers.
 
-    Row numbers and f(v_I) of all ranks, for the update; where the bank is sharded, also the row
-    numbers once more, and the own rows from their owners: in a reduce-scatter, whose sums pass each
-    rank as often as there are others.
+    Replicated: row numbers and f(v_I) of all others, for the update. Sharded, where the images of
+    all ranks are spread evenly over the shards: twice a message length from each rank, and row
+    numbers and f(v_I) for the update, row numbers asked for and the own rows.
     """
-    others = ranks - 1
-    update = others * batch * (_ROW_NUMBER + dim * _FLOAT)
-    own = others * batch * (_ROW_NUMBER + dim * _FLOAT)
-    return update + (own if placement == "sharded" else 0)
+    row = _ROW_NUMBER + dim * _FLOAT
+    if placement == "replicated":
+        return (ranks - 1) * batch * row
+    return 2 * (ranks - 1) * _ROW_NUMBER + 2 * (ranks - 1) * batch * row // ranks
 
 
-def work_bytes(ranks: int, batch: int, dim: int = 128) -> int:
-    """Most bytes that the bank's update takes at once: eight float64 copies of all embeddings.
+def work_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
+    """Most bytes that the bank's update takes at once: eight float64 copies of its embeddings.
 
-    An upper bound: six to seven were seen in a process's resident memory. The loss itself holds
-    megabytes, whatever these numbers are: ``pirl-plugin benchmark loss``.
+    An upper bound for the embeddings of all ranks, or, sharded, for a rank's share of them: six to
+    seven were seen in a process's resident memory. The loss itself holds megabytes, whatever these
+    numbers are: ``pirl-plugin benchmark loss``.
     """
-    return 8 * 8 * ranks * batch * dim
+    return 8 * 8 * (ranks if placement == "replicated" else 1) * batch * dim

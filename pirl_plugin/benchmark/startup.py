@@ -110,7 +110,27 @@ def _checkpoints(model_bytes: int, bank_bytes: int, rounds: int) -> list[dict[st
             seconds = interleave(calls, rounds, warm_up=0)
         title = f"checkpoint of {size / 1e6:,.0f} MB ({what})"
         results.append(_row(title, seconds["ours"], seconds.get("vissl")))
-    return results
+    return [*results, _save(model_bytes + bank_bytes, rounds)]
+
+
+def _save(size: int, rounds: int) -> dict[str, Any]:
+    """Ours looks for NaN, writes a new file, and waits for the disk; the host's is torch.save."""
+    import torch
+
+    from pirl_plugin.checkpoints.write import check_finite, write_checkpoint
+
+    content = {"tensors": list(torch.ones(10, size // 40).unbind())}
+
+    def save(path: Path) -> None:
+        check_finite(content, str(path))
+        write_checkpoint(content, path)
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "checkpoint.torch"
+        calls = {"ours": lambda: save(file), "vissl": lambda: torch.save(content, file)}
+        seconds = interleave(calls, rounds, warm_up=0)
+    title = f"saving a checkpoint of {size / 1e6:,.0f} MB"
+    return _row(title, seconds["ours"], seconds["vissl"])
 
 
 def _first_batches(data: Path | None, workers: int) -> list[dict[str, Any]]:

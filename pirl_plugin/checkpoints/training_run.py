@@ -9,6 +9,11 @@ from typing import Any
 
 import yaml
 
+from pirl_plugin.utils.files import atomic_write
+from pirl_plugin.utils.our_configs import num_micro_batches
+
+_FILE = "train_config.yaml"
+
 
 @dataclass(frozen=True)
 class TrainingRun:
@@ -23,18 +28,54 @@ class TrainingRun:
     image_size: int | None
 
 
+def write_run_config(config: Any, folder: Path) -> None:
+    """Write the configuration of a run into its folder, as the host does.
+
+    Args:
+        config: the host's ``AttrDict``.
+        folder: of the run's checkpoints.
+    """
+    content = config.to_dict()
+    sharding = content["MODEL"].get("FSDP_CONFIG") or {}
+    if "compute_dtype" in sharding:  # the host has made a torch.dtype of its name
+        sharding["compute_dtype"] = str(sharding["compute_dtype"]).removeprefix("torch.")
+    text = yaml.dump(content)
+    with atomic_write(folder / _FILE, needed=len(text)) as file:
+        file.write(text.encode())
+
+
+def run_config(checkpoint: Path) -> dict[str, Any] | None:
+    """The configuration of the run that wrote a checkpoint, or None where it is not beside it.
+
+    Raises:
+        ValueError: the file is no YAML of a mapping.
+    """
+    for folder in (checkpoint.parent, checkpoint.resolve().parent):
+        if (file := folder / _FILE).is_file():
+            try:
+                config = yaml.safe_load(file.read_text())
+            except yaml.YAMLError as error:
+                raise ValueError(_not_a_run(file, error)) from error
+            if not isinstance(config, dict):
+                raise ValueError(_not_a_run(file, f"it holds a {type(config).__name__}"))
+            return config
+    return None
+
+
+def _not_a_run(file: Path, why: object) -> str:
+    return f"{file} is no configuration of a VISSL run ({why}): move it, or repair it"
+
+
 def read_training_run(checkpoint: Path) -> TrainingRun | None:
     """The run whose folder a checkpoint lies in; None where no ``train_config.yaml`` is there.
 
     Raises:
         ValueError: the file is not YAML, or no configuration of the host.
     """
-    folders = (checkpoint.parent, checkpoint.resolve().parent)
-    file = next((f for d in folders if (f := d / "train_config.yaml").is_file()), None)
-    if file is None:
+    config = run_config(checkpoint)
+    if config is None:
         return None
     try:
-        config = yaml.safe_load(file.read_text())
         train, loss = config["DATA"]["TRAIN"], config["LOSS"]
         transform = (train["TRANSFORMS"] or [{}])[0]
         size = transform.get("image_size", transform.get("size"))
@@ -44,10 +85,8 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
             **_loss(loss),
             **_optimisation(config),
         }
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"{file} is no configuration of a VISSL run ({error}): move it, or repair it"
-        ) from error
+    except (AttributeError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(_not_a_run(checkpoint.parent / _FILE, error)) from error
     return TrainingRun(settings, int(size) if isinstance(size, int) else None)
 
 
@@ -72,11 +111,16 @@ def _optimisation(config: dict[str, Any]) -> dict[str, str]:
     start = rate["value"] if rate["name"] == "constant" else rate["start_value"]
     return {
         "Epochs": str(optimizer["num_epochs"]),
-        "Batch": f"{replica * processes:,} images ({processes} × {replica})",
+        "Batch": f"{replica * processes:,} images ({processes} × {replica}{_parts(config)})",
         "Learning rate": f"{start:g}, {rate['name']}",
         "Weight decay": f"{optimizer['weight_decay']:g}",
         "Seed": str(config["SEED_VALUE"]),
     }
+
+
+def _parts(config: dict[str, Any]) -> str:
+    count = num_micro_batches(config)
+    return f" in {count} micro-batches" if count > 1 else ""
 
 
 def find_results(checkpoint: Path, given: list[Path]) -> list[str]:

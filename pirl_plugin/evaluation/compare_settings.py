@@ -18,6 +18,7 @@ from pirl_plugin.evaluation.paper_settings.common import (
     YFCC,
 )
 from pirl_plugin.evaluation.paper_settings.free import OPTIONAL
+from pirl_plugin.utils.our_configs import TRAIN_STEP
 
 ABSENT = "absent"
 _DATA_SETS = {  # of a configuration's DATASET_NAMES → the paper's name
@@ -78,13 +79,16 @@ def _entries(value: Any) -> Mapping[str, Any] | None:
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a run of the host read of its configuration, with dotted keys.
 
-    Sections of other losses, trunks and schedules are left out. ``data set``, ``test data set`` and
+    Sections of other losses, trunks and schedules are left out, and the train step of micro-batches
+    is the host's. ``data set``, ``test data set`` and
     ``global batch`` take the place of the keys that give them.
 
     Args:
         config: as in ``train_config.yaml``.
     """
     found = flatten(config)
+    if found.get("TRAINER.TRAIN_STEP_NAME") == TRAIN_STEP:  # its gradient is the whole batch's
+        found["TRAINER.TRAIN_STEP_NAME"] = "standard_train_step"
     train, test = (config["DATA"][split].get("DATASET_NAMES", []) for split in ("TRAIN", "TEST"))
     for split in ("TRAIN", "TEST"):
         found.pop(f"DATA.{split}.DATASET_NAMES", None)

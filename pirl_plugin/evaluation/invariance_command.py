@@ -6,30 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-from tqdm import tqdm
-
-from pirl_plugin.data.decode import UnreadableImageError, decode_image
-from pirl_plugin.data.sources.paths import find_images
-from pirl_plugin.evaluation.invariance import (
-    Distances,
-    invariance_distances,
-    summarize_distances,
-    unit_distances,
-)
-from pirl_plugin.evaluation.invariance_figure import invariance_figure
-from pirl_plugin.evaluation.pretext_model import (
-    PretextModel,
-    image_size_of,
-    load_pretext_model,
-    run_config,
-    sample_rows,
-)
-from pirl_plugin.utils.outputs import write_json
-
-_AT_ONCE = 64  # transformed images, each of nine patches
-
 
 def main(arguments: list[str]) -> None:
     """Run the command.
@@ -38,8 +14,12 @@ def main(arguments: list[str]) -> None:
         SystemExit: a checkpoint or images that cannot be used.
     """
     options = _parse(arguments)
+    from pirl_plugin.evaluation.invariance_figure import invariance_figure
+    from pirl_plugin.evaluation.invariance_run import measure_invariance
+    from pirl_plugin.utils.outputs import write_json
+
     try:
-        results = measure(options)
+        results = measure_invariance(options)
     except (OSError, ValueError) as error:
         raise SystemExit(f"pirl_plugin: {error}") from None
     options.out.mkdir(parents=True, exist_ok=True)
@@ -49,93 +29,6 @@ def main(arguments: list[str]) -> None:
     figure.savefig(options.out / "invariance.png", dpi=200)
     print(summary(results))
     print(f"In {options.out}: invariance.json, invariance.svg, invariance.png")
-
-
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """The distances of each checkpoint on the same images.
-
-    Args:
-        options: as the command's arguments.
-
-    Returns:
-        ``data``, ``images``, ``transforms``, ``seed`` and ``models``: of each its ``name``,
-        ``checkpoint``, ``representation``, ``heads``: the summaries of ``same`` and ``different``,
-        and ``bank``: the same of the memory bank's rows, or None with ``bank_note`` saying why.
-
-    Raises:
-        FileNotFoundError: a checkpoint or the folder does not exist.
-        ValueError: a checkpoint holds no whole ResNet, or there are fewer than two images.
-    """
-    if not options.data.is_dir():
-        raise FileNotFoundError(
-            f"--data = {options.data}: expected a folder of images; there is no such folder"
-        )
-    paths = list(find_images(str(options.data)))
-    rows = sample_rows(len(paths), options.images, options.seed)
-    configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
-    other = next((config for config in configs if image_size_of(config)), None)
-    models = []
-    for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
-        model = load_pretext_model(checkpoint, options.trust_pickle, other)
-        image, transformed, kept = embed(model, options.data, paths, rows, options, name)
-        bank, note = _to_bank(model, transformed, kept, len(paths))
-        models.append(
-            {
-                "name": name,
-                "checkpoint": str(checkpoint.resolve()),
-                "representation": model.representation,
-                "heads": _summaries(invariance_distances(image, transformed)),
-                "bank": bank and _summaries(bank),
-                "bank_note": note,
-            }
-        )
-    return {
-        "data": str(options.data.resolve()),
-        "images": len(kept),
-        "transforms": options.transforms,
-        "seed": options.seed,
-        "models": models,
-    }
-
-
-def embed(
-    model: PretextModel,
-    folder: Path,
-    paths: list[str],
-    rows: list[int],
-    options: argparse.Namespace,
-    name: str,
-) -> tuple[Tensor, Tensor, list[int]]:
-    """Embeddings of images of a folder and of transformed versions of them.
-
-    Returns:
-        ``(N, D)``, ``(N, T, D)``, and the N rows: those of images that can be read.
-    """
-    found, versions, kept = [], [], []
-    per_batch = max(1, _AT_ONCE // options.transforms)
-    bar = tqdm(total=len(rows), desc=name, unit=" images", mininterval=2)
-    for start in range(0, len(rows), per_batch):
-        drawn = []
-        for row in rows[start : start + per_batch]:
-            bar.update()
-            try:
-                pixels = decode_image((folder / paths[row]).read_bytes())
-            except (OSError, UnreadableImageError):
-                continue
-            drawn.append(model.views_of(pixels, row, options.transforms, options.seed))
-            kept.append(row)
-        if drawn:
-            images, transformed = (torch.stack(part) for part in zip(*drawn, strict=True))
-            found.append(model.embed_images(images))
-            flat = model.embed_transformed(transformed.flatten(0, 1))
-            versions.append(flat.unflatten(0, (len(drawn), options.transforms)))
-    bar.close()
-    if len(kept) < 2:
-        raise ValueError(
-            f"--data = {folder}: expected two images or more that can be read, found {len(kept)}; "
-            f"give a folder of images"
-        )
-    return torch.cat(found), torch.cat(versions), kept
 
 
 def summary(results: dict[str, Any]) -> str:
@@ -156,39 +49,6 @@ def summary(results: dict[str, Any]) -> str:
         if model["bank_note"]:
             lines.append(f"    memory bank: {model['bank_note']}")
     return "\n".join(lines)
-
-
-def _to_bank(
-    model: PretextModel, transformed: Tensor, rows: list[int], images: int
-) -> tuple[Distances | None, str | None]:
-    """Distances of g(v_It) to the image's row and to other rows, or why there are none."""
-    if model.bank is None:
-        return None, "none in the checkpoint, or no head g to compare it with"
-    if len(model.bank) != images:
-        return None, (
-            f"it has {len(model.bank)} rows and --data {images} images: give the images of the "
-            f"pre-training"
-        )
-    own, other = model.bank[rows], model.bank[[*rows[1:], rows[0]]]
-    pairs = (unit_distances(bank[:, None], transformed).flatten() for bank in (own, other))
-    return Distances(*pairs), None
-
-
-def _summaries(distances: Distances) -> dict[str, Any]:
-    return {
-        "same": summarize_distances(distances.same),
-        "different": summarize_distances(distances.different),
-    }
-
-
-def _names(checkpoints: list[Path]) -> list[str]:
-    """Distinct names: of the checkpoints' folders, with as many parents as needed."""
-    parts = [checkpoint.resolve().with_suffix("").parts for checkpoint in checkpoints]
-    for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(path[-1 - depth : -1]) or path[-1] for path in parts]
-        if len(set(names)) == len(names):
-            return names
-    return ["/".join(path) for path in parts]
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.random import image_generator
@@ -142,16 +142,6 @@ def load_pretext_model(
     if bank is None:
         bank = _nested(content, "classy_state_dict", "loss").get("bank.rows")
     return PretextModel(trunk, f, g, views, what, bank if f is not None else None)
-
-
-def run_config(checkpoint: Path) -> dict[str, Any] | None:
-    """The configuration of the run that wrote a checkpoint, or None where it is not beside it."""
-    for folder in (checkpoint.parent, checkpoint.resolve().parent):
-        file = folder / "train_config.yaml"
-        if file.is_file():
-            config = yaml.safe_load(file.read_text())
-            return config if isinstance(config, dict) else None
-    return None
 
 
 def image_size_of(config: dict[str, Any] | None) -> int | None:

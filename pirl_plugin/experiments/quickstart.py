@@ -1,13 +1,12 @@
-"""``pirl-plugin quickstart``: pre-train, evaluate and report, in minutes on a CPU."""
+"""Pre-train, evaluate and report, in minutes on a CPU."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,20 +25,24 @@ from pirl_plugin.experiments.quickstart_report import write_quickstart_report
 from pirl_plugin.experiments.sample.scenes import write_sample_dataset
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import claim_folder, write_json
-from pirl_plugin.utils.requirements import require_host
+
+if TYPE_CHECKING:
+    import argparse
 
 Splits = tuple[Split, Split | None]
 """Training images, and test images where there are labels."""
 
 
-def main(arguments: list[str]) -> None:
-    """Run the command.
+def run_quickstart(options: argparse.Namespace, arguments: list[str]) -> None:
+    """Pre-train, evaluate and report.
+
+    Args:
+        options: ``data``, ``out``, ``seed``, ``epochs``, as of the command.
+        arguments: the command's words, for the report.
 
     Raises:
         SystemExit: data that cannot be used, or a run that failed.
     """
-    options = _parse(arguments)
-    require_host()
     start = time.perf_counter()
     options.out.mkdir(parents=True, exist_ok=True)
     data = find_data(options.data or _sample_data(options.out))
@@ -136,29 +139,3 @@ def _print_summary(results: dict[str, Any], out: Path) -> None:
             row = results[name]
             print(f"{label:24}{row['linear_top1']:8.1f}{row['knn_top1']:8.1f}")
     print(f"\n{results['seconds'] / 60:.1f} minutes. Open {out / 'report.html'}")
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin quickstart",
-        description="Pre-train a small network with PIRL, measure it, and write a report.",
-    )
-    add = parser.add_argument
-    add(
-        "--data",
-        type=Path,
-        help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images; default: "
-        "drawn sample images",
-    )
-    add("--out", type=Path, default=Path("runs/quickstart"), help="default: %(default)s")
-    add("--seed", type=int, default=0, help="default: %(default)s")
-    add("--epochs", type=int, help="default: as many as see 120,000 images in all")
-    options = parser.parse_args(arguments)
-    if options.epochs is not None and options.epochs < 1:
-        parser.error(f"--epochs = {options.epochs}: expected 1 or more")
-    if options.seed < 0:
-        parser.error(f"--seed = {options.seed}: expected 0 or more")
-    options.out = options.out.resolve()
-    if options.data is not None:
-        options.data = options.data.resolve()
-    return options

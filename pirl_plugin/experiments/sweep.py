@@ -1,31 +1,32 @@
-"""``pirl-plugin sweep``: the effect of λ, of the permutations or of the negatives (Sec. 4)."""
+"""The effect of λ, of the permutations or of the negatives (Sec. 4): runs, table, figure."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.evaluation.linear_run import linear_top1, svm_map
 from pirl_plugin.experiments.quickstart_data import find_data
 from pirl_plugin.experiments.sweep_launch import Here, Launcher, Slurm, make_all
 from pirl_plugin.experiments.sweep_results import Result, markdown, write_results
-from pirl_plugin.experiments.sweep_runs import SCALES, Settings, chain, check_overrides
+from pirl_plugin.experiments.sweep_runs import Settings, chain, check_overrides
 from pirl_plugin.experiments.sweep_values import SWEEPS, points
 from pirl_plugin.utils.outputs import claim_folder, write_json
-from pirl_plugin.utils.requirements import require_host
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
 
 
-def main(arguments: list[str]) -> None:
-    """Run the command.
+def run_sweep(options: argparse.Namespace) -> None:
+    """Make the runs that are left, then the table and the figure.
+
+    Args:
+        options: as of the command.
 
     Raises:
-        SystemExit: an argument or data that cannot be used; or at the end, if runs failed.
+        SystemExit: data or overrides that cannot be used; or at the end, if runs failed.
     """
-    options = _parse(arguments)
-    require_host()
     data = find_data(options.data)
     if data.val is None:
         raise SystemExit(
@@ -118,46 +119,3 @@ def _threads(scale: str) -> int:
 
     # At the paper's scale a node has several processes, whose work is on GPUs.
     return torch.get_num_threads() if scale == "quick" else 1
-
-
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin sweep",
-        description="Pre-trains a model for each value, measures it with the linear benchmark, and "
-        "writes a table and a figure. What is finished is not run again: the same command goes on "
-        "after a stop, and waits for runs and SLURM jobs that outlived it.",
-    )
-    parser.add_argument("name", choices=list(SWEEPS), help="what is varied")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE",
-                        help="Hydra overrides of every pre-training")  # fmt: skip
-    parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
-    parser.add_argument("--out", type=Path, help="default: runs/sweep_NAME")
-    parser.add_argument("--scale", choices=list(SCALES), default="paper",
-                        help="; ".join(f"{k}: {v}" for k, v in SCALES.items()))  # fmt: skip
-    parser.add_argument("--values", nargs="+", metavar="V", help="these values alone")
-    parser.add_argument("--linear", metavar="KEY=VALUE", action="append", default=[],
-                        help="an override of every linear benchmark; repeatable")  # fmt: skip
-    parser.add_argument("--voc07", type=Path, metavar="DIR",
-                        help="VOCdevkit/VOC2007, for SVMs too: the measure of |T|")  # fmt: skip
-    parser.add_argument("--slurm", metavar="PARTITION", help="submit each run as a SLURM job")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    options = parser.parse_intermixed_args(arguments)
-    if options.values is not None:  # the option takes all words that follow
-        options.overrides += [word for word in options.values if "=" in word]
-        options.values = [word for word in options.values if "=" not in word]
-    options.out = (options.out or Path(f"runs/sweep_{options.name}")).resolve()
-    options.data = options.data.resolve()
-    if options.voc07 is not None:
-        options.voc07 = options.voc07.resolve()
-        if not (options.voc07 / "ImageSets" / "Main").is_dir():
-            parser.error(
-                f"--voc07 = {options.voc07}: expected VOCdevkit/VOC2007, the folder that holds "
-                f"ImageSets/Main and JPEGImages"
-            )
-    elif options.name == "permutations":
-        print(
-            "Without --voc07 DIR the linear top-1 alone is measured; the paper's figure for |T| "
-            "shows VOC07 mAP.",
-            file=sys.stderr,
-        )
-    return options

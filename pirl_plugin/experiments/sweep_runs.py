@@ -20,10 +20,6 @@ from pirl_plugin.utils.hydra_overrides import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCALES = {
-    "paper": "the analysis settings of Sec. 4: ResNet-50, 400 epochs of ImageNet, 32 GPUs",
-    "quick": "minutes on a CPU: ResNet-10, 64-px images",
-}
 _CONFIGS = {
     ("paper", "PIRL"): "pretrain/pirl/jigsaw_8node",
     ("paper", "Jigsaw"): "pretrain/pirl/jigsaw_baseline_8node",

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SCALES = {
+    "paper": "the analysis settings of Sec. 4: ResNet-50, 400 epochs of ImageNet, 32 GPUs",
+    "quick": "minutes on a CPU: ResNet-10, 64-px images",
+}
 NUM_ORDERS = 362_880  # 9!
 _POWERS_OF_TEN = (10, 100, 1_000, 10_000)
 

@@ -14,6 +14,7 @@ from torch import distributed
 from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
 from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import settings_of
+from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.hooks.agreement import Agreement
 from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
 from pirl_plugin.hooks.vissl_hook import QuietHook
@@ -58,7 +59,7 @@ class CheckpointHook(QuietHook):
         return cls(Keep(**(config.CHECKPOINT.get("PIRL") or {})))
 
     def on_start(self, task: Any) -> None:
-        """Take part in what the host saves, and listen for signals."""
+        """Take part in what the host saves, and listen for signals; write the configuration."""
         resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
         folder = Path(task.checkpoint_folder)
         set_saver(
@@ -69,6 +70,7 @@ class CheckpointHook(QuietHook):
         )
         if rank() == 0:
             remove_unfinished(folder)
+            write_run_config(task.config, folder)
         self._agreement = Agreement(task.device)
         with suppress(ValueError):  # only the main thread may; a notebook's may be another
             self._before = {number: signal.signal(number, self._note) for number in STOPPING}

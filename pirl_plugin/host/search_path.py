@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,8 @@ def add_our_configs(module: Any) -> None:
     OmegaConf.register_new_resolver("pirl_epoch", _epoch, replace=True)
     OmegaConf.register_new_resolver("pirl_trunk_width", _trunk_width, replace=True)
     OmegaConf.register_new_resolver("pirl_times", _times, replace=True)
+    OmegaConf.register_new_resolver("pirl_batch", _batch, replace=True)
+    OmegaConf.register_new_resolver("pirl_train_step", _train_step, replace=True)
     compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
 
     def quietly(overrides: list[str]) -> Any:
@@ -62,11 +65,15 @@ def add_our_configs(module: Any) -> None:
         return composed
 
     @functools.wraps(convert)
-    def convert_to_attrdict(cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    def convert_to_attrdict(cfg: Any, cmdline_args: Any = None, dump_config: bool = True) -> Any:
         from pirl_plugin.host.checks.configuration import check_configuration, inferred
 
-        ours = check_configuration(cfg)
-        return inferred(convert, cfg, *args, **kwargs) if ours else convert(cfg, *args, **kwargs)
+        # In a run of ours the file is written once the run has begun: one that is refused leaves
+        # the folder of another as it was.
+        dump = dump_config and not is_ours(cfg.config)
+        if check_configuration(cfg):
+            return inferred(convert, cfg, cmdline_args, dump_config=dump)
+        return convert(cfg, cmdline_args, dump_config=dump)
 
     module.compose_hydra_configuration = compose_hydra_configuration
     module.convert_to_attrdict = convert_to_attrdict
@@ -89,6 +96,19 @@ def _trunk_width(*, _root_: Any) -> int | None:
 def _times(one: int, other: int) -> int:
     """``${pirl_times:9,KEY}``: a width that is a multiple of another."""
     return int(one * other) if isinstance(other, int) else other
+
+
+def _batch(images: int, *, _root_: Any) -> int:
+    """``${pirl_batch:32}``: micro-batches of 32 images, as many as config.TRAINER says."""
+    from omegaconf import OmegaConf
+
+    count = OmegaConf.select(_root_, f"config.{MICRO_BATCHES}")
+    return images * count if type(count) is int and count > 0 else images
+
+
+def _train_step(count: Any) -> str:
+    """``${pirl_train_step:KEY}``: the host's train step, or with micro-batches our own."""
+    return TRAIN_STEP if type(count) is int and count > 1 else "standard_train_step"
 
 
 _LISTS = r"config\.(?:DATA\.TRAIN\.TRANSFORMS|MODEL\.HEAD\.PARAMS)"

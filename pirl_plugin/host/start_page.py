@@ -7,11 +7,18 @@ import logging
 import sys
 from typing import Any
 
-from pirl_plugin.host.checks.configuration import is_ours
 from pirl_plugin.utils.console import LINE, show_page, shows_page
+from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
-# Beginnings of the host's messages that matter to whoever started the run.
-_SHOWN = ("Training already succeeded", "Resume from file", "Loading checkpoint from")
+# Beginnings of the host's messages that matter to whoever started the run: where it begins, and the
+# results of its SVM tools, which they write to the log alone.
+_SHOWN = (
+    "Training already succeeded",
+    "Resume from file",
+    "Loading checkpoint from",
+    "AP for various layers",
+    "k-value: ",
+)
 # Warnings that say again what the page says.
 _KNOWN = ("Selecting a CPU device",)
 
@@ -34,7 +41,7 @@ def page_of_our_runs(module: Any) -> None:
 
 
 def _for_a_page(record: logging.LogRecord) -> bool:
-    """Let warnings pass, and what says where a run begins."""
+    """Let warnings pass, what says where a run begins, and results that no hook of ours shows."""
     text = str(record.msg)
     warns = record.levelno >= logging.WARNING and not text.startswith(_KNOWN)
     passes = warns or text.startswith(_SHOWN)
@@ -107,8 +114,10 @@ def _batch(config: Any) -> str:
         "cosine": f"{rate.get('start_value')} → {rate.get('end_value')}",
         "constant": f"{rate.get('value')}",
     }.get(rate["name"], " → ".join(map(str, rate.get("values") or [])))
+    count = num_micro_batches(config)
+    parts = f" in {count} micro-batches of {each // count}" if count > 1 else ""
     return (
-        f"{ranks} × {each} = {ranks * each} images on {config.MACHINE.DEVICE}, "
+        f"{ranks} × {each} = {ranks * each} images{parts} on {config.MACHINE.DEVICE}, "
         f"{config.DATA.NUM_DATALOADER_WORKERS} input workers each; {config.OPTIMIZER.name}, "
         f"{rate['name']} rate {schedule}, {config.OPTIMIZER.num_epochs} epochs"
     )

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pirl_plugin.utils.distributed import start_gather
+from pirl_plugin.utils.distributed import gather, sum_over_ranks
 
 if TYPE_CHECKING:
     from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 
 class BankUpdate:
-    """Gathers rows and embeddings from all ranks, while the caller goes on, and moves the bank.
+    """Brings rows and embeddings where they are needed, while the caller goes on; moves the bank.
 
     Made by :meth:`PIRLLoss.start_update`. Every method is a collective.
 
@@ -24,17 +24,16 @@ class BankUpdate:
     """
 
     def __init__(self, loss: PIRLLoss, rows: Tensor, embeddings: Tensor) -> None:
-        self._loss, rows = loss, rows.reshape(-1)
-        self._batch = len(rows)
-        self._finish = (start_gather(rows), start_gather(embeddings.detach().float()))
-        self._gathered: tuple[Tensor, Tensor] | None = None
+        self._loss = loss
+        self._mine = rows.reshape(-1), embeddings.detach().float()
+        self._finish = loss.bank.start_exchange(*self._mine)
+        self._exchanged: tuple[Tensor, Tensor] | None = None
 
-    def gathered(self) -> tuple[Tensor, Tensor]:
-        """Rows ``(W·B,)`` and embeddings ``(W·B, D)`` of all ranks."""
-        if self._gathered is None:
-            rows, embeddings = (finish() for finish in self._finish)
-            self._gathered = rows, embeddings
-        return self._gathered
+    def exchanged(self) -> tuple[Tensor, Tensor]:
+        """Indices ``(n,)`` and embeddings ``(n, D)`` that move the rows held on this rank."""
+        if self._exchanged is None:
+            self._exchanged = self._finish()
+        return self._exchanged
 
     def check(self) -> None:
         """Raise what is wrong with them, on all ranks alike, so that none waits for another.
@@ -43,11 +42,15 @@ class BankUpdate:
             FloatingPointError: an embedding is not finite; names ranks, step and rows.
             ValueError: a row is outside the bank; names it.
         """
-        rows, embeddings = self.gathered()
+        rows, embeddings = self._mine
+        wrong = ~embeddings.isfinite().all(dim=1) & (rows >= 0) | (rows >= self._loss.bank.num_rows)
+        if not sum_over_ranks(wrong.sum()):
+            return
+        rows, embeddings = gather(rows), gather(embeddings)
         check_rows(rows, self._loss.bank.num_rows)
         bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
         if bad.any():
-            ranks = (bad.nonzero().flatten() // self._batch).unique().tolist()
+            ranks = (bad.nonzero().flatten() // len(self._mine[0])).unique().tolist()
             raise FloatingPointError(
                 f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
                 f"{self._loss.step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; "
@@ -60,15 +63,15 @@ class BankUpdate:
         A CPU checks first; a GPU, which would have to be waited for, does not.
 
         Returns:
-            ``(2,)`` float32, see :meth:`pirl_plugin.memory.MemoryBank.update`.
+            ``(2,)`` float32, see :meth:`pirl_plugin.memory.MemoryBank.move`.
 
         Raises:
             FloatingPointError, ValueError: as :meth:`check`.
         """
-        rows, embeddings = self.gathered()
+        index, embeddings = self.exchanged()
         if embeddings.device.type == "cpu":
             self.check()
-        moved = self._loss.bank.update(rows, embeddings)
+        moved = self._loss.bank.move(index, embeddings)
         self._loss.last_step.moved = moved
         self._loss.step += 1
         return moved

@@ -11,6 +11,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pirl_plugin.losses.engines.base import ContrastBatch
+
 
 @dataclass
 class LastStep:
@@ -31,6 +33,29 @@ class LastStep:
     queries: dict[str, Tensor] = field(default_factory=dict)
     positives: Tensor = field(default_factory=lambda: torch.zeros(0))
     valid: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+
+    def record(
+        self, names: Sequence[str], means: Tensor, batch: ContrastBatch, valid: Tensor, adds: bool
+    ) -> None:
+        """Take what a batch gave; with ``adds``, a micro-batch's, which adds to the ones before.
+
+        Args:
+            names: of the T terms.
+            means: ``(T,)``, their values.
+            batch: what was compared.
+            valid: ``(B,)`` bool.
+            adds: whether this is a further part of the step.
+        """
+        terms = dict(zip(names, means.detach(), strict=True))
+        queries = dict(zip(names, batch.queries.detach(), strict=True))
+        if adds and self.terms:
+            terms = {name: self.terms[name] + value for name, value in terms.items()}
+            queries = {name: torch.cat([self.queries[name], q]) for name, q in queries.items()}
+            self.positives = torch.cat([self.positives, batch.positives])
+            self.valid = torch.cat([self.valid, valid])
+        else:
+            self.positives, self.valid = batch.positives, valid
+        self.terms, self.queries = terms, queries
 
 
 def term_names(num_outputs: int, used: Sequence[int]) -> list[str]:

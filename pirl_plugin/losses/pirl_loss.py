@@ -7,15 +7,17 @@ in :mod:`pirl_plugin.losses.engines`, the bank in :mod:`pirl_plugin.memory`.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from pirl_plugin.losses.bank_update import BankUpdate, check_rows
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
+from pirl_plugin.losses.embeddings import check_shapes, unit, wide
 from pirl_plugin.losses.engines.base import ContrastBatch, Engine
 from pirl_plugin.losses.engines.choice import check_form, make_engine
 from pirl_plugin.losses.estimators import get_estimator
@@ -23,10 +25,11 @@ from pirl_plugin.losses.estimators.base import NormConstant
 from pirl_plugin.losses.estimators.nce import sum_of_exponentials
 from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
-from pirl_plugin.utils.distributed import sum_over_ranks, world_size
+from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks
+from pirl_plugin.utils.distributed import sum_over_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pirl_plugin.memory import Draw
 
@@ -124,6 +127,7 @@ class PIRLLoss(LossCheckpoint):
         constant = math.nan if norm_constant is None else float(norm_constant)
         self.register_buffer("norm_constant", torch.tensor(constant, dtype=torch.float64))
         self.norm_constant_known = norm_constant is not None
+        self._whole: WholeBatch | None = None  # the batch whose micro-batches are being scored
 
     def forward(
         self, output: Tensor | Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
@@ -148,9 +152,9 @@ class PIRLLoss(LossCheckpoint):
         outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D
         target = target.reshape(-1)  # B
         weights = self.config.weights(len(outputs))
-        self._check_shapes(outputs, target)
+        check_shapes(outputs, target, self.bank.rows.shape[1])
         if not (self.training and torch.is_grad_enabled()):
-            return outputs[-1].new_zeros((), dtype=_wide(outputs[-1].dtype))
+            return outputs[-1].new_zeros((), dtype=wide(outputs[-1].dtype))
         if target.device.type == "cpu":
             check_rows(target, self.bank.num_rows)
         outside = target >= self.bank.num_rows
@@ -158,29 +162,22 @@ class PIRLLoss(LossCheckpoint):
         rows = torch.where(valid, target, 0)
         used = [t for t, weight in enumerate(weights) if weight > 0]  # T of them
         with torch.autocast(device_type=target.device.type, enabled=False):
-            # queries: T×B×D, unit norm; blanked where invalid, so that no gradient comes from them
-            queries = torch.stack([_unit(outputs[t], valid) for t in used])
-            # positives m_I: B×D; table: rows×D; draw: B×N of its rows, the same for all T terms
-            table, draw = self._draw(rows, negatives)
-            positives = self.bank.lookup(rows)
-            engine = make_engine(
-                self.config.scores,
-                ContrastBatch(queries, positives, table, draw, self.config.temperature),
-            )
+            batch = self.contrast([outputs[t] for t in used], rows, valid, negatives)
+            engine = make_engine(self.config.scores, batch)
             # L_NCE: T×B
             per_image = self._estimate(engine, valid)
-            # its mean over the valid images of all ranks: T
-            means = per_image.masked_fill(~valid, 0).sum(dim=1) * _share_of_all_ranks(valid)
+            # its mean over the valid images of all ranks: T; of a micro-batch, its part of it
+            share = self._whole.share if self._whole else share_of_all_ranks(valid)
+            means = per_image.masked_fill(~valid, 0).sum(dim=1) * share
             # Eq. 5: Σ_t weight_t · mean_t, with weights (λ, 1 − λ)
             loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
             loss = loss.sum()
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
             for t in set(range(len(outputs))) - set(used):
                 loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
-        names = term_names(len(outputs), used)
-        self.last_step.terms = dict(zip(names, means.detach(), strict=True))
-        self.last_step.queries = dict(zip(names, queries.detach(), strict=True))
-        self.last_step.positives, self.last_step.valid = positives, valid
+        self.last_step.record(
+            term_names(len(outputs), used), means, batch, valid, adds=self._whole is not None
+        )
         return loss.masked_fill(outside.any(), torch.nan)
 
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
@@ -201,6 +198,30 @@ class PIRLLoss(LossCheckpoint):
         """Begin :meth:`update`, and go on; its ``apply`` finishes it after the optimiser's step."""
         return BankUpdate(self, rows, embeddings)
 
+    @contextmanager
+    def micro_batches(self, target: Tensor) -> Iterator[WholeBatch]:
+        """Have the calls within be of micro-batches, whose losses add up to the batch's.
+
+        Collective. All are scored with this step's draw, and none moves Z: where the whole batch
+        ``needs_norm_constant``, survey all of them first. :meth:`update` takes the whole batch.
+
+        Args:
+            target: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
+
+        Example:
+            >>> loss = PIRLLoss(100, embedding_dim=8, num_negatives=16, estimator="info_nce")
+            >>> f, rows = torch.randn(4, 8, requires_grad=True), torch.tensor([3, 14, 15, 92])
+            >>> with loss.micro_batches(rows) as whole:
+            ...     for part in (slice(0, 2), slice(2, 4)):
+            ...         loss([f[part], f[part]], rows[part]).backward()  # gradients add up
+            >>> loss.update(rows, f)  # after the optimiser's step
+        """
+        self._whole, self.last_step.terms = WholeBatch(self, target), {}
+        try:
+            yield self._whole
+        finally:
+            self._whole = None
+
     def resize(self, num_train_samples: int) -> None:
         """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
         self.config.num_train_samples = num_train_samples
@@ -213,27 +234,46 @@ class PIRLLoss(LossCheckpoint):
             if seed != 0 and not self.bank.loaded:
                 self.resize(self.bank.num_rows)
 
+    @property
+    def moves_norm_constant(self) -> bool:
+        """Whether this step's batch sets or moves Z."""
+        moves = self.config.norm_constant_momentum < 1 or not self.norm_constant_known
+        return self.estimator.uses_norm_constant and moves
+
+    def contrast(
+        self,
+        outputs: Sequence[Tensor],
+        rows: Tensor,
+        valid: Tensor,
+        negatives: Tensor | None = None,
+    ) -> ContrastBatch:
+        """T outputs, each ``(B, D)``, of images ``(B,)``, with positives and this step's draw."""
+        # queries: T×B×D, unit norm; blanked where invalid, so that no gradient comes from them
+        queries = torch.stack([unit(output, valid) for output in outputs])
+        # positives m_I: B×D; table: rows×D; draw: B×N of its rows, the same for all T terms
+        table, draw = self._draw(rows, negatives)
+        positives = self.bank.lookup(rows)
+        return ContrastBatch(queries, positives, table, draw, self.config.temperature)
+
     def _estimate(self, engine: Engine, valid: Tensor) -> Tensor:
         """Compute L_NCE of each term and image, ``(T, B)``, and Z first where it is due."""
-        if self.estimator.uses_norm_constant:
-            moves = self.config.norm_constant_momentum < 1
-            if moves or not self.norm_constant_known:
-                self._move_norm_constant(engine.log_sums(), valid)
+        if self.moves_norm_constant and self._whole is None:
+            count = self.config.num_negatives
+            self.move_norm_constant(sum_of_exponentials(engine.log_sums(), valid, count))
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.
         value = self.norm_constant.nan_to_num(self.bank.num_rows)
         return engine.loss(self.estimator, NormConstant(value, self.bank.num_rows))
 
     @torch.no_grad()
-    def _move_norm_constant(self, log_sums: Tensor, valid: Tensor) -> None:
+    def move_norm_constant(self, sums: Tensor) -> None:
         """Estimate Z = |D| · mean of exp(s/τ) over the negatives of a batch, on all ranks.
 
         The first batch sets Z; with ``norm_constant_momentum`` below 1, later batches move it.
 
         Args:
-            log_sums: ``(T, B)``, log Σ exp(s/τ) over an image's negatives.
-            valid: ``(B,)`` bool.
+            sums: ``(2,)`` of this rank, see
+                :func:`~pirl_plugin.losses.estimators.nce.sum_of_exponentials`.
         """
-        sums = sum_of_exponentials(log_sums, valid, self.config.num_negatives)
         total, number = sum_over_ranks(sums)
         estimate = self.bank.num_rows * total / number  # NaN without a valid row on any rank
         if self.norm_constant_known:
@@ -254,32 +294,6 @@ class PIRLLoss(LossCheckpoint):
             replacement=self.config.replacement,
             per_batch=self.config.negatives == "per_batch",
         )
+        if draw.per_batch and self._whole is not None:  # what the whole batch leaves out, too
+            draw = replace(draw, exclude=self.bank.local_index(self._whole.rows))
         return self.bank.rows, draw
-
-    def _check_shapes(self, outputs: Sequence[Tensor], target: Tensor) -> None:
-        """Refuse embeddings that do not fit the bank."""
-        dim = self.bank.rows.shape[1]
-        for embedding in outputs:
-            if embedding.shape != (target.numel(), dim):
-                raise ValueError(
-                    f"pirl_loss got embeddings of shape {tuple(embedding.shape)} for "
-                    f"{target.numel()} images: expected ({target.numel()}, {dim}); make the head's "
-                    f"out_dim and LOSS.pirl_loss.embedding_dim equal"
-                )
-
-
-def _unit(embedding: Tensor, valid: Tensor) -> Tensor:
-    """Unit-norm rows, in float32 or wider; zeros where they are not valid."""
-    return normalize(embedding.masked_fill(~valid[:, None], 0).to(_wide(embedding.dtype)))
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
-def _share_of_all_ranks(valid: Tensor) -> Tensor:
-    """Weight that makes a sum over this rank's rows a mean over all ranks' valid rows.
-
-    DistributedDataParallel averages gradients over W ranks, so each rank's sum counts W times.
-    """
-    return world_size() / sum_over_ranks(valid.sum().float()).clamp(min=1)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.memory.negatives import Draw
+from pirl_plugin.utils.distributed import start_gather
+from pirl_plugin.utils.huge_pages import advise_huge_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -112,8 +117,33 @@ class MemoryBank(nn.Module):
         """
         return Draw(rows, self.local_index(rows), len(self.rows), count, **options)
 
-    @torch.no_grad()
+    def start_exchange(
+        self, rows: Tensor, embeddings: Tensor
+    ) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Begin to bring here, from all ranks, what moves the rows held here. Collective.
+
+        Args:
+            rows: ``(B,)`` int64, rows of this rank's images; negative entries are left out.
+            embeddings: ``(B, dim)``, theirs.
+
+        Returns:
+            A function that waits for them: indices of :attr:`rows` ``(n,)`` and embeddings ``(n,
+            dim)``, in the order of ranks, for :meth:`move`.
+        """
+        finish = start_gather(rows), start_gather(embeddings)
+        return lambda: (finish[0](), finish[1]())
+
     def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
+        """Move those of given rows that are held here: see :meth:`move`.
+
+        Args:
+            rows: ``(B,)`` int64, rows of the data set; negative entries are left out.
+            embeddings: ``(B, dim)`` f(v_I), normalised here.
+        """
+        return self.move(self.local_index(rows), embeddings)
+
+    @torch.no_grad()
+    def move(self, rows: Tensor, embeddings: Tensor) -> Tensor:
         """Move rows towards new embeddings: row ← normalise(m·row + (1 − m)·f).
 
         A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
@@ -121,7 +151,7 @@ class MemoryBank(nn.Module):
         vectorises is ``loop_update`` in ``tests/memory/test_bank.py``.
 
         Args:
-            rows: ``(B,)`` int64; negative entries are left out.
+            rows: ``(B,)`` int64, indices of :attr:`rows`; negative entries are left out.
             embeddings: ``(B, dim)`` f(v_I), normalised here.
 
         Returns:
@@ -129,6 +159,8 @@ class MemoryBank(nn.Module):
             their number. The mean is 1 where embeddings agree with what the bank remembers, and
             0.71 (for m = 0.5) where they are orthogonal to it.
         """
+        if len(rows) == 0:
+            return torch.zeros(2, device=rows.device)
         # All shapes below are (B, …), whatever the rows are: nothing waits for a GPU to count the
         # distinct ones. With G of them, entries G … B − 1 of what is "per group" are unused.
 
@@ -170,7 +202,7 @@ class MemoryBank(nn.Module):
 
 def _initial_rows(start: int, stop: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
     """Positions ``start`` to ``stop`` of the random bank of ``seed``."""
-    rows = torch.empty(stop - start, dim, dtype=dtype)
+    rows = advise_huge_pages(torch.empty(stop - start, dim, dtype=dtype))
     values = torch.empty(_BLOCK, dim)
     for block in range(start // _BLOCK, -(-stop // _BLOCK)):
         generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)

@@ -1,63 +1,67 @@
-"""A fixed pseudo-random permutation of the rows, computed and never stored."""
+"""A fixed permutation of the rows, computed and never stored."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-import torch
-from torch import Tensor
+from pirl_plugin.memory.feistel import FeistelPermutation
 
-from pirl_plugin.memory.philox import philox4x32
+if TYPE_CHECKING:
+    from torch import Tensor
 
-_ROUNDS = 6
+_GOLDEN = 0.6180339887498949
+_MOST = 2**31  # rows; products of two row numbers are exact in int64
 
 
-class RowPermutation:
-    """A bijection of {0, …, num_rows − 1}: a Feistel network on two digits, with cycle walking.
+class Permutation(Protocol):
+    """A bijection of {0, …, num_rows − 1}.
 
-    A row r = left·s + right, s = ⌈√num_rows⌉, goes through rounds
-    (left, right) ← (right, left + F(right) mod s), where F is Philox; what falls outside goes round
-    again. It deals neighbouring rows, which often share a class, evenly to the ranks.
-
-    Args:
-        num_rows: size of the set.
-        seed: which permutation.
-
-    Example:
-        >>> import torch
-        >>> sorted(RowPermutation(10).position(torch.arange(10)).tolist())
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    Attributes:
+        version: of the way of dealing rows, which saved shards keep.
     """
 
-    def __init__(self, num_rows: int, seed: int = 0) -> None:
-        self.num_rows = num_rows
-        self.base = math.isqrt(num_rows - 1) + 1
-        self.key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
-        # Where the walk of each number outside ends: at most 2·s of them, walked once and for all,
-        # so that a GPU need not be asked whether one is left. Those of a cycle that lies outside
-        # come back to where they began; no row ever gets there.
-        starts = torch.arange(num_rows, self.base**2)
-        ends = self._network(starts)
-        while (walking := (ends >= num_rows) & (ends != starts)).any():
-            ends = torch.where(walking, self._network(ends), ends)
-        self._ends = {torch.device("cpu"): ends}
+    version: ClassVar[int]
 
     def position(self, rows: Tensor) -> Tensor:
         """Where the permutation puts each row: int64, of the shape of ``rows``."""
-        if rows.device not in self._ends:
-            self._ends[rows.device] = self._ends[torch.device("cpu")].to(rows.device)
-        ends = self._ends[rows.device]
-        positions = self._network(rows)
-        if ends.numel() == 0:  # a square number of rows
-            return positions
-        outside = positions - self.num_rows
-        return torch.where(outside < 0, positions, ends[outside.clamp(min=0)])
 
-    def _network(self, values: Tensor) -> Tensor:
-        left = values.div(self.base, rounding_mode="floor")
-        right = values % self.base
-        zero = torch.zeros_like(right)
-        for turn in range(_ROUNDS):
-            word = philox4x32((right, zero + turn, zero, zero), self.key)[0]
-            left, right = right, (left + word) % self.base
-        return left * self.base + right
+
+class RowPermutation:
+    """Row r goes to r·a mod num_rows, with a coprime to num_rows and near its golden section.
+
+    Of all multiples, those of the golden ratio lie most evenly on a circle (Knuth, The Art of
+    Computer Programming, Sec. 6.4): of any run of neighbouring rows, which often share a class,
+    every part of the positions gets its share, give or take a few. Two operations on tensors.
+
+    Args:
+        num_rows: size of the set, at most 2³¹.
+
+    Example:
+        >>> import torch
+        >>> RowPermutation(10).position(torch.arange(10)).tolist()
+        [0, 7, 4, 1, 8, 5, 2, 9, 6, 3]
+    """
+
+    version: ClassVar[int] = 2
+
+    def __init__(self, num_rows: int) -> None:
+        if num_rows > _MOST:
+            raise ValueError(
+                f"num_train_samples = {num_rows}: expected at most {_MOST} images in a sharded "
+                f"bank; give fewer"
+            )
+        self.num_rows = num_rows
+        multiplier = max(1, round(num_rows * _GOLDEN))
+        while math.gcd(multiplier, num_rows) != 1:
+            multiplier += 1
+        self.multiplier = multiplier
+
+    def position(self, rows: Tensor) -> Tensor:
+        """See :meth:`Permutation.position`."""
+        return (rows * self.multiplier) % self.num_rows
+
+
+PERMUTATIONS: dict[int, type[RowPermutation] | type[FeistelPermutation]] = {
+    kind.version: kind for kind in (FeistelPermutation, RowPermutation)
+}

@@ -8,24 +8,22 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.memory.bank import MemoryBank
-from pirl_plugin.memory.permutation import RowPermutation
-from pirl_plugin.utils.distributed import (
-    gather,
-    rank,
-    reduce_scatter,
-    sum_over_ranks,
-    world_size,
-)
+from pirl_plugin.memory.permutation import PERMUTATIONS, Permutation, RowPermutation
+from pirl_plugin.memory.routing import Routing
+from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_VERSION = "permutation_version"  # saved beside the shards; version 1 saved none
 
 
 class ShardedMemoryBank(MemoryBank):
-    """A bank whose rows are dealt to the ranks by a fixed pseudo-random permutation.
+    """A bank whose rows are dealt to the ranks by a fixed permutation.
 
-    Each rank draws its negatives from its shard, which is a random sample of the data set, and
-    fetches positives from the ranks that hold them. Methods that say so are collectives: all ranks
+    Each rank draws its negatives from its shard, an even sample of the data set, and fetches
+    positives from the ranks that hold them. Methods that say so are collectives: all ranks
     call them together. Arguments as for :class:`~pirl_plugin.memory.MemoryBank`.
 
     The shards are no part of ``state_dict``: the host saves that of rank 0 alone. They are saved
@@ -33,6 +31,7 @@ class ShardedMemoryBank(MemoryBank):
 
     Attributes:
         rows: ``(stop − start, dim)``, this rank's shard.
+        permutation: what deals them; that of the shards where shards were loaded.
         start: first permuted position of the shard.
         stop: the one after its last.
         smallest_shard: rows of the last rank, which may have fewer than the others.
@@ -52,8 +51,8 @@ class ShardedMemoryBank(MemoryBank):
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
-        self.permutation = RowPermutation(num_rows)  # fixed: saved shards depend on it
-        size = -(-num_rows // world_size())  # as torch.chunk deals them
+        self.permutation: Permutation = RowPermutation(num_rows)
+        self._share = size = -(-num_rows // world_size())  # as torch.chunk deals them
         self.start, self.stop = (min((rank() + i) * size, num_rows) for i in (0, 1))
         if num_rows < size * (world_size() - 1) + 2:
             raise ValueError(
@@ -68,14 +67,17 @@ class ShardedMemoryBank(MemoryBank):
 
     def lookup(self, rows: Tensor) -> Tensor:
         """See :meth:`MemoryBank.lookup`. Collective: every rank looks its B rows up; float32."""
-        index, is_local = self._index(gather(rows))  # (W·B,) each
-        # Each rank adds what it holds, zeros for the rest; rank r gets its part of the sum.
-        return reduce_scatter(self.rows[index].float() * is_local[:, None])
+        positions = self.permutation.position(rows)
+        if world_size() == 1:
+            return self.rows[positions].float()
+        routing = Routing(positions, positions // self._share)
+        return routing.from_owners(self.rows[routing.positions - self.start]).float()
 
     def sample(self, rows: Tensor) -> Tensor:
         """See :meth:`MemoryBank.sample`. Collective: every rank names the same B rows; float32."""
-        index, is_local = self._index(rows)
-        return sum_over_ranks(self.rows[index].float() * is_local[:, None])
+        index = self.local_index(rows)
+        local = self.rows[index.clamp(min=0)].float() * (index >= 0)[:, None]
+        return sum_over_ranks(local)
 
     def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`MemoryBank.table_for`. Collective: a given draw may lie in any shard."""
@@ -84,16 +86,26 @@ class ShardedMemoryBank(MemoryBank):
 
     def local_index(self, rows: Tensor) -> Tensor:
         """See :meth:`MemoryBank.local_index`. Draws are so uniform over this rank's shard."""
-        index, is_local = self._index(rows.clamp(min=0))
-        return torch.where(is_local & (rows >= 0), index, -1)
+        index = self.permutation.position(rows) - self.start
+        is_local = (index >= 0) & (index < len(self.rows)) & (rows >= 0)
+        return index.masked_fill_(~is_local, -1)
 
-    def update(self, rows: Tensor, embeddings: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.update`; moves the rows of this rank's shard, leaves the others."""
-        return super().update(self.local_index(rows), embeddings)
+    def start_exchange(
+        self, rows: Tensor, embeddings: Tensor
+    ) -> Callable[[], tuple[Tensor, Tensor]]:
+        """See :meth:`MemoryBank.start_exchange`: a rank gets what moves its shard, no more."""
+        if world_size() == 1:
+            return lambda: (self.local_index(rows), embeddings)
+        positions = self.permutation.position(rows)
+        owners = torch.where(rows >= 0, positions // self._share, world_size())
+        routing = Routing(positions, owners)
+        finish = routing.start_to_owners(embeddings)
+        return lambda: (routing.positions - self.start, finish())
 
     def fill(self, rows: Tensor) -> None:
         """Take the rows of a whole bank ``(|D|, dim)``, in the order of the data set."""
-        index, is_local = self._index(torch.arange(len(rows)))
+        index = self.local_index(torch.arange(len(rows)))
+        is_local = index >= 0
         self.rows[index[is_local]] = rows[is_local].to(self.rows)
         self.visited.fill_(True)
         self.loaded = True
@@ -109,11 +121,12 @@ class ShardedMemoryBank(MemoryBank):
         """Collective: read the shards, which any number of ranks may have written.
 
         Raises:
-            ValueError: they are damaged, or those of a bank of another size.
+            ValueError: they are damaged, those of a bank of another size, or of a newer version.
         """
         from pirl_plugin.checkpoints.shards import load_shards, read_shapes
 
-        shape = read_shapes(folder).get("rows")
+        shapes = read_shapes(folder)
+        shape = shapes.get("rows")
         if shape != (self.num_rows, self.rows.shape[1]):
             raise ValueError(
                 f"the memory bank in {folder} is {shape}, this run's is "
@@ -121,18 +134,31 @@ class ShardedMemoryBank(MemoryBank):
                 f"data set or head; point config.DATA.TRAIN at the same data, or start again in "
                 f"another config.CHECKPOINT.DIR"
             )
-        load_shards(self._sharded_state(), folder)
+        state, version = self._sharded_state(), torch.ones(1, dtype=torch.int64)
+        state.pop(_VERSION)
+        load_shards(state | ({_VERSION: version} if _VERSION in shapes else {}), folder)
+        if int(version) not in PERMUTATIONS:
+            raise ValueError(
+                f"the memory bank in {folder} is dealt to ranks in way {int(version)}: expected "
+                f"one of {', '.join(map(str, PERMUTATIONS))}; it was saved by a newer pirl_plugin, "
+                f"install that"
+            )
+        self.permutation = PERMUTATIONS[int(version)](self.num_rows)
         self.loaded = True
 
     def _sharded_state(self) -> dict[str, Any]:
-        """The shards as one tensor of shape ``(|D|, …)`` each, split along its first dimension."""
+        """The shards as one tensor of shape ``(|D|, …)`` each, split along its first dimension.
+
+        Beside them, the same on all ranks, the version of what deals them.
+        """
+        version = torch.tensor([self.permutation.version])
         if world_size() == 1:
-            return {"rows": self.rows, "visited": self.visited}
+            return {"rows": self.rows, "visited": self.visited, _VERSION: version}
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.tensor import DTensor, Shard
 
         mesh = DeviceMesh(self.rows.device.type, list(range(world_size())))
-        return {
+        shards = {
             name: DTensor.from_local(
                 shard,
                 mesh,
@@ -143,9 +169,4 @@ class ShardedMemoryBank(MemoryBank):
             )
             for name, shard in (("rows", self.rows), ("visited", self.visited))
         }
-
-    def _index(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """For each row its index in this shard, and whether it is in it at all (else index 0)."""
-        positions = self.permutation.position(rows)
-        is_local = (positions >= self.start) & (positions < self.stop)
-        return torch.where(is_local, positions - self.start, 0), is_local
+        return {**shards, _VERSION: version}

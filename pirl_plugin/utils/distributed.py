@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed
@@ -47,16 +47,29 @@ def sum_over_ranks(local: Tensor) -> Tensor:
     return local
 
 
-def reduce_scatter(everyones: Tensor) -> Tensor:
-    """Of ``(W·B, …)`` on each rank: the sum over ranks of this rank's ``(B, …)`` part."""
+def start_all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Callable[[], Tensor]:
+    """Begin to send each rank its part of ``local``; what is returned waits for the others' parts.
+
+    Args:
+        local: ``(sum(sent), …)``, parts for all ranks in their order.
+        sent: lengths of the parts.
+        received: lengths of the parts that the ranks send to this one.
+
+    Returns:
+        A function that returns ``(sum(received), …)``, parts of all ranks in their order.
+    """
     if world_size() == 1:
-        return everyones
-    size = everyones.shape[0] // world_size()
-    if distributed.get_backend() == "gloo":  # which has no reduce-scatter
-        return sum_over_ranks(everyones)[rank() * size : (rank() + 1) * size]
-    mine = torch.empty_like(everyones[:size])
-    distributed.reduce_scatter_tensor(mine, everyones.contiguous())
-    return mine
+        return lambda: local
+    parts = local.new_empty(sum(received), *local.shape[1:])
+    work: Any = distributed.all_to_all_single(
+        parts, local.contiguous(), received, sent, async_op=True
+    )
+
+    def finish() -> Tensor:
+        work.wait()  # with NCCL the GPU waits, not the host
+        return parts
+
+    return finish
 
 
 def on_all_ranks(work: Callable[[], None]) -> None:

@@ -1,8 +1,13 @@
-"""Which configurations are this plugin's: all others run as they would without it."""
+"""What configurations say of this plugin: whether they are its own, and how batches are split."""
 
 from __future__ import annotations
 
 from typing import Any
+
+MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
+"""Key of the number of micro-batches that a process's batch is split into."""
+TRAIN_STEP = "pirl_micro_batches"
+"""``TRAINER.TRAIN_STEP_NAME`` of the train step that does so."""
 
 
 def is_ours(config: Any) -> bool:
@@ -17,3 +22,14 @@ def is_ours(config: Any) -> bool:
     hooks = config.get("HOOKS") or {}
     loss = (config.get("LOSS") or {}).get("name")
     return loss == "pirl_loss" or "PIRL_INPUT" in hooks or "PIRL_RUN" in hooks
+
+
+def num_micro_batches(config: Any) -> int:
+    """Micro-batches of a batch of one process; 1 where the host's own train step runs.
+
+    Args:
+        config: the host's ``AttrDict``, or any mapping of the same shape.
+    """
+    section, _, key = MICRO_BATCHES.partition(".")
+    trainer = config.get(section) or {}
+    return int(trainer.get(key, 1)) if trainer.get("TRAIN_STEP_NAME") == TRAIN_STEP else 1

@@ -1,8 +1,4 @@
-"""The formulas of memory and communication against what processes hold and send.
-
-What is sent is counted as the collectives are meant, a reduce-scatter where gloo, which has none,
-reduces everything.
-"""
+"""The formulas of memory and communication against what processes hold and send."""
 
 import pytest
 import torch
@@ -11,41 +7,51 @@ from torch import distributed
 from pirl_plugin.benchmark.memory import peak_extra_bytes
 from pirl_plugin.benchmark.scale import bank_bytes, step_bytes, work_bytes
 from pirl_plugin.losses.pirl_loss import PIRLLoss
-from pirl_plugin.memory import MemoryBank
-from pirl_plugin.utils.distributed import gather
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 from tests.helpers.processes import run_in_processes
 
-ROWS, DIM, BATCH = 1001, 16, 6
-_NUMBERS = 100  # bytes of a collective that is "a few numbers"
+ROWS, DIM, BATCH = 1001, 16, 12
+_NUMBERS = 100  # bytes of a reduction that is "a few numbers"
+
+
+def spread_evenly(rank, world_size):
+    """Rows of a batch of which each shard holds as many, no two of different ranks equal."""
+    shards = ShardedMemoryBank(ROWS, DIM).permutation.position(torch.arange(ROWS))
+    shards //= -(-ROWS // world_size)
+    share = BATCH // world_size
+    each = [(shards == owner).nonzero()[rank * share :][:share, 0] for owner in range(world_size)]
+    return torch.cat(each)
 
 
 def measure(rank, world_size, placement):
     """Bytes of this rank's bank, and bytes received in a step's collectives."""
     received = [0]
-
-    def count(tensor, times):
-        if tensor.nbytes > _NUMBERS or tensor.dtype == torch.int64:
-            received[0] += tensor.nbytes * times
-
     loss = PIRLLoss(
         ROWS, embedding_dim=DIM, num_negatives=5, norm_constant=10.0, bank={"placement": placement}
     )
     if world_size > 1:
         all_gather, all_reduce = distributed.all_gather, distributed.all_reduce
+        all_to_all = distributed.all_to_all_single
 
         def counted_gather(everyone, local, **options):
-            count(local, len(everyone) - 1)
+            received[0] += local.nbytes * (len(everyone) - 1)
             return all_gather(everyone, local, **options)
 
-        def counted_reduce(tensor, **options):  # gloo's stand-in for a reduce-scatter
-            count(tensor[: len(tensor) // world_size] if tensor.ndim else tensor, world_size - 1)
+        def counted_exchange(parts, local, lengths, sent, **options):
+            others = sum(lengths) - lengths[rank]
+            received[0] += others * parts[:1].nbytes
+            return all_to_all(parts, local, lengths, sent, **options)
+
+        def counted_reduce(tensor, **options):
+            assert tensor.nbytes < _NUMBERS
             return all_reduce(tensor, **options)
 
         distributed.all_gather, distributed.all_reduce = counted_gather, counted_reduce
+        distributed.all_to_all_single = counted_exchange
     output = [torch.randn(BATCH, DIM, requires_grad=True) for _ in range(2)]
-    target = torch.arange(BATCH) + rank * BATCH
+    target = spread_evenly(rank, world_size)
     loss(output, target).backward()
-    loss.bank.update(gather(target), gather(output[-1].detach()))
+    loss.update(target, output[-1])
     return sum(buffer.nbytes for buffer in loss.bank.buffers()), received[0]
 
 
@@ -66,7 +72,7 @@ def test_scale__the_update_holds_no_more_than_is_said():
     rows, embeddings = torch.arange(16_384), torch.randn(16_384, 128)
     bank.update(rows, embeddings)
     peak = peak_extra_bytes(lambda: bank.update(rows, embeddings), "cpu")
-    said = work_bytes(512, 32)
+    said = work_bytes(512, 32, "replicated")
     assert 0.5 * said < peak < said
 
 
@@ -75,3 +81,5 @@ def test_scale__by_hand():
     assert bank_bytes(10**9, 1024, "sharded") == 976_563 * 513
     # 7 others with 32 images of 8 + 512 bytes each
     assert step_bytes(8, 32, "replicated") == 7 * 32 * 520
+    # a count of 8 bytes from each other, twice; and 28 of the 32 images, as they are spread, twice
+    assert step_bytes(8, 32, "sharded") == 2 * 7 * 8 + 2 * 28 * 520

@@ -18,6 +18,7 @@ def test_startup__writes_a_row_for_each_part(tmp_path):
         "loss of 2,000 rows",
         "checkpoint of 2 MB (model)",
         "checkpoint of 3 MB (model and bank)",
+        "saving a checkpoint of 3 MB",
     ]
     assert all(row["seconds_min"] > 0 for row in rows.values())
     assert rows["checkpoint of 3 MB (model and bank)"]["speedup_over_vissl"] > 1

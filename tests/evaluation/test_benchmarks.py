@@ -197,7 +197,8 @@ def expected_ap(out, layer):
     return found
 
 
-def test_svm_voc07__is_what_scikit_learn_finds(voc, checkpoint, tmp_path):
+def test_svm_voc07__is_what_scikit_learn_finds(voc, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")  # the result is shown there, too
     result = run_tool(
         "train_svm.py", "config=benchmark/pirl/svm_voc07", *svm(voc, tmp_path, checkpoint)
     )
@@ -234,7 +235,8 @@ def test_svm_voc07__that_fails_is_a_failure(voc, checkpoint, tmp_path):
 
 
 @pytest.mark.slow
-def test_svm_voc07_low_shot__reports_each_k(voc, checkpoint, tmp_path):
+def test_svm_voc07_low_shot__reports_each_k(voc, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")
     low_shot = ["config.SVM.low_shot.k_values=[1,2]", "config.SVM.low_shot.sample_inds=[1,2]"]
     result = run_tool(
         "train_svm_low_shot.py",

@@ -8,8 +8,9 @@ import torch
 import yaml
 from PIL import Image
 
+from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.pretext_model import load_pretext_model, run_config
+from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import new_trunk
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from pirl_plugin.evaluation.features import load_trunk, new_trunk, read_images, save_trunk
-from pirl_plugin.experiments import quickstart
+from pirl_plugin.experiments import quickstart_command
 from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
 
 
 def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
     out = tmp_path / "out"
-    quickstart.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
+    quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
     results = json.loads((out / "results.json").read_text())
     assert set(results) == {"random", "pirl", "seed", "epochs", "images_per_s", "seconds"}
     for name in ("random", "pirl"):
@@ -30,7 +30,7 @@ def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
     assert "images/s" in printed
 
     with pytest.raises(SystemExit, match=r"holds the run of .*epochs 2 \(now 3\).*another folder"):
-        quickstart.main(["--data", str(image_folder), "--out", str(out), "--epochs", "3"])
+        quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "3"])
 
 
 def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
@@ -40,7 +40,7 @@ def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
     flat.mkdir()
     for i, path in enumerate(sorted((image_folder / "train").rglob("*.jpg"))[:8]):
         shutil.copy(path, flat / f"{i}.jpg")
-    quickstart.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
+    quickstart_command.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
     results = json.loads((out / "results.json").read_text())
     assert set(results) == {"seed", "epochs", "images_per_s", "seconds"}
     assert (out / "report.html").is_file()
@@ -88,10 +88,10 @@ def test_find_data__takes_validation_for_val(image_folder, tmp_path):
 def test_quickstart__refuses_in_one_sentence(image_folder, tmp_path, capsys):
     where = ["--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit, match=r"--data = .*nowhere: expected a folder of images"):
-        quickstart.main(["--data", str(tmp_path / "nowhere"), *where])
+        quickstart_command.main(["--data", str(tmp_path / "nowhere"), *where])
     for option in ("--epochs=-3", "--epochs=0", "--seed=-1"):
         with pytest.raises(SystemExit) as stopped:
-            quickstart.main(["--data", str(image_folder), *where, option])
+            quickstart_command.main(["--data", str(image_folder), *where, option])
         assert stopped.value.code == 2
         assert f"{option.replace('=', ' = ')}: expected" in capsys.readouterr().err
     assert not (tmp_path / "out" / "pretrain").exists()
@@ -100,7 +100,7 @@ def test_quickstart__refuses_in_one_sentence(image_folder, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_quickstart__beats_random_initialisation_by_5_points(seed, tmp_path):
-    quickstart.main(["--out", str(tmp_path), "--seed", str(seed)])
+    quickstart_command.main(["--out", str(tmp_path), "--seed", str(seed)])
     results = json.loads((tmp_path / "results.json").read_text())
     for measure in ("linear_top1", "knn_top1"):
         assert results["pirl"][measure] >= results["random"][measure] + 5

@@ -13,7 +13,7 @@ import yaml
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
-from pirl_plugin.experiments import sweep, sweep_launch
+from pirl_plugin.experiments import sweep_command, sweep_launch
 from pirl_plugin.experiments.sweep_values import points
 
 # Sec. 4 of the paper.
@@ -67,7 +67,7 @@ def compose_plain(overrides):
 
 
 def dry_run(capsys, name, *arguments):
-    sweep.main([name, "--dry-run", *map(str, arguments)])
+    sweep_command.main([name, "--dry-run", *map(str, arguments)])
     return commands(capsys.readouterr().out)
 
 
@@ -230,13 +230,15 @@ def test_overrides__take_the_place_of_ours_and_reach_those_they_are_for(
 def test_sweep__refuses(arguments, message, image_folder, tmp_path):
     where = ["--data", str(image_folder), "--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit, match=message):
-        sweep.main(["lambda", *where, *arguments])
+        sweep_command.main(["lambda", *where, *arguments])
     assert not (tmp_path / "out").exists()
 
 
 def test_sweep__refuses_images_that_it_could_not_evaluate_on(image_folder, tmp_path):
     with pytest.raises(SystemExit, match=r"expected train/CLASS/\* and val/CLASS/\*"):
-        sweep.main(["lambda", "--data", str(image_folder / "train"), "--out", str(tmp_path)])
+        sweep_command.main(
+            ["lambda", "--data", str(image_folder / "train"), "--out", str(tmp_path)]
+        )
 
 
 def test_sweep__skips_what_is_finished(image_folder, tmp_path, host):
@@ -244,9 +246,9 @@ def test_sweep__skips_what_is_finished(image_folder, tmp_path, host):
     finish(tmp_path / "pirl_0" / "pretrain")
     finish(tmp_path / "pirl_0" / "linear", {"res5": 21.0})
     finish(tmp_path / "pirl_0.25" / "pretrain")
-    sweep.main(["lambda", *where, "--values", "0", "0.25", "0.5"])
+    sweep_command.main(["lambda", *where, "--values", "0", "0.25", "0.5"])
     assert host.runs == ["pirl_0.25/linear", "pirl_0.5/pretrain", "pirl_0.5/linear"]
-    sweep.main(["lambda", *where, "--values", "0.5", "1"])
+    sweep_command.main(["lambda", *where, "--values", "0.5", "1"])
     assert host.runs[3:] == ["pirl_1/pretrain", "pirl_1/linear"]
     rows = json.loads((tmp_path / "results.json").read_text())["results"]
     # The table holds what earlier calls measured too.
@@ -257,7 +259,7 @@ def test_sweep__skips_what_is_finished(image_folder, tmp_path, host):
         (1, 40.0, "res5"),
     ]
     with pytest.raises(SystemExit, match=r"holds the sweep of sweep lambda \(now negatives\)"):
-        sweep.main(["negatives", *where])
+        sweep_command.main(["negatives", *where])
 
 
 def test_sweep__goes_on_where_it_was_killed(image_folder, tmp_path, host):
@@ -269,7 +271,7 @@ def test_sweep__goes_on_where_it_was_killed(image_folder, tmp_path, host):
     finish(tmp_path / "pirl_1" / "pretrain")
     finish(tmp_path / "pirl_1" / "linear", {"res5": 21.0}, tested=False)
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
-    sweep.main(["lambda", *where, "--values", "0", "1"])
+    sweep_command.main(["lambda", *where, "--values", "0", "1"])
     assert host.runs == ["pirl_0/pretrain", "pirl_0/linear", "pirl_1/linear"]
 
 
@@ -279,7 +281,7 @@ def test_sweep__names_a_failed_run_at_the_end_and_the_others_go_on(
     host.failing = ("pirl_0.25/pretrain", "pirl_0.75/linear")
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
     with pytest.raises(SystemExit) as stopped:
-        sweep.main(["lambda", *where])
+        sweep_command.main(["lambda", *where])
     message = str(stopped.value)  # a text: the exit status is 1
     assert "2 of 5 models failed; the same command starts them again" in message
     assert "PIRL, λ = 0.25: pre-training failed with exit status -9" in message
@@ -290,7 +292,7 @@ def test_sweep__names_a_failed_run_at_the_end_and_the_others_go_on(
     assert "| 0.5 | 40.0 res5 |" in (tmp_path / "results.md").read_text()
 
     host.failing, host.runs = (), []
-    sweep.main(["lambda", *where])
+    sweep_command.main(["lambda", *where])
     assert host.runs == ["pirl_0.25/pretrain", "pirl_0.25/linear", "pirl_0.75/linear"]
 
 
@@ -302,7 +304,7 @@ def test_sweep__survives_a_folder_that_cannot_be_written(image_folder, tmp_path,
     (tmp_path / "pirl_0").write_text("in the way")
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
     with pytest.raises(SystemExit, match="1 of 2 models failed"):
-        sweep.main(["lambda", *where, "--values", "0", "1"])
+        sweep_command.main(["lambda", *where, "--values", "0", "1"])
     assert linear_top1(tmp_path / "pirl_1" / "linear") == {"res5": 40.0}
 
 
@@ -339,18 +341,18 @@ def test_permutations__measures_voc07_after_the_linear_benchmark(
 ):
     out = tmp_path / "out"
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(out)]
-    sweep.main(["permutations", *where, "--voc07", str(voc07), "--values", "1"])
+    sweep_command.main(["permutations", *where, "--voc07", str(voc07), "--values", "1"])
     assert host.runs == ["pirl_1/pretrain", "pirl_1/linear", "pirl_1/voc07"]
     (row,) = json.loads((out / "results.json").read_text())["results"]
     assert (row["best_voc07_map"], row["best_top1"]) == (pytest.approx(71), 40.0)
-    sweep.main(["permutations", *where, "--voc07", str(voc07), "--values", "1"])
+    sweep_command.main(["permutations", *where, "--voc07", str(voc07), "--values", "1"])
     assert len(host.runs) == 3
 
 
 def test_permutations__refuses_a_folder_that_is_not_voc07(image_folder, tmp_path, capsys):
     where = ["--data", str(image_folder), "--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit):
-        sweep.main(["permutations", *where, "--voc07", str(tmp_path)])
+        sweep_command.main(["permutations", *where, "--voc07", str(tmp_path)])
     assert f"--voc07 = {tmp_path}: expected VOCdevkit/VOC2007" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -397,7 +399,7 @@ def test_sweep__waits_for_a_run_that_outlived_another_sweep(
 
     monkeypatch.setattr(sweep_launch.time, "sleep", end_it)
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
-    sweep.main(["lambda", *where, "--values", "0", "1"])
+    sweep_command.main(["lambda", *where, "--values", "0", "1"])
     assert "PIRL, λ = 0: pre-training: under way already" in capsys.readouterr().out
     assert host.runs[2:] == ["pirl_0/linear"]
 
@@ -415,10 +417,10 @@ def test_sweep__runs_through_the_host(image_folder, tmp_path, capfd):
     (out / "jigsaw_10" / "pretrain").mkdir(parents=True)
     (out / "jigsaw_10" / "pretrain" / "model_phase0.torch").write_bytes(b"nothing to resume from")
     with pytest.raises(SystemExit, match="1 of 3 models failed"):
-        sweep.main(arguments)
+        sweep_command.main(arguments)
     (out / "jigsaw_10" / "pretrain" / "model_phase0.torch").unlink()
     capfd.readouterr()
-    sweep.main(arguments)
+    sweep_command.main(arguments)
     assert "PIRL" not in capfd.readouterr().out.partition("| \\|T\\|")[0]  # nothing of it is rerun
     rows = json.loads((out / "results.json").read_text())["results"]
     assert [(row["method"], row["value"]) for row in rows] == [

@@ -8,7 +8,7 @@ import pytest
 import submitit
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint
-from pirl_plugin.experiments import sweep, sweep_launch
+from pirl_plugin.experiments import sweep_command, sweep_launch
 from pirl_plugin.experiments.sweep_launch import Slurm, make_all
 from pirl_plugin.experiments.sweep_runs import Run
 
@@ -124,7 +124,7 @@ def test_slurm__runs_through_the_hosts_launcher(image_folder, tmp_path, monkeypa
     monkeypatch.setattr(Slurm, "interval", 1.0)
     out = tmp_path / "out"
     one = "config.OPTIMIZER.num_epochs=1"
-    sweep.main(
+    sweep_command.main(
         [
             "lambda", "--scale", "quick", "--data", str(image_folder), "--out", str(out),
             "--slurm", "any", "--values", "0", one, "--linear", one,

@@ -38,7 +38,13 @@ class Started:
                 command,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **environment},
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "PYTHONUNBUFFERED": "1",
+                    "PIRL_PLUGIN_CONSOLE": "log",
+                    **environment,
+                },
                 cwd=Path(__file__).parent,
                 start_new_session=True,
             )

@@ -27,6 +27,7 @@ from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.vissl_collator import pirl_collator
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, draw_negatives
+from pirl_plugin.memory.feistel import FeistelPermutation
 from pirl_plugin.memory.permutation import RowPermutation
 from tests.helpers.processes import run_in_processes
 
@@ -83,9 +84,10 @@ def initial_rows(placement: str, **keys: Any) -> Tensor:
     return rows
 
 
-def positions(num_rows: int, seed: int) -> Tensor:
-    """``(num_rows,)`` int64, where the permutation that deals rows to ranks puts each."""
-    return RowPermutation(num_rows, seed).position(torch.arange(num_rows))
+def positions(num_rows: int, seed: int | None) -> Tensor:
+    """``(num_rows,)`` int64, where each row is put; with a seed by the permutation of version 1."""
+    permutation = RowPermutation(num_rows) if seed is None else FeistelPermutation(num_rows, seed)
+    return permutation.position(torch.arange(num_rows))
 
 
 def draw(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from vissl.config import AttrDict
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 
 from pirl_plugin.checkpoints.run_folder import Keep
@@ -38,7 +39,7 @@ def steps(folder, minutes, signals=None, num_steps=8, every=-1):
         train=True,
         train_phase_idx=0,
         num_updates=0,
-        config={"CHECKPOINT": {"CHECKPOINT_ITER_FREQUENCY": every}},
+        config=AttrDict({"MODEL": {}, "CHECKPOINT": {"CHECKPOINT_ITER_FREQUENCY": every}}),
     )
     hook.on_start(task)
     hook.on_phase_start(task)

@@ -33,6 +33,7 @@ FREE: dict[str, str] = {  # pattern of a key → why it may differ
     "DATA.ENABLE_ASYNC_GPU_COPY": "workers",
     "DATA.DDP_BUCKET_CAP_MB": "machine",
     "DATA.TRAIN.BATCHSIZE_PER_REPLICA": "machine; the global batch is fixed",
+    "TRAINER.PIRL_MICRO_BATCHES": "machine; the gradient is the global batch's, which is fixed",
     "DISTRIBUTED.*": "machine; the global batch is fixed",
     "MACHINE.*": "machine",
     "SLURM.*": "machine",

@@ -9,6 +9,7 @@ from pirl_plugin.host.checks.data import check_classes, check_data
 from pirl_plugin.host.checks.images import check_images
 from pirl_plugin.host.checks.listed_files import check_listed_files
 from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives, check_port
+from pirl_plugin.host.checks.micro_batches import check_micro_batches
 from pirl_plugin.host.checks.model import check_shapes
 from pirl_plugin.host.compat.checkpoints import check_checkpoint
 from pirl_plugin.host.compat.resuming import check_saving
@@ -21,6 +22,7 @@ __all__ = ["CHECKS", "check_machine", "check_port"]
 CHECKS: tuple[Callable[[Any], None], ...] = (
     check_folder,
     check_combination,
+    check_micro_batches,
     check_negatives,
     check_shapes,
     check_data,

@@ -42,7 +42,7 @@ def check_configuration(composed: Any) -> bool:
     from omegaconf import OmegaConf
 
     whole: Any = OmegaConf.to_container(composed)
-    if not is_ours(whole.get("config")):
+    if not uses_our_parts(whole.get("config")):
         return False
     for name in (str(name) for name in whole):  # what Hydra takes for a key is no group of configs
         if "/" in name:
@@ -97,7 +97,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().rstrip(":.")
 
 
-def is_ours(config: Any) -> bool:
+def uses_our_parts(config: Any) -> bool:
     """Whether the configuration names a part of this plugin."""
     if find(config, "LOSS.name") == "pirl_loss" or find(config, "HOOKS.PIRL_INPUT") is not None:
         return True

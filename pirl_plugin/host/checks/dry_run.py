@@ -17,6 +17,7 @@ from pirl_plugin.host.checks.before_launch import CHECKS, check_machine, check_p
 from pirl_plugin.host.checks.images import num_images
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.console import span
+from pirl_plugin.utils.our_configs import num_micro_batches
 
 _STEPS = 5  # timed at most, after one that is not
 _SECONDS = 20.0  # after which no further step is begun
@@ -88,7 +89,7 @@ def forecast(
     """
     machine, epochs = config.DISTRIBUTED, config.OPTIMIZER.num_epochs
     ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
-    batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    batch, parts = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, num_micro_batches(config)
     steps = epochs * math.ceil(images / (ranks * batch))
     workers = config.DATA.NUM_DATALOADER_WORKERS
     needed = math.ceil(measured.input_s * batch / measured.step_s)
@@ -106,7 +107,8 @@ def forecast(
         f"({1000 * measured.step_s:,.0f} ms without input), as timed on this machine",
         f"input     {1000 * measured.input_s:.1f} ms an image; {needed} workers a process keep up, "
         f"{workers} asked for: {enough}",
-        f"memory    {_size(measured.memory)} measured here at {batch} images, "
+        f"memory    {_size(measured.memory)} measured here at {batch // parts} images"
+        f"{f', one of {parts} micro-batches' if parts > 1 else ''}, "
         f"{_size(bank)} of it or more for the memory bank of {images:,} rows",
         f"disk      {_size(saved)} a checkpoint, up to {kept} kept: {_size(saved * kept)}"
         + (f" of {_size(free)} free" if free is not None else ""),
@@ -154,7 +156,8 @@ def measure(config: Any, images: int) -> Measured:
 
     train = config.DATA.TRAIN
     data = build_dataset(config, "TRAIN")
-    count = min(train.BATCHSIZE_PER_REPLICA, len(data))
+    parts = num_micro_batches(config)
+    count = min(train.BATCHSIZE_PER_REPLICA // parts, len(data))
     rows = [row * len(data) // count for row in range(count)]
     data[rows[0]]  # compiles or loads the kernels
     began = time.perf_counter()
@@ -186,7 +189,7 @@ def measure(config: Any, images: int) -> Measured:
     trained = [p for p in model.parameters() if p.requires_grad]
     return Measured(
         input_s=input_s,
-        step_s=step_s,
+        step_s=parts * step_s,
         memory=torch.cuda.max_memory_allocated() if gpu else _resident(),
         weights=sum(t.numel() * t.element_size() for t in model.state_dict().values()),
         momentum=sum(p.numel() * p.element_size() for p in trained),

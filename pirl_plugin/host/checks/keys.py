@@ -22,6 +22,7 @@ from pirl_plugin.host.checks.kinds import (
 )
 from pirl_plugin.host.checks.names import nearest
 from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.our_configs import MICRO_BATCHES
 
 _TEXTS = list_of(text(), "a list of names in brackets")
 _PATHS = list_of(text(empty=True), "a list of paths in brackets")
@@ -197,6 +198,7 @@ TABLE: dict[str, tuple[Kind, str]] = {
     "TEST_EVERY_NUM_EPOCH": (integer(1), "1"),
     "TEST_MODEL": (flag(), "false"),
     "TEST_ONLY": (flag(), "false"),
+    MICRO_BATCHES: (integer(1, 65536), "1"),
     "TRAINER.TRAIN_STEP_NAME": (text("the name of a train step"), "standard_train_step"),
     "VERBOSE": (flag(), "false"),
 }

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.host.checks.configuration import is_ours
 from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
 
 def check_machine(config: Any) -> None:
@@ -79,7 +79,8 @@ def check_negatives(config: Any) -> None:
     """
     if config.LOSS.name != "pirl_loss":
         return
-    section, batch = config.LOSS.pirl_loss, config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    section = config.LOSS.pirl_loss
+    batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA // num_micro_batches(config)
     shared = section.get("negatives") == "per_batch"
     count = section.get("num_negatives", 32000)
     needed = 8 * count * (1 if shared else batch)

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from pirl_plugin.data.names import VIEWS
-from pirl_plugin.host.checks.configuration import is_ours
+from pirl_plugin.host.checks.configuration import uses_our_parts
 from pirl_plugin.host.checks.parts import MANY_IMAGES
 from pirl_plugin.host.checks.refusal import refuse, shown
 
@@ -22,7 +22,7 @@ def check_shapes(config: Any) -> None:
     Raises:
         SystemExit: what was found, what was expected and what to do.
     """
-    if not is_ours(config):
+    if not uses_our_parts(config):
         return
     batches = []
     for split in ("TRAIN", "TEST") if config.TEST_MODEL else ("TRAIN",):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.host.compat.patches import patched
+from pirl_plugin.utils.our_configs import is_ours
 
 _FILE = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE"
 _OURS_ONLY = (".pkl", ".safetensors")  # files that the host's own reader does not know
@@ -25,7 +26,8 @@ def refuse_mismatches(module: Any) -> None:
 
     The host went on from random initialisation, or from a part of the weights. Heads are not
     compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. Where the file has another layout,
-    such as a plain state dictionary of torchvision, its trunk is looked for.
+    such as a plain state dictionary of torchvision, its trunk is looked for. Approaches of VISSL
+    start as they do without this plugin.
     """
     original = module.init_model_from_consolidated_weights
 
@@ -41,7 +43,8 @@ def refuse_mismatches(module: Any) -> None:
         **more: Any,
     ) -> Any:
         names = (state_dict_key_name, replace_prefix, append_prefix)
-        state_dict, names = _fitting(module, config, model, state_dict, skip_layers, names)
+        if is_ours(config):
+            state_dict, names = _fitting(module, config, model, state_dict, skip_layers, names)
         return original(config, model, state_dict, names[0], skip_layers, *names[1:], **more)
 
     module.init_model_from_consolidated_weights = init_model_from_consolidated_weights
@@ -73,11 +76,15 @@ def read_more_formats(module: Any) -> None:
 
 
 def check_checkpoint(config: Any) -> None:
-    """Refuse a checkpoint that does not exist, before anything is started.
+    """Refuse a checkpoint that does not exist or cannot be read, before anything is started.
+
+    Approaches of VISSL are not looked at.
 
     Raises:
         SystemExit: what was named, and what to do.
     """
+    if not is_ours(config):
+        return
     weights_init, trunk = config.MODEL.WEIGHTS_INIT, config.MODEL.TRUNK
     files = {_FILE: (weights_init.PARAMS_FILE, weights_init)}
     if trunk.NAME == "pirl_ensemble":

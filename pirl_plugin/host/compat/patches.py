@@ -63,7 +63,15 @@ class _PkgResources(types.ModuleType):
 
     @staticmethod
     def resource_filename(package: str, resource: str) -> str:
-        """Path of ``resource`` inside an importable ``package``."""
+        """Path of ``resource`` inside an importable ``package``.
+
+        The package beside the host goes first: VISSL asks for ``configs``, a name that a module
+        in the current folder often has too.
+        """
+        host = importlib.util.find_spec("vissl")
+        beside = Path(host.origin).parents[1] / package if host and host.origin else None
+        if beside is not None and beside.is_dir():
+            return str(beside / resource)
         spec = importlib.util.find_spec(package)
         folders = list(spec.submodule_search_locations or []) if spec is not None else []
         if not folders:

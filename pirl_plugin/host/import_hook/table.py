@@ -25,6 +25,10 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
             "pirl_ensemble": "pirl_plugin.models.vissl_ensemble:PIRLEnsemble",
         },
     ),
+    "vissl.trainer.train_steps": (
+        "vissl.trainer.train_steps:TRAIN_STEP_REGISTRY",
+        {"pirl_micro_batches": "pirl_plugin.hooks.vissl_train_step:pirl_micro_batches"},
+    ),
     "vissl.data.collators": (
         "vissl.data.collators:COLLATOR_REGISTRY",
         {"pirl_collator": "pirl_plugin.data.vissl_collator:pirl_collator"},

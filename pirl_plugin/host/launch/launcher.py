@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.compat.checkpoints import report_failure
 from pirl_plugin.host.compat.evaluation_patches import remove_old_features
@@ -40,7 +42,7 @@ def _guarded(
 ) -> Any:
     @functools.wraps(launch)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("cfg", args[0] if args else None)
+        config: Any = kwargs.get("cfg", args[0] if args else None)
         extracts = kwargs.get("engine_name") == "extract_features"
         # The SVM tools print their results to the host's log, which then stays on the console.
         print(banner() if extracts else start_page(config, banner()), flush=True)
@@ -48,6 +50,8 @@ def _guarded(
             check(config)
         if extracts:
             remove_old_features(config)
+            if is_ours(config):
+                write_run_config(config, Path(config.CHECKPOINT.DIR))
         if starts_ranks and is_ours(config):
             node_id = kwargs.get("node_id", args[1] if len(args) > 1 else 0)
             with forward_signals():

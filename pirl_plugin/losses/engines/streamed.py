@@ -62,8 +62,12 @@ class _Streamed(torch.autograd.Function):
         positives = batch.positives.to(queries.dtype)
         queries = queries / batch.temperature
         positive = torch.einsum("tbd,bd->tb", queries, positives)  # s_0 / τ
-        sums = make_sums(queries, batch.table, batch.draw)
-        values, gradient = estimator.from_sums(sums, positive, positives, constant)
+        parts = make_sums(queries, batch.table, batch.draw).parts(estimator.uses_odds)
+        found = [
+            estimator.from_sums(sums, positive[:, images], positives[images], constant)
+            for images, sums in parts
+        ]
+        values, gradient = (torch.cat(tensors, dim=1) for tensors in zip(*found, strict=True))
         ctx.save_for_backward(gradient / batch.temperature)
         return values
 

@@ -12,7 +12,7 @@ a CPU, for tests.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -33,6 +33,11 @@ from pirl_plugin.losses.engines.triton_tiles import (
     store_softmax,
 )
 from pirl_plugin.memory.negatives import Draw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pirl_plugin.losses.engines.sums import DrawnSums
 
 _TILE = 2048  # rows × dimensions of a program's tile: 16 registers a thread
 _PROGRAMS = 4096  # enough of them to keep all of a GPU's memory channels busy
@@ -162,6 +167,10 @@ class TritonSums:
         self._share = triton.cdiv(triton.cdiv(self.num_negatives, splits), rows) * rows
         self._splits = triton.cdiv(self.num_negatives, self._share)
         self._sizes = {"ROWS": rows, "WIDTH": width}
+
+    def parts(self, with_odds: bool) -> Iterator[tuple[slice, DrawnSums]]:
+        """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.parts`: all images at once."""
+        yield slice(None), self
 
     def sigmoid(self, shift: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.sigmoid`."""

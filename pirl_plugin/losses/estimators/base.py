@@ -53,7 +53,12 @@ class StreamedEstimator(Estimator):
     """An estimator that the engines ``blocked`` and ``triton`` run too, without ``(B, N)`` scores.
 
     ``tests/helpers/estimator_tester.py`` compares its two forms, in value and gradient.
+
+    Attributes:
+        uses_odds: whether :meth:`from_sums` asks for ``sums.odds``, after ``sums.softmax``.
     """
+
+    uses_odds: ClassVar[bool] = False
 
     @abstractmethod
     def from_sums(

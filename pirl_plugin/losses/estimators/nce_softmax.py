@@ -52,6 +52,7 @@ class NCESoftmax(StreamedEstimator):
     """:func:`nce_softmax` as the engines use it."""
 
     name = "nce_softmax"
+    uses_odds = True
 
     def from_scores(self, positive: Tensor, negatives: Tensor, constant: NormConstant) -> Tensor:
         """See :func:`nce_softmax`."""
@@ -60,10 +61,10 @@ class NCESoftmax(StreamedEstimator):
     def from_sums(
         self, sums: DrawnSums, positive: Tensor, positive_rows: Tensor, constant: NormConstant
     ) -> tuple[Tensor, Tensor]:
-        """Compute :func:`nce_softmax` with two readings of the drawn rows m_k.
+        """Compute :func:`nce_softmax`; the engine reads each drawn row m_k once, or twice.
 
         The gradient is Σ o_k·m_k + (1 − Σ o_k)(Σ h_k·m_k + h_0·m_0) − m_0, with o = h/(1 − h). The
-        first reading gives the denominator of h, the second the sums of −log(1 − h_k) and o_k.
+        softmax gives the denominator of h, with which the odds are sums of −log(1 − h_k) and o_k.
 
         The largest negative, "top", is kept apart: its h may come near 1, so that o_top is large.
         Its o_top·(m_top − Σ h_k·m_k − h_0·m_0) is h_top·(m_top − mean of all others), where the

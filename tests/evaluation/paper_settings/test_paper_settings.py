@@ -103,6 +103,17 @@ def test_free__machines_of_equal_batch_and_rate():
     assert found["pre-training OPTIMIZER.param_schedulers.lr.start_value"] == (0.03, 0.12)
 
 
+@pytest.mark.parametrize("row", ["PIRL", "Rotation"])
+@pytest.mark.parametrize(("machine", "count"), [("1gpu", 8), ("1node_8gpu", 4)])
+def test_free__micro_batches_that_make_the_papers_batch(machine, count, row):
+    overlay, key = f"+config/pirl/machines={machine}", "config.TRAINER.PIRL_MICRO_BATCHES"
+    config = composed_once(*PRETRAININGS[row], overlay, f"{key}={count}")
+    assert config["TRAINER"]["TRAIN_STEP_NAME"] == "pirl_micro_batches"
+    assert pretraining_differences(config, NOWHERE, row) == {}
+    fewer = composed_once(*PRETRAININGS[row], overlay, f"{key}={count // 2}")
+    assert pretraining_differences(fewer, NOWHERE, row)["pre-training global batch"] == (512, 1024)
+
+
 @pytest.mark.parametrize(
     ("section", "row"),
     [("LOSS.pirl_loss.margin", "PIRL"), ("MODEL.TRUNK.RESNETS.DROPOUT", "PIRL"), ("NEW", "NPID")],

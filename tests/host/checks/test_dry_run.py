@@ -38,6 +38,16 @@ def test_forecast__names_the_workers_that_are_missing():
     assert "set config.DATA.NUM_DATALOADER_WORKERS=4" in text
 
 
+def test_forecast__counts_a_batch_of_micro_batches_once():
+    config = compose(
+        PAPER, "+config/pirl/machines=1node_8gpu", "config.TRAINER.PIRL_MICRO_BATCHES=4"
+    )
+    text = "\n".join(forecast(config, IMAGENET, 0, MEASURED, free=None))
+    assert "1,001,600 steps of 1,024 images" in text
+    assert "2.0 GB measured here at 32 images, one of 4 micro-batches" in text
+    assert "13 workers a process keep up" in text  # 128 · 10 ms / 100 ms
+
+
 def test_forecast__refuses_a_disk_without_room():
     with pytest.raises(SystemExit, match=r"room for two checkpoints of 200 MB, and 300 MB are"):
         forecast(compose(PAPER), IMAGENET, 0, MEASURED, free=3 * 10**8)

@@ -164,6 +164,13 @@ def test_check_checkpoint__names_what_is_not_there(overrides, key):
     assert len(str(stopped.value).splitlines()) == 1
 
 
+def test_approaches_of_vissl__start_as_without_the_plugin():
+    name = "benchmark/linear_image_classification/imagenet1k/eval_resnet_8gpu_transfer_in1k_linear"
+    check_checkpoint(compose(f"config={name}", "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=nowhere"))
+    empty = {"classy_state_dict": {"base_model": {"model": {"trunk": {}, "heads": {}}}}}
+    load([f"config={name}"], empty)  # the host says of each weight that it is not there
+
+
 def test_check_checkpoint__accepts_files_and_random_initialisation(tmp_path):
     file = write_checkpoint(tmp_path / "trunk.torch")
     for value in (file, ""):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import resource
+import subprocess
 import sys
 import time
 import types
@@ -40,6 +41,16 @@ def test_pkg_resources__is_lent_and_taken_back(monkeypatch):
         stand_in.resource_filename("nowhere", "x")
     patches.withdraw_pkg_resources(None)
     assert "pkg_resources" not in sys.modules
+
+
+def test_pkg_resources__finds_the_hosts_configs_beside_a_module_of_that_name(tmp_path):
+    (tmp_path / "configs.py").write_text("")
+    code = "import vissl.data, configs; print(configs.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "configs.py")
 
 
 def test_pkg_resources__of_an_older_setuptools_stays(monkeypatch):

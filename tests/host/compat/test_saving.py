@@ -98,6 +98,17 @@ def test_damaged_checkpoints__are_named_and_passed_by(whole, image_folder, tmp_p
     assert_same(tmp_path, whole)
 
 
+def test_refused_run__leaves_the_folder_as_it_was(whole, image_folder, tmp_path):
+    shutil.copytree(whole, tmp_path, symlinks=True, dirs_exist_ok=True)
+    (tmp_path / FINAL).unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.yaml")}
+    refused = train(image_folder, tmp_path, "config.MODEL.TRUNK.PIRL_RESNET.DEPTH=18", check=False)
+    assert refused.returncode != 0
+    assert "PIRL_RESNET.DEPTH = 18: expected 10, as in" in refused.stderr
+    assert before == {path.name: path.read_bytes() for path in tmp_path.glob("*.yaml")}
+    assert list(before) == ["train_config.yaml"]
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     disk = tmp_path / "disk"

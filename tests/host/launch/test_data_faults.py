@@ -8,8 +8,6 @@ import torch
 from tests.helpers.host_runs import run, settings, state
 from tests.helpers.launched import TRACEBACK, quiet, started
 
-pytestmark = pytest.mark.slow  # whole runs of the host, several for each fault
-
 
 def test_mount__that_disappears_stops_all_ranks(image_folder, tmp_path):
     data, out = tmp_path / "data", tmp_path / "out"

@@ -10,8 +10,6 @@ from pirl_plugin.host.launch.run import resume_sentence
 from tests.helpers.host_runs import run, settings
 from tests.helpers.launched import STEP, TRACEBACK, gone, quiet, started
 
-pytestmark = pytest.mark.slow  # whole runs of the host, several for each fault
-
 
 @pytest.mark.parametrize("whom", [pytest.param("launcher", marks=pytest.mark.slow), "terminal"])
 def test_sigint__ends_with_130_and_says_where_the_run_resumes(whom, image_folder, tmp_path):

@@ -10,8 +10,6 @@ from tests.helpers.host_runs import settings, state
 from tests.helpers.launched import STEP, TRACEBACK, gone, started
 from tests.helpers.networks import nodes, why_not
 
-pytestmark = pytest.mark.slow  # whole runs of the host, several for each fault
-
 TIMEOUT_MINUTES = 0.3
 
 

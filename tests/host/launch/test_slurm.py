@@ -13,8 +13,6 @@ from pirl_plugin.host.launch.worker import SlurmJob
 from tests.helpers.host_runs import settings
 from tests.helpers.launched import STEP, children, started
 
-pytestmark = pytest.mark.slow  # whole runs of the host, several for each fault
-
 
 def job(folder, ours=True):
     hooks = {"PIRL_RUN": {}} if ours else {}

@@ -52,3 +52,23 @@ def test_log_sums__are_those_of_all_scores(tester):
 @pytest.mark.parametrize("temperature", [0.03, 0.01])
 def test_one_negative__may_take_almost_all_of_the_softmax(tester, temperature):
     tester.check_dominant_negative((2, 3, 16, 80, 60), temperature)
+
+
+def test_nce_softmax__reads_each_row_once_where_no_negative_stands_out(monkeypatch):
+    """Thousands of rows with h near 1 / N: what is read again is few of them."""
+    batch = make_batch(2, 2, 128, 12_000, 9000, temperature=0.2)
+    read = []
+    gather = blocked.gather_rows
+    monkeypatch.setattr(
+        blocked,
+        "gather_rows",
+        lambda t, index, out: read.append(len(index)) or gather(t, index, out),
+    )
+    again = []
+    read_again = blocked.ImageSums._again
+    monkeypatch.setattr(
+        blocked.ImageSums, "_again", lambda s, n: again.append(len(n)) or read_again(s, n)
+    )
+    EstimatorTester(get_estimator("nce_softmax"), "blocked").check_values_and_gradients(batch)
+    assert sum(read) == 2 * 9000
+    assert sum(again) < 2 * 2 * 90

@@ -1,0 +1,95 @@
+"""The weighted kNN classifier on a checkpoint's frozen features, from files to a percentage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.evaluation.features import load_trunk
+from pirl_plugin.evaluation.image_folder import (
+    LabelledCrops,
+    labelled_features,
+    labelled_folders,
+    test_folder,
+)
+from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.pretext_model import image_size_of
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure.
+
+    Args:
+        options: as the command's arguments: ``checkpoint``, ``data``, ``k``, ``temperature``,
+            ``size``, ``batch``, ``workers``, ``device`` and ``trust_pickle``.
+
+    Returns:
+        ``knn_top1`` in percent, and what it was measured on.
+
+    Raises:
+        FileNotFoundError: the checkpoint or a folder does not exist.
+        ValueError: the checkpoint holds no whole ResNet, or train and val hold different classes.
+    """
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    trunk = load_trunk(options.checkpoint, options.trust_pickle).to(device)
+    config = run_config(options.checkpoint)
+    size = options.size or image_size_of(config) or 224
+    root = options.data or _run_data(config, options.checkpoint)
+    folders = labelled_folders(root)
+    print(f"{size}-px crops of {folders[0]} and {folders[1]}", flush=True)
+    train, val = (LabelledCrops(folder, size) for folder in folders)
+    odd = sorted(set(train.classes) ^ set(val.classes))
+    if odd:
+        raise ValueError(
+            f"--data = {root}: expected the same classes in {folders[0].name} and "
+            f"{folders[1].name}, which have {len(train.classes)} and {len(val.classes)}; "
+            f"'{odd[0]}' is in one alone"
+        )
+    how = (options.batch, options.workers, device)
+    train_features, train_labels, bad_train = labelled_features(
+        trunk, train, *how, "training images"
+    )
+    test_features, test_labels, bad_test = labelled_features(trunk, val, *how, "test images")
+    accuracy = knn_accuracy(
+        train_features.to(device),
+        train_labels,
+        test_features,
+        test_labels,
+        k=options.k,
+        temperature=options.temperature,
+    )
+    return {
+        "benchmark": "knn",
+        "knn_top1": round(accuracy, 2),
+        "k": min(options.k, len(train_features)),
+        "temperature": options.temperature,
+        "checkpoint": str(options.checkpoint.resolve()),
+        "data": str(root.resolve()),
+        "size": size,
+        "classes": len(train.classes),
+        "train_images": len(train_features),
+        "test_images": len(test_features),
+        "unreadable": bad_train + bad_test,
+    }
+
+
+def _run_data(config: dict[str, Any] | None, checkpoint: Path) -> Path:
+    """The folder above the images that the run was trained on, if it has test images too."""
+    paths = (config["DATA"]["TRAIN"].get("DATA_PATHS") or []) if config else []
+    for path in map(Path, paths):
+        if path.name == "train" and test_folder(path.parent) is not None:
+            return path.parent
+    known = (
+        f"the run of {checkpoint} was trained on {', '.join(map(str, paths))}"
+        if paths
+        else (f"no train_config.yaml beside {checkpoint} names any")
+    )
+    raise ValueError(
+        f"--data is not given, and {known}: expected a folder with train/CLASS/* and val/CLASS/*"
+    )

@@ -1,0 +1,47 @@
+"""``pirl-plugin quickstart``: pre-train, evaluate and report, in minutes on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pirl_plugin.utils.requirements import require_host
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command.
+
+    Raises:
+        SystemExit: data that cannot be used, or a run that failed.
+    """
+    options = _parse(arguments)
+    require_host()
+    from pirl_plugin.experiments.quickstart import run_quickstart
+
+    run_quickstart(options, arguments)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin quickstart",
+        description="Pre-train a small network with PIRL, measure it, and write a report.",
+    )
+    add = parser.add_argument
+    add(
+        "--data",
+        type=Path,
+        help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images; default: "
+        "drawn sample images",
+    )
+    add("--out", type=Path, default=Path("runs/quickstart"), help="default: %(default)s")
+    add("--seed", type=int, default=0, help="default: %(default)s")
+    add("--epochs", type=int, help="default: as many as see 120,000 images in all")
+    options = parser.parse_args(arguments)
+    if options.epochs is not None and options.epochs < 1:
+        parser.error(f"--epochs = {options.epochs}: expected 1 or more")
+    if options.seed < 0:
+        parser.error(f"--seed = {options.seed}: expected 0 or more")
+    options.out = options.out.resolve()
+    if options.data is not None:
+        options.data = options.data.resolve()
+    return options

@@ -1,0 +1,102 @@
+"""Gather rows of a table that no cache holds, on a CPU: each is asked for before it is needed.
+
+A processor foresees rows that follow each other, not rows drawn at random: ``torch.index_select``
+waits for memory at each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from pirl_plugin.utils.numba import compiled
+
+_AHEAD = 16  # rows in flight: as much as a core keeps of unanswered reads, and few enough for L1
+_LINE = 64  # bytes of a cache line
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # any type's bits, by size
+
+
+def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
+    """As ``torch.index_select(table, 0, index, out=out)``, on a CPU.
+
+    Args:
+        table: ``(rows, D)``, contiguous, of any type.
+        index: ``(n,)`` int64.
+        out: ``(n, D)``, contiguous, of the table's type; overwritten.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        IndexError: an index is outside the table.
+
+    Example:
+        >>> table = torch.arange(6.0).view(3, 2)
+        >>> gather_rows(table, torch.tensor([2, 0]), torch.empty(2, 2))
+        tensor([[4., 5.],
+                [0., 1.]])
+    """
+    word = _WORDS[table.element_size()]
+    source, target = table.detach().view(word).numpy(), out.detach().view(word).numpy()
+    bad = _gather(source, index.numpy(), target, max(1, _LINE // table.element_size()))
+    if bad >= 0:
+        raise IndexError(
+            f"a drawn row is {int(index[bad])}: expected one in [0, {len(table)}); check the "
+            f"negatives that the loss was given"
+        )
+    return out
+
+
+@intrinsic
+def _prefetch(typing_context, array, row, column):  # type: ignore[no-untyped-def]
+    """Have the processor fetch the cache line of ``array[row, column]``, and do not wait for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        struct = context.make_array(kind)(context, builder, arguments[0])
+        indices = arguments[1:]
+        address = cgutils.get_item_pointer(context, builder, kind, struct, indices)
+        pointer, number = cgutils.voidptr_t, ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [pointer, number, number, number]),
+            "llvm.prefetch.p0i8",
+        )
+        to_read, into_all_caches, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [builder.bitcast(address, pointer), to_read, into_all_caches, data])
+        return context.get_dummy_value()
+
+    return types.void(array, row, column), generate
+
+
+@compiled
+def _gather(table, index, out, step):  # type: ignore[no-untyped-def]
+    """Copy rows; return the position of the first index outside the table, −1 if there is none.
+
+    Args:
+        table: (rows, D).
+        index: int64 (n,).
+        out: (n, D).
+        step: elements of a cache line.
+    """
+    count, dim = out.shape
+    for k in range(count):
+        if index[k] < 0 or index[k] >= table.shape[0]:
+            return k
+    for k in range(min(_AHEAD, count)):
+        for column in range(0, dim, step):
+            _prefetch(table, index[k], column)  # type: ignore[call-arg]
+    for k in range(count):
+        if k + _AHEAD < count:
+            ahead = index[k + _AHEAD]
+            for column in range(0, dim, step):
+                _prefetch(table, ahead, column)  # type: ignore[call-arg]
+        row = index[k]
+        for column in range(dim):
+            out[k, column] = table[row, column]
+    return -1

@@ -1,0 +1,83 @@
+"""One batch's loss as a sum over its micro-batches: gradient accumulation.
+
+The loss contrasts each image against rows of the bank and never against the batch, so that a
+batch's loss is a sum over its images. What they share is all that is kept here: the number of valid
+images of all ranks, the constant Z, and the draw of ``per_batch``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.losses.engines.choice import make_engine
+from pirl_plugin.losses.estimators.nce import sum_of_exponentials
+from pirl_plugin.utils.distributed import sum_over_ranks, world_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pirl_plugin.losses.pirl_loss import PIRLLoss
+
+
+def share_of_all_ranks(valid: Tensor) -> Tensor:
+    """Weight that makes a sum over this rank's rows a mean over all ranks' valid rows.
+
+    DistributedDataParallel averages gradients over W ranks, so each rank's sum counts W times.
+    """
+    return world_size() / sum_over_ranks(valid.sum().float()).clamp(min=1)
+
+
+class WholeBatch:
+    """What the micro-batches of a batch share. Made by :meth:`PIRLLoss.micro_batches`.
+
+    Making it is a collective.
+
+    Args:
+        loss: whose calls are of micro-batches while this lasts.
+        target: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
+
+    Attributes:
+        rows: ``(B,)`` int64, the same with 0 for images that are left out.
+        share: scalar, weight of an image in the mean over the valid images of all ranks.
+    """
+
+    def __init__(self, loss: PIRLLoss, target: Tensor) -> None:
+        self._loss, target = loss, target.reshape(-1)
+        valid = (target >= 0) & (target < loss.bank.num_rows)
+        self.rows = torch.where(valid, target, 0)
+        self.share = share_of_all_ranks(valid)
+        self._sums = torch.zeros(2, dtype=torch.float64, device=target.device)
+
+    @property
+    def needs_norm_constant(self) -> bool:
+        """Whether Z is estimated from this batch, which takes :meth:`survey` of all of it first.
+
+        It is in the first step of ``nce``, and with ``norm_constant_momentum`` below 1 in all. The
+        same on all ranks.
+        """
+        return self._loss.moves_norm_constant
+
+    @torch.no_grad()
+    def survey(self, output: Tensor | Sequence[Tensor], target: Tensor) -> None:
+        """Add a micro-batch to what Z is estimated from.
+
+        Args:
+            output: as of :meth:`PIRLLoss.forward`.
+            target: likewise, this micro-batch's.
+        """
+        loss, target = self._loss, target.reshape(-1)
+        outputs = [output] if isinstance(output, Tensor) else list(output)
+        weights = loss.config.weights(len(outputs))
+        used = [one for one, weight in zip(outputs, weights, strict=True) if weight > 0]
+        valid = (target >= 0) & (target < loss.bank.num_rows)
+        with torch.autocast(device_type=target.device.type, enabled=False):
+            batch = loss.contrast(used, torch.where(valid, target, 0), valid)
+            engine = make_engine(loss.config.scores, batch)
+            self._sums += sum_of_exponentials(engine.log_sums(), valid, loss.config.num_negatives)
+
+    def set_norm_constant(self) -> None:
+        """Estimate Z from the micro-batches surveyed, of all ranks. Collective."""
+        self._loss.move_norm_constant(self._sums)
