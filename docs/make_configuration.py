@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pirl_plugin.data.views.pretext import JigsawTask  # noqa: E402
 from pirl_plugin.data.views.rotation import RotationViews  # noqa: E402
 from pirl_plugin.hooks.input_hook import PIRLInputHook  # noqa: E402
 from pirl_plugin.hooks.run_settings import RunSettings  # noqa: E402
+from pirl_plugin.hooks.vissl_monitor_hook import MonitorSettings  # noqa: E402
 from pirl_plugin.host.checks.keys import TABLE  # noqa: E402
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig  # noqa: E402
 from pirl_plugin.losses.pirl_loss import PIRLLoss  # noqa: E402
@@ -42,6 +43,24 @@ PAPER = {
     "grid": "3",
     "patches_scale": "at least 60 %",
     "num_permutations": "all 9! (PIRL); 2,000 (Jigsaw)",
+    "MODEL.HEAD.IN_DIM": "2048",
+    "MODEL.HEAD.HIDDEN_DIM": "none",
+    "DATA.TRAIN.CROP_SIZE": "224",
+    "DATA.TEST.CROP_SIZE": "224",
+    "DATA.TEST.RESIZE": "256",
+}
+TYPES = {  # annotation -> type, as in YAML
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "str": "name",
+    "int | None": "whole number or null",
+    "float | None": "number or null",
+    "str | None": "name or null",
+    "int | str": "whole number or name",
+    "list[float] | None": "list of numbers or null",
+    "Sequence[float]": "list of numbers",
+    "tuple[float, float]": "two numbers",
 }
 BANK = {
     "momentum": "m of row ← normalise(m·row + (1 − m)·f(v_I))",
@@ -50,21 +69,48 @@ BANK = {
     "seed": "of the first rows and of the draw; null: ``SEED_VALUE``",
     "overlap": "embeddings travel between ranks while the loss is computed",
 }
+TRUSTED = "whether a checkpoint may run code of its own where torch's safe loading refuses it"
 TRUNKS = {
     "MODEL.TRUNK.PIRL_RESNET.DEPTH": ("18", "of ``pirl_resnet``"),
     "MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER": ("1", "of all stages"),
     "MODEL.TRUNK.PIRL_RESNET.SMALL_STEM": ("false", "3 × 3 stem without pooling"),
     "MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER": ("required", "trunk of each member"),
     "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": ("required", "a checkpoint of each member"),
+    "MODEL.TRUNK.PIRL_ENSEMBLE.TRUST_PICKLE": ("false", TRUSTED),
+    "MODEL.TRUNK.PIRL_TIMM.NAME": ("resnet50", "any that `timm.list_models()` has"),
+    "MODEL.TRUNK.PIRL_TIMM.OPTIONS": ("{}", "keyword arguments of `timm.create_model`"),
+}
+HEAD_VALUES = {
+    "MODEL.HEAD.IN_DIM": ("2048", "width of the trunk's features; overlays of networks set it"),
+    "MODEL.HEAD.HIDDEN_DIM": ("null", "`hidden_dim` of f and g; the `_mlp` networks set it"),
+    "MODEL.HEAD.F": ("see above", "the head f; NPID has it alone"),
+    "MODEL.HEAD.G": ("see above", "the head g, of the transformed image"),
+    "MODEL.HEAD.PATCH_DIM": ("1000", "features of each patch, of the jigsaw classifier"),
+    "MODEL.HEAD.NUM_CLASSES": ("1000", "classes of a linear benchmark or a fine-tuning"),
+}
+VALUES = {
+    "DATA.MEAN": ("[0.485, 0.456, 0.406]", "of the channels: views and benchmarks take it"),
+    "DATA.STD": ("[0.229, 0.224, 0.225]", "standard deviation of the channels"),
+    "DATA.TRAIN.CROP_SIZE": ("224", "side of a benchmark's training crop, pixels"),
+    "DATA.TRAIN.CROP_SCALE": ("[0.08, 1.0]", "share of the image's area for it, from and to"),
+    "DATA.TRAIN.RESIZE": ("[224, 224]", "size of the images of VOC07's SVMs, pixels"),
+    "DATA.TEST.RESIZE": ("256", "shorter side of a test image, pixels"),
+    "DATA.TEST.CROP_SIZE": ("that of TRAIN", "side of its central crop, pixels"),
+    "MODEL.WEIGHTS_INIT.TRUST_PICKLE": ("false", TRUSTED),
+}
+OTHER_TYPES = {
+    "DATA.TRAIN.RESIZE": "two whole numbers",
+    "MODEL.HEAD.F": "list of [name, parameters]",
+    "MODEL.HEAD.G": "list of [name, parameters]",
 }
 TRAINER = {
-    "PIRL_MICRO_BATCHES": (
+    "TRAINER.PIRL_MICRO_BATCHES": (
         "1",
         "parts that each process's batch goes through the model in, whose gradients add up; it "
         "multiplies the batch of the overlays of machines, and has to divide "
         "``DATA.TRAIN.BATCHSIZE_PER_REPLICA``",
     ),
-    "TRAIN_STEP_NAME": (
+    "TRAINER.TRAIN_STEP_NAME": (
         "follows",
         "``pirl_micro_batches`` where there are several, ``standard_train_step`` otherwise",
     ),
@@ -92,60 +138,123 @@ def page() -> str:
         "Written by `python docs/make_configuration.py` from the code. All keys lie below `config.`"
         " on the command line; keys of VISSL itself are in its `defaults.yaml`.",
         "## The loss: `LOSS.pirl_loss`",
-        _table("LOSS.pirl_loss", loss, _described(PIRLLoss)),
+        _table("LOSS.pirl_loss", loss, _described(PIRLLoss), PIRLLossConfig),
         "## The memory bank: `LOSS.pirl_loss.bank`",
-        _table("LOSS.pirl_loss.bank", bank, BANK),
+        _table("LOSS.pirl_loss.bank", bank, BANK, BankConfig),
         "## Input on the device: `HOOKS.PIRL_INPUT`",
-        _table("HOOKS.PIRL_INPUT", _parameters(PIRLInputHook), _described(PIRLInputHook)),
+        _table(
+            "HOOKS.PIRL_INPUT",
+            _parameters(PIRLInputHook),
+            _described(PIRLInputHook),
+            PIRLInputHook,
+        ),
+        "## What is measured while it trains: `HOOKS.PIRL_MONITOR`",
+        "See [Watch a run](../guides/watching.md).",
+        _settings_table("HOOKS.PIRL_MONITOR", MonitorSettings),
         "## Faults of a run: `HOOKS.PIRL_RUN`",
-        _table("HOOKS.PIRL_RUN", _defaults(RunSettings), _described(RunSettings)),
+        _settings_table("HOOKS.PIRL_RUN", RunSettings),
         "## Checkpoints that are kept: `CHECKPOINT.PIRL`",
-        _table("CHECKPOINT.PIRL", _defaults(Keep), _described(Keep)),
+        _settings_table("CHECKPOINT.PIRL", Keep),
         "## The train step: `TRAINER`",
-        _lines((name, default, "", meaning) for name, (default, meaning) in TRAINER.items()),
+        _fixed(TRAINER),
         "## Heads: `pirl_head`",
         "An entry of `MODEL.HEAD.PARAMS`: `[pirl_head, {in_dim: 2048, …}]`.",
-        _table("", head, _described(PIRLHead)),
+        _table("", head, _described(PIRLHead), PIRLHead),
+        "Values that these entries, and those of other heads, refer to:",
+        _fixed(HEAD_VALUES),
         "## Trunks",
         "`MODEL.TRUNK.NAME` is `pirl_resnet`, `pirl_ensemble`, `pirl_timm`, or one of VISSL's.",
-        _lines(
-            (
-                (key, default, "", f"{meaning}: {TABLE[key][0].expected}")
-                for key, (default, meaning) in TRUNKS.items()
-            )
-        ),
-        "`MODEL.TRUNK.PIRL_TIMM.NAME` is a network of timm, `MODEL.TRUNK.PIRL_TIMM.OPTIONS` keyword"
-        " arguments of `timm.create_model`.",
-        "## Views: the entry of `DATA.TRAIN.TRANSFORMS`",
-        "In this plugin's configs the first transform is also the mapping `DATA.TRAIN.VIEWS`:"
+        _fixed(TRUNKS),
+        "## Views: `DATA.TRAIN.VIEWS`",
+        "In this plugin's configs the entry of `DATA.TRAIN.TRANSFORMS` is also this mapping:"
         " `config.DATA.TRAIN.VIEWS.flip=image`. `PIRLJigsaw` and `PIRLRotationJigsaw` take all of"
         f" these; `PIRLRotation`, `PIRLImage` and `PredictRotation` take"
         f" {_names(RotationViews)}; `PredictJigsaw` takes {_names(JigsawTask)}, and requires"
         " `num_permutations`.",
-        _table("", views, _described(JigsawViews)),
-        "All of them take the photometric augmentation too, also as `photometric: {…}` or, for"
-        " overlays, `DATA.TRAIN.PHOTOMETRIC`:",
-        _table("", _defaults(Photometric), _described(Photometric)),
+        _table(
+            "DATA.TRAIN.VIEWS",
+            {"name": "PIRLJigsaw", **views, "photometric": "`{}`"},
+            {
+                "name": "``PIRLJigsaw``, ``PIRLRotation``, ``PIRLRotationJigsaw``, ``PIRLImage``,"
+                " ``PredictJigsaw`` or ``PredictRotation``",
+                **_described(JigsawViews),
+                "photometric": "the keys of the next table; ``DATA.TRAIN.PHOTOMETRIC`` by default",
+            },
+            JigsawViews,
+        ),
+        "## Photometric augmentation: `DATA.TRAIN.PHOTOMETRIC`",
+        "Views of all kinds take these keys: here, for overlays, or in an entry's"
+        " `photometric: {…}`.",
+        _settings_table("DATA.TRAIN.PHOTOMETRIC", Photometric),
+        "## Other values",
+        _fixed(VALUES),
         "## Environment variables",
-        _lines((name, default, "", text) for name, (default, text) in ENVIRONMENT.items()),
+        _environment(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(section: str, defaults: dict[str, Any], meanings: dict[str, str]) -> str:
+def documented() -> set[str]:
+    """All keys that the page has a row for, in full."""
+    found = set()
+    for part in page().split("\n## "):
+        section = re.match(r".*`([A-Z][\w.]+)`\n", part)
+        for name in re.findall(r"^\| `([\w.]+)` \|", part, re.M):
+            whole = "." in name or section is None
+            found.add(name if whole else f"{section[1]}.{name}")
+    return found
+
+
+def _table(section: str, defaults: dict[str, Any], meanings: dict[str, str], made: Any) -> str:
+    types = _types(made)
     rows = []
     for name, default in defaults.items():
         key = f"{section}.{name}" if section else name
-        paper = PAPER.get(key, PAPER.get(name, "") if not section else "")
-        rows.append((name, _yaml(default), paper, meanings[name]))
+        paper = PAPER.get(key, "" if section.startswith(("LOSS", "HOOKS")) else PAPER.get(name, ""))
+        rows.append((name, types.get(name, "mapping"), _yaml(default), paper, meanings[name]))
     return _lines(rows)
 
 
+def _settings_table(section: str, settings: Any) -> str:
+    return _table(section, _defaults(settings), _described(settings), settings)
+
+
+def _fixed(rows: dict[str, tuple[str, str]]) -> str:
+    """Rows of keys in full, whose types are those that the checks before a run expect."""
+    types = {key: OTHER_TYPES.get(key) or TABLE[key][0].expected for key in rows}
+    return _lines(
+        (key, types[key], row[0], PAPER.get(key, ""), row[1]) for key, row in rows.items()
+    )
+
+
+def _types(made: Any) -> dict[str, str]:
+    """Name -> type, of the fields of a dataclass or the parameters of a class."""
+    if is_dataclass(made):
+        found = {field.name: field.type for field in fields(made)}
+    else:
+        found = {p.name: p.annotation for p in inspect.signature(made).parameters.values()}
+    names = {
+        name: kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+        for name, kind in found.items()
+    }
+    names = {
+        name: "tuple[float, float]" if kind == "tuple" else kind for name, kind in names.items()
+    }
+    return {"name": "name", **{n: TYPES[kind] for n, kind in names.items() if kind in TYPES}}
+
+
 def _lines(rows: Any) -> str:
-    lines = ["| key | default | the paper | meaning |", "|---|---|---|---|"]
-    for name, default, paper, meaning in rows:
+    lines = ["| key | type | default | the paper | meaning |", "|---|---|---|---|---|"]
+    for name, kind, default, paper, meaning in rows:
         text = meaning.replace("``", "`").replace("|", "\\|").replace("None", "null").rstrip(".")
-        lines.append(f"| `{name}` | {default} | {paper} | {text} |")
+        lines.append(f"| `{name}` | {kind} | {default} | {paper} | {text} |")
+    return "\n".join(lines)
+
+
+def _environment() -> str:
+    lines = ["| variable | default | meaning |", "|---|---|---|"]
+    rows = ENVIRONMENT.items()
+    lines += [f"| `{n}` | {default} | {text.replace('``', '`')} |" for n, (default, text) in rows]
     return "\n".join(lines)
 
 

@@ -1,6 +1,8 @@
 """The folder for timm gives the trunk's features to the bit, and says how it was trained."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -170,3 +172,18 @@ def test_results__that_are_no_measurement_are_refused(tmp_path):
             tmp_path / "in.torch", tmp_path / "out", "timm", results=[tmp_path / "empty.json"]
         )
     assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_guide__has_the_lines_that_load_the_weights(tmp_path, monkeypatch):
+    source = tmp_path / "in.torch"
+    torch.save(vissl_checkpoint(small_trunk(18, width=1)), source)
+    export_checkpoint(source, tmp_path / "DIR", "timm")
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "export.md"
+    (lines,) = (
+        b for b in re.findall(r"```python\n(.*?)```", guide.read_text(), re.S) if "local-dir" in b
+    )
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(lines, names)
+    with torch.no_grad():
+        assert torch.equal(names["model"].eval()(images()), features_of_checkpoint(source))

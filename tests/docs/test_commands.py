@@ -1,16 +1,25 @@
-"""Every command, config, key, file and link of the README and the documentation exists."""
+"""Every command, config, key, file and link of the README and the documentation exists.
+
+Commands that take seconds on a CPU are run as they are written, in a folder that has the files that
+they name.
+"""
 
 import argparse
+import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import configs
 from pirl_plugin import cli
 from pirl_plugin.utils.config_root import config_root
 from tests.helpers.configs import compose
+from tests.helpers.export_files import small_trunk, vissl_checkpoint
+from tests.helpers.host_runs import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -50,6 +59,70 @@ TRAIN += [c for c in COMMANDS if c.values[0][:2] == ["python", VISSLS_SCRIPT]]
 SCRIPTS = [c for c in COMMANDS if any(word.startswith("extra_scripts/") for word in c.values[0])]
 
 
+def is_quick(words):
+    return words[1] in ("configs", "prepare", "knn", "export") or "--dry-run" in words
+
+
+QUICK = [c for c in OURS if is_quick(c.values[0])]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A ResNet-18, which all formats have, and a narrow ResNet-10, which is quick."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    torch.save(vissl_checkpoint(small_trunk(18, width=1)), folder / "export")
+    torch.save(vissl_checkpoint(small_trunk(10, width=0.125)), folder / "knn")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", QUICK)
+def test_command__runs(words, here, checkpoints, image_folder, monkeypatch):
+    if "timm" in words:
+        pytest.importorskip("timm", reason="timm is not installed")
+    given = words[2:3] if words[1] == "export" else words
+    for word in given:  # what a reader has there
+        top = word.partition("/")[0]
+        if top in ("DIR", "IMAGENET", "LABELLED") and not Path(top).exists():
+            Path(top).symlink_to(image_folder)
+        if word in ("IN", "CHECKPOINT") or word.endswith((".pth", ".torch")):
+            Path(word).parent.mkdir(parents=True, exist_ok=True)
+            Path(word).symlink_to(checkpoints / words[1])
+    assert status(words) in (None, 0)
+
+
+def status(words):
+    """What the command ends with: None, a number, or a sentence that says what is wrong."""
+    try:
+        return cli.run(words[1:])
+    except SystemExit as ended:
+        return ended.code
+
+
+@pytest.mark.slow
+def test_getting_started__trains_and_measures(here, image_folder):
+    """The page's first commands, and what the guide reads from the run's log."""
+    (here / "DIR").symlink_to(image_folder)
+    page = (ROOT / "docs" / "getting_started.md").read_text()
+    train, measure = (
+        shlex.split(block.replace("\\\n", " "))
+        for block in re.findall(r"```bash\n(pirl-plugin (?:train|knn)[^`]*)```", page)
+    )
+    run(*train[2:], command=[sys.executable, "-m", "pirl_plugin", "train"], folder=here)
+    cli.run(measure[1:])
+    guide = (ROOT / "docs" / "guides" / "watching.md").read_text()
+    (lines,) = (b for b in re.findall(r"```python\n(.*?)```", guide, re.S) if "stdout.json" in b)
+    printed = []
+    exec(lines, {"json": json, "print": lambda *values: printed.append(values)})
+    assert printed[0][0] == 0
+    assert 0 <= printed[0][1] <= 100
+
+
 class ParsedError(Exception):
     """The arguments are right; nothing is run."""
 
@@ -75,7 +148,7 @@ def test_command__takes_these_options(words, only_parse):
 
 @pytest.mark.parametrize("words", TRAIN)
 def test_training__composes(words):
-    overrides = words[2:]
+    overrides = [word for word in words[2:] if word != "--dry-run"]
     if overrides[0] == "--max-restarts":
         overrides = overrides[2:]
     assert compose(*overrides).LOSS.name

@@ -63,7 +63,7 @@ def _differences(values: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]
 @functools.cache
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     if not overrides:
-        return _defaults()
+        return defaults()
     return _leaves(OmegaConf.to_container(compose_hydra_configuration(list(overrides)))["config"])
 
 
@@ -77,7 +77,8 @@ def _leaves(tree: Any, path: str = "") -> dict[str, Any]:
     return {path: tree}
 
 
-def _defaults() -> dict[str, Any]:
+def defaults() -> dict[str, Any]:
+    """Key -> value of the host's defaults."""
     text = Path(vissl.config.__file__).with_name("defaults.yaml").read_text()
     return _leaves(yaml.safe_load(text)["config"])
 

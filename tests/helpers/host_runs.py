@@ -5,10 +5,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
+
+# Not the clone, nor a folder with modules: `python -m` would find them before the host's `configs`.
+ELSEWHERE = Path(__file__).parents[1] / "recordings"
 
 
 def host_script() -> Path:
@@ -17,23 +19,21 @@ def host_script() -> Path:
     return Path(spec.origin).parents[1] / "tools" / "run_distributed_engines.py"
 
 
-def run(*overrides, command=None, check=True, environment=None):
+def run(*overrides, command=None, check=True, environment=None, folder=ELSEWHERE):
     command = command or [sys.executable, str(host_script())]
-    # An empty folder: ``python -m`` imports from the one it is in, and VISSL imports ``configs``.
-    with tempfile.TemporaryDirectory() as nowhere:
-        result = subprocess.run(
-            [*command, *overrides],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PIRL_PLUGIN_CONSOLE": "log",
-                **(environment or {}),
-            },
-            cwd=nowhere,
-        )
+    result = subprocess.run(
+        [*command, *overrides],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PIRL_PLUGIN_CONSOLE": "log",
+            **(environment or {}),
+        },
+        cwd=folder,
+    )
     if check:
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return result

@@ -107,6 +107,10 @@ class ImageSource:
         """Path of one image."""
         return os.path.join(self._root, self._images[row])
 
+    def file_of(self, row: int) -> str:
+        """Path of the file that holds one image: its own, or an archive."""
+        return self.path_of(row)
+
     def paths(self) -> list[str]:
         """Paths of all images, in order."""
         return [self.path_of(row) for row in range(len(self))]

@@ -104,8 +104,11 @@ class ShardSource(ImageSource):
 
     def path_of(self, row: int) -> str:
         """``FOLDER/TAR:MEMBER`` of one image, for messages."""
-        shard = int(self._members[row]["shard"])
-        return f"{os.path.join(self.path, self._tars[shard])}:{self._images[row]}"
+        return f"{self.file_of(row)}:{self._images[row]}"
+
+    def file_of(self, row: int) -> str:
+        """``FOLDER/TAR`` of one image."""
+        return os.path.join(self.path, self._tars[int(self._members[row]["shard"])])
 
     def labels(self) -> NDArray[np.int64]:
         """Class of each image, int64 (N,), from the ``.cls`` members.

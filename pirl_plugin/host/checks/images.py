@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ from pirl_plugin.host.checks.parts import check_loss
 from pirl_plugin.host.checks.refusal import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    File = tuple[str, Callable[[], bytes | bytearray]]
 
 _SAMPLE = 8  # files of each source
 
@@ -39,9 +42,9 @@ def _check_decoding(config: Any, split: str, source: str, path: str) -> None:
 
     reason: Exception | None = None
     files = list(_some_files(config, split, source, path))
-    for file in files:
+    for _, read in files:
         try:
-            decode_image(Path(file).read_bytes())
+            decode_image(read())
         except (OSError, ValueError) as error:
             reason = reason or error
         else:
@@ -49,21 +52,23 @@ def _check_decoding(config: Any, split: str, source: str, path: str) -> None:
     if files:
         refuse(
             f"config.DATA.{split}.DATA_PATHS: none of {len(files)} files looked at in {path} can "
-            f"be read as an image, the first being {files[0]}: {reason}; expected images; point "
+            f"be read as an image, the first being {files[0][0]}: {reason}; expected images; point "
             f"config.DATA.{split}.DATA_PATHS=[DIR] at them",
             reason,
         )
 
 
-def _some_files(config: Any, split: str, source: str, path: str) -> Iterable[str]:
+def _some_files(config: Any, split: str, source: str, path: str) -> Iterable[File]:
+    """Name and reader of some files; a tar's members are read by their source alone."""
     from pirl_plugin.data.sources.paths import find_images
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
     if source == DISK_FOLDER:  # without listing all of it
-        return (str(Path(path, name)) for name in islice(find_images(path), _SAMPLE))
-    data = PIRLDiskDataset(config, source, path, split)
-    step = max(1, len(data) // _SAMPLE)
-    return [data.source.path_of(row) for row in range(0, len(data), step)][:_SAMPLE]
+        found = (Path(path, name) for name in islice(find_images(path), _SAMPLE))
+        return ((str(file), file.read_bytes) for file in found)
+    images = PIRLDiskDataset(config, source, path, split).source
+    rows = range(0, len(images), max(1, len(images) // _SAMPLE))[:_SAMPLE]
+    return [(images.path_of(row), functools.partial(images.read, row)) for row in rows]
 
 
 def num_images(config: Any, split: str = "TRAIN") -> int | None:

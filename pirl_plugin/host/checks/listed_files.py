@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 SAMPLE = 200  # files
 
 
-def missing(path_of: Callable[[int], str], number: int, sample: int = SAMPLE) -> list[str]:
+def missing(file_of: Callable[[int], str], number: int, sample: int = SAMPLE) -> list[str]:
     """Those of up to ``sample`` evenly spaced files that are not files that can be read.
 
     Args:
-        path_of: path of an image.
+        file_of: path of the file that holds an image.
         number: of images.
         sample: how many of them to look at.
 
@@ -27,7 +27,7 @@ def missing(path_of: Callable[[int], str], number: int, sample: int = SAMPLE) ->
         ['/nowhere/1.jpg']
     """
     looked_at = sorted({i * number // sample for i in range(sample)} if number else set())
-    paths = [path_of(i) for i in looked_at]
+    paths = [file_of(i) for i in looked_at]
     return [path for path in paths if not (os.path.isfile(path) and os.access(path, os.R_OK))]
 
 
@@ -63,7 +63,7 @@ def check_listed_files(config: Any) -> None:
                 data = PIRLDiskDataset(config, source, path, split)
             except (OSError, ValueError) as error:
                 raise SystemExit(f"pirl_plugin: {error}") from None
-            gone, looked_at = missing(data.source.path_of, len(data)), min(SAMPLE, len(data))
+            gone, looked_at = missing(data.source.file_of, len(data)), min(SAMPLE, len(data))
             if len(gone) > share * looked_at:
                 raise SystemExit(
                     f"pirl_plugin: config.DATA.{split}.DATA_PATHS = {path}: expected files that "

@@ -33,6 +33,7 @@ def test_shards__hold_the_folders_images_and_classes(shards, image_folder):
         assert is_valid
         assert torch.equal(pixels, folder[row][0])  # 48 px: kept byte for byte
     assert source.path_of(7) == f"{shards}/shard-000001.tar:ants/7.jpg"
+    assert source.file_of(7) == f"{shards}/shard-000001.tar"
     assert isinstance(source_at(shards), ShardSource)
 
 

@@ -5,7 +5,10 @@ import json
 import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
+from pirl_plugin.data.prepare import main
+from pirl_plugin.host.checks.before_launch import CHECKS
 from pirl_plugin.host.checks.data import check_classes, check_data
+from pirl_plugin.host.checks.images import check_images
 
 TOP_1 = "config.METERS.accuracy_list_meter.topk_values=[1]"
 SPLITS = {"TRAIN": "train", "TEST": "val"}
@@ -151,3 +154,20 @@ def test_check_classes__refuses_annotations_the_classifier_cannot_tell_apart(tmp
 
 def test_check_data__accepts_a_folder_of_images(image_folder):
     check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
+
+
+def test_checks__read_images_inside_shards(image_folder, tmp_path):
+    shards = tmp_path / "shards"
+    main([str(image_folder / "train"), str(shards), "--shards", "7", "--workers", "1"])
+    ours = config(
+        f"config.DATA.TRAIN.DATA_PATHS=[{shards}]",
+        "config.DATA.TRAIN.DATA_SOURCES=[pirl_disk_shards]",
+        f"config.CHECKPOINT.DIR={tmp_path / 'out'}",
+        "config.LOSS.pirl_loss.num_negatives=8",
+    )
+    for check in CHECKS:
+        check(ours)
+    for tar in shards.glob("*.tar"):
+        tar.write_bytes(b"x" * tar.stat().st_size)
+    with pytest.raises(SystemExit, match=r"none of .* the first being .*\.tar:ants/0\.jpg: "):
+        check_images(ours)

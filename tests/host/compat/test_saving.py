@@ -11,7 +11,7 @@ import torch
 from pirl_plugin.checkpoints.verify import verify
 from pirl_plugin.memory import ShardedMemoryBank
 from tests.helpers import faults
-from tests.helpers.host_runs import run, settings
+from tests.helpers.host_runs import ELSEWHERE, run, settings
 
 FINAL = "model_final_checkpoint_phase2.torch"
 # The rate changes once an epoch, so that going on in mid-epoch must find it again.
@@ -140,7 +140,7 @@ def test_full_disk__is_one_sentence_and_the_run_goes_on(whole, image_folder, sma
 
 def test_stop_in_mid_epoch__resumes_bit_for_bit(whole, image_folder, tmp_path):
     """A kill in mid-epoch, SIGTERM in an epoch's last step, in a relative folder that moves."""
-    place = Path(os.path.relpath(tmp_path, Path(run.__code__.co_filename).parent))
+    place = Path(os.path.relpath(tmp_path, ELSEWHERE))
     every_two = "config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY=2"
     killed = train(image_folder, place / "a", every_two, fault={"FAULT_IN_STEP": "8:SIGKILL"})
     assert killed.returncode == -9
