@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pirl_plugin.utils.hydra_overrides import quoted
 
 if TYPE_CHECKING:
@@ -38,12 +40,20 @@ def our_pipeline(folder: Path, transform: str, backend: str) -> tuple[Any, Calla
     return _built(config)
 
 
-def vissl_pipeline(folder: Path, transform: str) -> tuple[Any, Callable[..., Any]] | None:
+def vissl_pipeline(
+    folder: Path, transform: str, source: str = "disk_folder"
+) -> tuple[Any, Callable[..., Any]] | None:
     """VISSL's data set and collate function: its PIRL config's, or its parts' for the rotation.
 
     VISSL has no PIRL with rotation. The peer is two views of an image through the image transforms
     of its PIRL config, the second of them through its ``ImgRotatePil``. For rotation + jigsaw it
     has no parts: None.
+
+    Args:
+        folder: of images.
+        transform: one of ``TRANSFORMS``.
+        source: ``disk_folder``, which its PIRL config uses and which decodes each image twice, or
+            ``disk_filelist``, which decodes it once.
     """
     if transform == "rotation_jigsaw":
         return None
@@ -53,6 +63,11 @@ def vissl_pipeline(folder: Path, transform: str) -> tuple[Any, Callable[..., Any
         "config.DATA.TRAIN.LABEL_PATHS=[]",
     )
     train = config.DATA.TRAIN
+    if source == "disk_filelist":
+        paths = sorted(str(path) for path in folder.glob("*/*"))
+        train.DATA_PATHS = [str(folder / "images.npy")]
+        np.save(train.DATA_PATHS[0], paths)
+        train.DATA_SOURCES = [source]
     if transform == "rotation":
         _, *photometric, tensor, normalize = train.TRANSFORMS
         train.TRANSFORMS = [

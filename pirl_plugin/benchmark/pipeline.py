@@ -1,14 +1,16 @@
 """From image file to batch: VISSL's own PIRL pipeline, our two backends, and the lower bound.
 
-One process, one thread, all pipelines in turn on the same images. Each is a data set that the host
-builds from a config, read sample by sample and collated: what a loader's worker does. VISSL's ends
-in normalised float32, ours in bytes that are normalised where the model runs; what that takes on
-this CPU is printed too.
+One process, one thread, its CPU time, all pipelines in turn on the same images. Each is a data set
+that the host builds from a config, read sample by sample and collated: what a loader's worker does.
+VISSL's ends in normalised float32, ours in bytes that are normalised where the model runs:
+``normalised`` is ours with that, on this CPU. VISSL's folders decode each image twice;
+``vissl_filelist``, its lists of files, once.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,15 +73,17 @@ def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
     """
     pipelines = {
         "vissl": vissl_pipeline(folder, transform),
+        "vissl_filelist": vissl_pipeline(folder, transform, "disk_filelist"),
         "pil": our_pipeline(folder, transform, "pil"),
         "fused": our_pipeline(folder, transform, "fused"),
     }
     functions = {name: _batch(*made) for name, made in pipelines.items() if made is not None}
     fused = pipelines["fused"]
     assert fused is not None
+    functions["normalised"] = _normalised(functions["fused"])
     (source,) = fused[0].data_objs
     functions["decode"] = lambda: [source[index] for index in range(len(source))]
-    seconds = interleave(functions, rounds)
+    seconds = interleave(functions, rounds, clock=time.process_time)
     count = len(source)
     rows = []
     for name, times in seconds.items():
@@ -105,8 +109,23 @@ def _normalise_ms(folder: Path, rounds: int) -> float:
     batch = collate([dataset[index] for index in indices])
     views = {name: batch[name][0] for name in ("patches", "images")}
     hook = PIRLInputHook()
-    (seconds,) = interleave({"normalise": lambda: hook.prepare(views)}, rounds).values()
+    (seconds,) = interleave(
+        {"normalise": lambda: hook.prepare(views)}, rounds, clock=time.process_time
+    ).values()
     return 1e3 * statistics.median(seconds) / len(indices)
+
+
+def _normalised(read: Callable[[], Any]) -> Callable[[], Any]:
+    """``read``, and what the input hook does with the batch's views."""
+    from pirl_plugin.hooks.input_hook import PIRLInputHook
+
+    prepare = PIRLInputHook().prepare
+
+    def normalised() -> None:
+        for views in read().values():
+            prepare(views[0])
+
+    return normalised
 
 
 def _batch(dataset: Any, collate: Callable[..., Any]) -> Callable[[], Any]:

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def interleave(
-    functions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1
+    functions: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    warm_up: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Call every function once a round, in an order that shifts from round to round.
 
@@ -21,6 +24,8 @@ def interleave(
         functions: what to time, by name; each returns only when its work is done.
         rounds: calls of each, at least 1.
         warm_up: untimed calls of each beforehand.
+        clock: seconds; ``time.process_time`` for work of one thread, which other programs then
+            slow down by what they take of caches and memory, not by what they take of the core.
 
     Returns:
         Seconds of each call, by name, in the order of the rounds.
@@ -41,9 +46,9 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            start = time.perf_counter()
+            start = clock()
             functions[name]()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 

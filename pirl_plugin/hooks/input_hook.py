@@ -1,12 +1,11 @@
-"""Prepare a batch where the model runs: uint8 views to normalised, channels-last floats."""
+"""How the model runs: batches normalised on its device, memory format, precision, compilation."""
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pirl_plugin.data.normalization import normalize_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
@@ -24,13 +23,14 @@ class PIRLInputHook(QuietHook):
 
         HOOKS:
           PIRL_INPUT: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],
-                       channels_last: true, autocast: null}
+                       channels_last: true, autocast: null, compile: false}
 
     Args:
         mean: of the channels, on a scale of 0 to 1.
         std: likewise.
-        channels_last: memory format of the inputs; convolutions are faster in it on CPUs and GPUs.
+        channels_last: memory format of inputs and weights, in which convolutions are faster.
         autocast: None, or ``bfloat16`` to run the model (never the loss) in it.
+        compile: whether torch.compile compiles the trunk, in the first steps, for minutes.
 
     Raises:
         ValueError: an ``autocast`` other than these; float16 would need the host's own
@@ -43,6 +43,7 @@ class PIRLInputHook(QuietHook):
         std: Sequence[float] = IMAGENET_STD,
         channels_last: bool = True,
         autocast: str | None = None,
+        compile: bool = False,
     ) -> None:
         super().__init__()
         if autocast not in (None, "bfloat16"):
@@ -53,6 +54,7 @@ class PIRLInputHook(QuietHook):
         self.mean, self.std = tuple(mean), tuple(std)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.autocast = autocast
+        self.compile = compile
 
     @classmethod
     def from_config(cls, config: Any) -> PIRLInputHook:
@@ -61,13 +63,24 @@ class PIRLInputHook(QuietHook):
 
     def on_start(self, task: Any) -> None:
         """Register the forward pre-hook on the model that DistributedDataParallel wraps."""
-        if self.memory_format == torch.channels_last:
-            # Gradients of 1×1 convolutions then have strides that differ in name only.
-            warnings.filterwarnings("ignore", message="Grad strides do not match bucket view")
         model = task.base_model
         model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
         if self.autocast == "bfloat16":
             model.forward = torch.autocast(task.device.type, torch.bfloat16)(model.forward)
+
+    def prepare_model(self, model: nn.Module) -> None:
+        """Lay the weights out as the inputs, and compile the trunk, if so configured; in place.
+
+        To be called before DistributedDataParallel lays out its buckets of gradients. Names in the
+        state dictionary stay as they are.
+
+        Args:
+            model: one with a ``trunk``, or the trunk itself.
+        """
+        model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        if self.compile:
+            # Image and patches are two shapes: dynamic ones would be slower for both.
+            getattr(model, "trunk", model).compile(dynamic=False)
 
     def prepare(self, batch: Any) -> Any:
         """Convert the uint8 tensors of a batch, a tensor or a dictionary of them; leave others.

@@ -18,10 +18,11 @@ def test_pipeline__writes_a_row_for_each_pipeline(image_folder, tmp_path, capsys
     figures = json.loads(file.read_text())
     assert figures["machine"]["torch"]
     found = {(row["transform"], row["pipeline"]): row for row in figures["rows"]}
-    ours = ("pil", "fused", "decode")
+    ours = ("pil", "fused", "normalised", "decode")
+    vissl = ("vissl", "vissl_filelist")
     assert set(found) == {
-        *(("jigsaw", name) for name in ("vissl", *ours)),
-        *(("rotation", name) for name in ("vissl", *ours)),
+        *(("jigsaw", name) for name in (*vissl, *ours)),
+        *(("rotation", name) for name in (*vissl, *ours)),
         *(("rotation_jigsaw", name) for name in ours),
     }
     for (transform, name), row in found.items():
@@ -33,6 +34,8 @@ def test_pipeline__writes_a_row_for_each_pipeline(image_folder, tmp_path, capsys
             assert row["ratio_to_vissl"] == 1
         else:
             assert row["ratio_to_vissl"] > 0
+    for transform in ("jigsaw", "rotation", "rotation_jigsaw"):  # reads, and something more
+        assert found[transform, "normalised"]["ms_min"] > 0.8 * found[transform, "fused"]["ms_min"]
     assert "images/s/core" in capsys.readouterr().out
 
 

@@ -150,9 +150,10 @@ def _parts() -> dict[str, Callable[[], dict[str, Any]]]:
         },
     }
     for num_rows in (2, 16, 50, 1001, 12_345):
-        for seed in (0, 9):
-            parts[f"positions of {num_rows} rows, seed {seed}"] = (
-                lambda num_rows=num_rows, seed=seed: _integers(subject.positions(num_rows, seed))
+        for seed in (0, 9, None):  # None: the permutation of today, which has none
+            name = f"positions of {num_rows} rows" + (f", seed {seed}" if seed is not None else "")
+            parts[name] = lambda num_rows=num_rows, seed=seed: _integers(
+                subject.positions(num_rows, seed)
             )
     for size, patches, seed in (
         (1, 9, 0), (100, 9, 0), (2000, 9, 0), (2000, 9, 1), (10_001, 9, 0), (24, 4, 0)

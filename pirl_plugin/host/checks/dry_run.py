@@ -215,6 +215,8 @@ def _prepare(config: Any, model: Any, device: Any) -> None:
     from pirl_plugin.hooks.input_hook import PIRLInputHook
 
     hook = PIRLInputHook.from_config(config)
+    hook.compile = False  # which takes minutes
+    hook.prepare_model(model)
     hook.on_start(SimpleNamespace(base_model=model, device=device))
 
 

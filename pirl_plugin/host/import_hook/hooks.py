@@ -46,6 +46,27 @@ def add_our_hooks(module: Any) -> None:
     module.add_loss_hooks = add_loss_hooks
 
 
+def prepare_models(module: Any) -> None:
+    """Have our input hook prepare a model that the host has built and not yet wrapped.
+
+    The host has no hook before DistributedDataParallel lays out its gradients.
+    """
+    task = module.SelfSupervisionTask
+    build = task._build_model
+
+    @functools.wraps(build)
+    def _build_model(self: Any) -> Any:
+        from pirl_plugin.hooks.input_hook import PIRLInputHook
+
+        model = build(self)
+        for hook in self.hooks:
+            if isinstance(hook, PIRLInputHook):
+                hook.prepare_model(model)
+        return model
+
+    task._build_model = _build_model
+
+
 def fault_hooks(cfg: Any) -> list[Any]:
     """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
     from pirl_plugin.hooks.run_settings import RunSettings

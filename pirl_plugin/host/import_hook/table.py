@@ -83,6 +83,7 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.trainer.train_task": (
         "pirl_plugin.host.compat.checkpoints:read_more_formats",
         f"{_RESUMING}:skip_batches_done",
+        "pirl_plugin.host.import_hook.hooks:prepare_models",
     ),
     "vissl.utils.checkpoint": (
         "pirl_plugin.host.compat.checkpoints:refuse_mismatches",

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pirl_plugin.host.launch.supervise import max_restarts, supervise
+from pirl_plugin.host.launch.waiting import wait_passively
 from pirl_plugin.utils.requirements import require_host
 
 
@@ -27,6 +28,7 @@ def main(overrides: list[str]) -> None:
             "  --max-restarts N  start the run again up to N times without a new checkpoint"
         )
         return
+    wait_passively(overrides)
     require_host()
     restarts, overrides = max_restarts(overrides)
     from vissl.hooks import default_hook_generator
