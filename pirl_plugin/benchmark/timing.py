@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,17 @@ if TYPE_CHECKING:
 
 
 def interleave(
-    functions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1
+    functions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1, device: str = "cpu"
 ) -> dict[str, list[float]]:
     """Call every function once a round, in an order that shifts from round to round.
 
     What slows the machine down for a while so slows all of them, and their ratio stays.
 
     Args:
-        functions: what to time, by name; each returns only when its work is done.
+        functions: what to time, by name; on a CPU each returns only when its work is done.
         rounds: calls of each, at least 1.
         warm_up: untimed calls of each beforehand.
+        device: ``cpu``, or ``cuda`` to time with events on the GPU.
 
     Returns:
         Seconds of each call, by name, in the order of the rounds.
@@ -41,10 +43,50 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            start = time.perf_counter()
-            functions[name]()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name] += seconds_between(_one_part(functions[name]), device)
     return seconds
+
+
+def seconds_between(work: Callable[[Callable[[], None]], Any], device: str) -> list[float]:
+    """Time the parts of some work.
+
+    Args:
+        work: is given a function, and calls it at the end of each of its parts.
+        device: ``cpu``, or ``cuda``: CUDA events then time what the GPU does, which nothing waits
+            for in between.
+
+    Returns:
+        Seconds of each part.
+
+    Example:
+        >>> len(seconds_between(lambda end_part: [end_part(), end_part()], "cpu"))
+        2
+    """
+    if device == "cpu":
+        times = [time.perf_counter()]
+        work(lambda: times.append(time.perf_counter()))
+        return [after - before for before, after in itertools.pairwise(times)]
+    import torch
+
+    events: list[Any] = []
+
+    def record() -> None:
+        events.append(torch.cuda.Event(enable_timing=True))
+        events[-1].record()
+
+    torch.cuda.synchronize()
+    record()
+    work(record)
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(events)]
+
+
+def _one_part(function: Callable[[], Any]) -> Callable[[Callable[[], None]], None]:
+    def work(end_part: Callable[[], None]) -> None:
+        function()
+        end_part()
+
+    return work
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
