@@ -22,6 +22,15 @@ if not torch.cuda.is_available():
 torch.set_num_threads(1)  # small tensors; the suite runs beside the ranks that it spawns
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip by name what needs a GPU, where there is none."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
 def _make_image(path: Path, seed: int, size: int = 48) -> None:
     """Write a smooth random image; its colours tell seeds apart."""
     generator = np.random.default_rng(seed)

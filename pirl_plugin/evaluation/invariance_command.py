@@ -76,7 +76,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     other = next((config for config in configs if image_size_of(config)), None)
     models = []
     for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
-        model = load_pretext_model(checkpoint, options.trust_pickle, other)
+        model = load_pretext_model(checkpoint, options.trust_pickle, other, options.device)
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
         bank, note = _to_bank(model, transformed, kept, len(paths))
         models.append(
@@ -206,6 +206,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--transforms", type=int, default=4, help="transformed versions of each image")
     add("--seed", type=int, default=0, help="of images and transforms")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    add("--device", default=device, help="cpu, cuda or cuda:N")
     options = parser.parse_args(arguments)
     for name, least in (("images", 2), ("transforms", 1)):
         if getattr(options, name) < least:

@@ -125,10 +125,11 @@ class PIRLLoss(LossCheckpoint):
         self.register_buffer("norm_constant", torch.tensor(constant, dtype=torch.float64))
         self.norm_constant_known = norm_constant is not None
 
+    @torch._disable_dynamo
     def forward(
         self, output: Tensor | Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
     ) -> Tensor:
-        """Compute Eq. 5.
+        """Compute Eq. 5. ``torch.compile`` leaves it as it is: its engines are compiled already.
 
         Args:
             output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I),
@@ -181,6 +182,7 @@ class PIRLLoss(LossCheckpoint):
         self.last_step.terms = dict(zip(names, means.detach(), strict=True))
         return loss.masked_fill(outside.any(), torch.nan)
 
+    @torch._disable_dynamo
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
         """Gather f(v_I) from all ranks, move the bank and count the step. Collective.
 
