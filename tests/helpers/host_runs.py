@@ -9,6 +9,9 @@ from pathlib import Path
 
 import torch
 
+# Not the clone, nor a folder with modules: `python -m` would find them before the host's `configs`.
+ELSEWHERE = Path(__file__).parents[1] / "recordings"
+
 
 def host_script() -> Path:
     """``tools/run_distributed_engines.py`` beside the installed vissl."""
@@ -29,7 +32,7 @@ def run(*overrides, command=None, check=True, environment=None):
             "PIRL_PLUGIN_CONSOLE": "log",
             **(environment or {}),
         },
-        cwd=Path(__file__).parent,
+        cwd=ELSEWHERE,
     )
     if check:
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

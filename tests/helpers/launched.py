@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.helpers.host_runs import host_script
+from tests.helpers.host_runs import ELSEWHERE, host_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Started:
                 stdout=out,
                 stderr=err,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **environment},
-                cwd=Path(__file__).parent,
+                cwd=ELSEWHERE,
                 start_new_session=True,
             )
 
