@@ -55,7 +55,9 @@ def test_host__is_killed_and_goes_on_to_the_same_result(device, placement, image
     run(*overrides(image_folder, cut, device), *more, command=COMMAND)
     (loss, trunk), (expected, expected_trunk) = state(cut), state(whole)
     assert loss["_extra_state"]["step"] == expected["_extra_state"]["step"] == 10
-    torch.testing.assert_close(loss["norm_constant"], expected["norm_constant"])
+    torch.testing.assert_close(
+        loss["norm_constant"], expected["norm_constant"], rtol=1e-4, atol=0, equal_nan=True
+    )
     if placement == "replicated":
         rows, others = loss["bank.rows"].cpu(), expected["bank.rows"].cpu()
         torch.testing.assert_close(rows, others, rtol=0, atol=1e-3)
@@ -71,8 +73,10 @@ def test_host__trains_in_half_precision(device, amp, image_folder, tmp_path):
     if device == "cpu" and "AMP_PARAMS" in amp:
         pytest.skip("the host's float16 needs a GPU")
     pytorch = ["config.MODEL.AMP_PARAMS.AMP_TYPE=pytorch"] if "AMP_PARAMS" in amp else []
-    arguments = [*overrides(image_folder, tmp_path, device, epochs=1, workers=0), amp, *pytorch]
-    run(*arguments, command=COMMAND)
+    arguments = overrides(image_folder, tmp_path, device, epochs=1, workers=0)
+    # The config's own views: one-pixel maps of the settings' small ones have no variance.
+    arguments = [each for each in arguments if "TRANSFORMS" not in each]
+    run(*arguments, amp, *pytorch, command=COMMAND)
     assert all(0 < loss < 100 for loss in losses(tmp_path).values())
     loss, _ = state(tmp_path)
     rows = loss["bank.rows"].cpu()
