@@ -56,27 +56,21 @@ def _sigmoid_kernel(  # type: ignore[no-untyped-def]
     total_2 = tl.zeros((CHUNKS, ROWS, LANES), tl.float32)
     begin = split * share
     stop = tl.minimum(begin + share, count)
-    last = begin + (stop - begin) // ROWS * ROWS  # after it, a tile that is not full
-    for start in range(begin, last, ROWS):
-        n = start + tl.arange(0, ROWS)
-        is_real = n < stop
-        rows = load_rows(
-            table, draw, point, n, is_real, D, count, True, EXACT, CHUNKS, LANES
-        )
-        value_1, total_1 = add_sigmoids(rows, is_real, query_1, c, value_1, total_1, True)
-        value_2, total_2 = add_sigmoids(rows, is_real, query_2, c, value_2, total_2, True)
-    for start in range(last, stop, ROWS):
-        n = start + tl.arange(0, ROWS)
-        is_real = n < stop
-        rows = load_rows(
-            table, draw, point, n, is_real, D, count, False, EXACT, CHUNKS, LANES
-        )
-        value_1, total_1 = add_sigmoids(rows, is_real, query_1, c, value_1, total_1, False)
-        value_2, total_2 = add_sigmoids(rows, is_real, query_2, c, value_2, total_2, False)
+    end = begin + (stop - begin) // ROWS * ROWS  # of the full tiles; one may follow that is not
+    for rest in tl.static_range(2):
+        low, high = (begin, end) if rest == 0 else (end, stop)
+        for start in range(low, high, ROWS):
+            n = start + tl.arange(0, ROWS)
+            is_real = n < stop
+            rows = load_rows(
+                table, draw, point, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
+            )
+            value_1, total_1 = add_sigmoids(rows, is_real, query_1, c, value_1, total_1, rest == 0)
+            value_2, total_2 = add_sigmoids(rows, is_real, query_2, c, value_2, total_2, rest == 0)
     store(values, tl.sum(value_1, axis=0), split, first, point, T, B)
     store(values, tl.sum(value_2, axis=0), split, second, point, T, B)
     store_row(weighted, total_1, split, first, point, T, B, D, CHUNKS, LANES)
-    store_row(weighted, tl.sum(total_2, axis=0), split, second, point, T, B, D, CHUNKS, LANES)
+    store_row(weighted, total_2, split, second, point, T, B, D, CHUNKS, LANES)
 
 
 @triton.jit
@@ -99,31 +93,21 @@ def _softmax_kernel(  # type: ignore[no-untyped-def]
     top_2, index_2, row_2, second_2, rest_2, sum_2 = top_1, index_1, row_1, second_1, rest_1, sum_1
     begin = split * share
     stop = tl.minimum(begin + share, count)
-    last = begin + (stop - begin) // ROWS * ROWS  # after it, a tile that is not full
-    for start in range(begin, last, ROWS):
-        n = start + tl.arange(0, ROWS)
-        is_real = n < stop
-        rows = load_rows(
-            table, draw, point, n, is_real, D, count, True, EXACT, CHUNKS, LANES
-        )
-        top_1, index_1, row_1, second_1, rest_1, sum_1 = add_softmax(
-            rows, n, is_real, query_1, top_1, index_1, row_1, second_1, rest_1, sum_1, True
-        )
-        top_2, index_2, row_2, second_2, rest_2, sum_2 = add_softmax(
-            rows, n, is_real, query_2, top_2, index_2, row_2, second_2, rest_2, sum_2, True
-        )
-    for start in range(last, stop, ROWS):
-        n = start + tl.arange(0, ROWS)
-        is_real = n < stop
-        rows = load_rows(
-            table, draw, point, n, is_real, D, count, False, EXACT, CHUNKS, LANES
-        )
-        top_1, index_1, row_1, second_1, rest_1, sum_1 = add_softmax(
-            rows, n, is_real, query_1, top_1, index_1, row_1, second_1, rest_1, sum_1, False
-        )
-        top_2, index_2, row_2, second_2, rest_2, sum_2 = add_softmax(
-            rows, n, is_real, query_2, top_2, index_2, row_2, second_2, rest_2, sum_2, False
-        )
+    end = begin + (stop - begin) // ROWS * ROWS  # of the full tiles; one may follow that is not
+    for rest in tl.static_range(2):
+        low, high = (begin, end) if rest == 0 else (end, stop)
+        for start in range(low, high, ROWS):
+            n = start + tl.arange(0, ROWS)
+            is_real = n < stop
+            rows = load_rows(
+                table, draw, point, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
+            )
+            top_1, index_1, row_1, second_1, rest_1, sum_1 = add_softmax(
+                rows, n, is_real, query_1, top_1, index_1, row_1, second_1, rest_1, sum_1, rest == 0
+            )
+            top_2, index_2, row_2, second_2, rest_2, sum_2 = add_softmax(
+                rows, n, is_real, query_2, top_2, index_2, row_2, second_2, rest_2, sum_2, rest == 0
+            )
     store_softmax(
         tops, indices_of_tops, top_rows, seconds, rests, rest_sums,
         top_1, index_1, row_1, second_1, rest_1, sum_1,
@@ -158,37 +142,27 @@ def _odds_kernel(  # type: ignore[no-untyped-def]
     value_2, odds_2, sum_2 = value_1, odds_1, sum_1
     begin = split * share
     stop = tl.minimum(begin + share, count)
-    last = begin + (stop - begin) // ROWS * ROWS  # after it, a tile that is not full
-    for start in range(begin, last, ROWS):
-        n = start + tl.arange(0, ROWS)
-        is_real = n < stop
-        rows = load_rows(
-            table, draw, point, n, is_real, D, count, True, EXACT, CHUNKS, LANES
-        )
-        value_1, odds_1, sum_1 = add_odds(
-            rows, n, is_real, query_1, total_1, out_1, value_1, odds_1, sum_1, True
-        )
-        value_2, odds_2, sum_2 = add_odds(
-            rows, n, is_real, query_2, total_2, out_2, value_2, odds_2, sum_2, True
-        )
-    for start in range(last, stop, ROWS):
-        n = start + tl.arange(0, ROWS)
-        is_real = n < stop
-        rows = load_rows(
-            table, draw, point, n, is_real, D, count, False, EXACT, CHUNKS, LANES
-        )
-        value_1, odds_1, sum_1 = add_odds(
-            rows, n, is_real, query_1, total_1, out_1, value_1, odds_1, sum_1, False
-        )
-        value_2, odds_2, sum_2 = add_odds(
-            rows, n, is_real, query_2, total_2, out_2, value_2, odds_2, sum_2, False
-        )
+    end = begin + (stop - begin) // ROWS * ROWS  # of the full tiles; one may follow that is not
+    for rest in tl.static_range(2):
+        low, high = (begin, end) if rest == 0 else (end, stop)
+        for start in range(low, high, ROWS):
+            n = start + tl.arange(0, ROWS)
+            is_real = n < stop
+            rows = load_rows(
+                table, draw, point, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
+            )
+            value_1, odds_1, sum_1 = add_odds(
+                rows, n, is_real, query_1, total_1, out_1, value_1, odds_1, sum_1, rest == 0
+            )
+            value_2, odds_2, sum_2 = add_odds(
+                rows, n, is_real, query_2, total_2, out_2, value_2, odds_2, sum_2, rest == 0
+            )
     store(values, tl.sum(value_1, axis=0), split, first, point, T, B)
     store(values, tl.sum(value_2, axis=0), split, second, point, T, B)
     store(odds_sums, tl.sum(odds_1, axis=0), split, first, point, T, B)
     store(odds_sums, tl.sum(odds_2, axis=0), split, second, point, T, B)
     store_row(weighted, sum_1, split, first, point, T, B, D, CHUNKS, LANES)
-    store_row(weighted, tl.sum(sum_2, axis=0), split, second, point, T, B, D, CHUNKS, LANES)
+    store_row(weighted, sum_2, split, second, point, T, B, D, CHUNKS, LANES)
 
 
 class TritonSums:
