@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Check every CUDA path on the GPU of this machine: the tests marked gpu, the benchmarks, short runs:
 #
-#   bash extra_scripts/gpu_check.sh [--minutes 8] [--out DIR]
+#   bash extra_scripts/gpu_check.sh [--minutes 8] [--out DIR] [--data PHOTOS]
 #
 # Needs torch and the packages, installs nothing and asks no network. Writes gpu.json, gpu.md and
 # gpu.log to DIR (runs/gpu_check) after each part; the same command goes on with what is left. Exit

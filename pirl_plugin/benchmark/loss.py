@@ -99,7 +99,7 @@ class _Bench:
         from pirl_plugin.losses.pirl_loss import PIRLLoss
 
         self.device, self.rounds, self.bandwidth = device, rounds, bandwidth
-        self.vissl = None
+        self.vissl: Any = None
         if importlib.util.find_spec("vissl") is None:
             print("VISSL's loss left out: VISSL is not installed")
         else:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``pirl-plugin benchmark step``."""
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--images", type=int, default=64, help="images, fed again and again")
+    parser.add_argument("--images", type=int, default=32, help="images, fed again and again")
     parser.add_argument("--depth", type=int, default=50, choices=(18, 50), help="of the ResNet")
     parser.add_argument("--precision", nargs="+", default=list(PRECISIONS), choices=PRECISIONS)
     parser.add_argument("--batch", type=int, nargs="+", default=[32, 64, 128, 256])
@@ -151,7 +151,8 @@ def _training_step(
     trunk = getattr(torchvision.models, f"resnet{options.depth}")()
     width, trunk.fc = trunk.fc.in_features, torch.nn.Identity()
     f, g = PIRLHead(width, _DIM), PIRLHead(width, _DIM, num_patches=9)
-    model = torch.nn.ModuleList([trunk, f, g]).to(device, memory_format=torch.channels_last)
+    model = torch.nn.ModuleList([trunk, f, g]).to(device)
+    model = model.to(memory_format=torch.channels_last)
     loss = PIRLLoss(
         options.rows, embedding_dim=_DIM, num_negatives=options.negatives, norm_constant=2.9e6
     ).to(device)

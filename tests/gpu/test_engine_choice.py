@@ -1,4 +1,4 @@
-"""``scores: auto`` on a GPU: Triton, or ``blocked`` after one warning where Triton cannot compile."""
+"""``scores: auto`` on a GPU: Triton, or ``blocked`` after a warning where it cannot compile."""
 
 import os
 import subprocess
@@ -72,7 +72,9 @@ def test_auto__warns_of_nothing_where_triton_runs(device):
 def test_memory__of_the_loss_is_not_that_of_the_scores(device):
     """At the paper's sizes, at most 64 MB; all drawn rows would be 524 MB."""
     if device == "cpu":
-        pytest.skip("counts the GPU's memory; tests/losses/engines/test_choice.py watches the CPU's")
+        pytest.skip(
+            "counts the GPU's memory; tests/losses/engines/test_choice.py watches the CPU's"
+        )
     loss = PIRLLoss(1_281_167, num_negatives=32_000, norm_constant=2.9e6).to(device)
     outputs, rows = make_outputs(2, 32, 128, device), torch.arange(32, device=device)
     loss(outputs, rows).backward()

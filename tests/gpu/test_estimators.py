@@ -87,7 +87,7 @@ def test_loss__is_that_of_the_other_engines(device, estimator):
 def test_norm_constant__is_estimated_from_the_first_batch(device):
     """Z = |D| · mean of exp(s/τ) over the negatives, in float64."""
     case = sizes(device, "odd")
-    loss, outputs, rows = make_loss(case, device, "nce", "float32")
+    _, outputs, rows = make_loss(case, device, "nce", "float32")
     estimated = PIRLLoss(
         case[4], embedding_dim=case[3], num_negatives=case[2], scores="triton",
     ).to(device)  # fmt: skip

@@ -12,7 +12,8 @@ import torch
 TRAIN = """
 import json, sys, torch
 from pathlib import Path
-from pirl_plugin import ImageDataset, JigsawViews, PIRLHead, PIRLLoss, collate_views, normalize_images
+from pirl_plugin import ImageDataset, JigsawViews, PIRLHead, PIRLLoss
+from pirl_plugin import collate_views, normalize_images
 
 device, photos, out, last = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = True, False

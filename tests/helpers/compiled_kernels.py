@@ -49,9 +49,7 @@ def compile_draw(capability: int) -> Any:
     return _compile(triton_draw._draw_kernel, types, {"BLOCK": triton_draw._BLOCK}, capability)
 
 
-def _compile(
-    kernel: Any, types: dict[str, str], constants: dict[str, Any], capability: int
-) -> Any:
+def _compile(kernel: Any, types: dict[str, str], constants: dict[str, Any], capability: int) -> Any:
     places = {name: (index,) for index, name in enumerate(types)}
     aligned = [name for name, kind in types.items() if kind.startswith("*")]
     source = ASTSource(
@@ -86,7 +84,12 @@ def read_code(kernel: Any) -> dict[str, Any]:
             loops.append(body)
     spilled = sum(int(size) for size in re.findall(r"(?:STACK|LOCAL):(\d+)", usage))
     (registers,) = re.findall(r"REG:(\d+)", usage)
-    return {"instructions": len(code), "loops": loops, "local": spilled, "registers": int(registers)}
+    return {
+        "instructions": len(code),
+        "loops": loops,
+        "local": spilled,
+        "registers": int(registers),
+    }
 
 
 def _output(option: str, file: str) -> str:

@@ -81,9 +81,7 @@ def check_against_oracle(
     negatives: Tensor | None = None,
 ) -> None:
     """The loss and its gradient are the oracle's, to float32's precision beside the largest."""
-    expected, slope = oracle(
-        loss, outputs, rows, estimator, temperature, num_negatives, negatives
-    )
+    expected, slope = oracle(loss, outputs, rows, estimator, temperature, num_negatives, negatives)
     value = loss(outputs, rows, negatives)
     value.backward()
     found = torch.stack([output.grad for output in outputs])  # type: ignore[misc]

@@ -77,7 +77,9 @@ class Training:
         images, patches, rows = (
             tensor.to(self.device, non_blocking=True) for tensor in make_batch(seed, self.device)
         )
-        images, patches = (normalize_images(i, memory_format=self.layout) for i in (images, patches))
+        images, patches = (
+            normalize_images(i, memory_format=self.layout) for i in (images, patches)
+        )
         with self.autocast:
             output = self.run(images, patches)
             value = self.criterion(output, rows)

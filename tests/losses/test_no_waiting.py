@@ -1,7 +1,8 @@
 """Loss and bank never ask a GPU for a value: seen on a CPU, with tensors that have none.
 
-Fake tensors of a CUDA device have shapes and types alone; whatever needs a value raises. The kernels
-are not launched. ``tests/gpu/test_step.py`` sees the same on a GPU, backward and optimiser included.
+Fake tensors of a CUDA device have shapes and types alone; whatever needs a value raises. The
+kernels are not launched. ``tests/gpu/test_step.py`` sees the same on a GPU, backward and optimiser
+included.
 """
 
 import pytest

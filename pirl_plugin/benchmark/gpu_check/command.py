@@ -44,7 +44,7 @@ def main(arguments: list[str], parts: Sequence[Part] = PARTS) -> int:
     end = time.monotonic() + 60 * options.minutes
     _keep(record, parts, out)
     for part in record.due(parts):
-        found = _run(part, out / "gpu.log", end - time.monotonic())
+        found = _run(part, out / "gpu.log", end - time.monotonic(), options.data)
         if found is not None:
             record.parts[part.name] = found
             print(f"== {part.name}: {_outcome(found)}", flush=True)
@@ -62,13 +62,20 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         metavar="DIR",
         help="gpu.json, gpu.md and gpu.log; a call goes on where the last one in it was",
     )
+    parser.add_argument(
+        "--data", type=Path, metavar="PHOTOS", help="photos to measure on (default: drawn ones)"
+    )
     options = parser.parse_args(arguments)
+    if options.data is not None:
+        if not options.data.is_dir():
+            parser.error(f"--data {options.data}: expected a folder of photos")
+        options.data = options.data.resolve()
     if not options.minutes > 0:
         parser.error(f"--minutes {options.minutes}: expected a number above 0")
     return options
 
 
-def _run(part: Part, log: Path, seconds_left: float) -> dict[str, Any] | None:
+def _run(part: Part, log: Path, seconds_left: float, photos: Path | None) -> dict[str, Any] | None:
     """Run one part; None where there is too little time for it."""
     missing = part.missing()
     if missing:
@@ -79,7 +86,7 @@ def _run(part: Part, log: Path, seconds_left: float) -> dict[str, Any] | None:
     print(f"== {part.name}", flush=True)
     with log.open("a") as file:
         file.write(f"== {part.name}\n")
-    return run_part(part, log, seconds_left)
+    return run_part(part, log, seconds_left, photos)
 
 
 def _keep(record: Record, parts: Sequence[Part], out: Path) -> None:
@@ -98,7 +105,9 @@ def _say_end(record: Record, out: Path) -> int:
         print(f"Left for lack of time, the same command goes on: {', '.join(record.left)}")
     failed = record.failed()
     if failed:
-        print(f"pirl_plugin: {len(failed)} parts failed: {', '.join(failed)}; see {out / 'gpu.log'}")
+        print(
+            f"pirl_plugin: {len(failed)} parts failed: {', '.join(failed)}; see {out / 'gpu.log'}"
+        )
     print(out / "gpu.md")
     return 1 if failed else 0
 

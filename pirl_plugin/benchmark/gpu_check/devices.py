@@ -38,6 +38,7 @@ def describe(devices: list[str]) -> dict[str, Any]:
         "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "pirl_plugin": __version__,
     }
+    found["gpu_memory_gb"] = found["compute_capability"] = None
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         found["gpu_memory_gb"] = round(properties.total_memory / 1e9, 1)

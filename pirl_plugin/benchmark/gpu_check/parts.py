@@ -21,12 +21,14 @@ class Part:
         seconds: it is not started with less time left, and has failed if it takes 3 times as long.
         arguments: of Python; the last two are an option and the place of its file of results.
         needs: modules without which it is skipped.
+        takes_photos: whether it has the option ``--data`` for a folder of photos.
     """
 
     name: str
     seconds: float
     arguments: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    takes_photos: bool = False
 
     @property
     def limit(self) -> float:
@@ -38,10 +40,11 @@ class Part:
         """Whether its results are those of pytest."""
         return self.arguments[-1].startswith("--junitxml")
 
-    def command(self, results: Path) -> list[str]:
-        """Program and arguments, with the file that its results go to."""
+    def command(self, results: Path, photos: Path | None = None) -> list[str]:
+        """Program and arguments, with the file that its results go to, and the photos."""
         *arguments, option = self.arguments
-        return [sys.executable, *arguments, f"{option}={results}"]
+        data = [f"--data={photos}"] if photos is not None and self.takes_photos else []
+        return [sys.executable, *arguments, *data, f"{option}={results}"]
 
     def missing(self) -> list[str]:
         """Modules that it needs and that are not installed."""
@@ -59,11 +62,12 @@ def _benchmark(
     title: str, seconds: float, name: str, *options: str, needs: tuple[str, ...] = ()
 ) -> Part:
     arguments = ("-m", "pirl_plugin", "benchmark", name, *options, "--json")
-    return Part(f"benchmark: {title}", seconds, arguments, ("numpy", "tabulate", "PIL", *needs))
+    packages = ("numpy", "tabulate", "PIL", *needs)
+    return Part(f"benchmark: {title}", seconds, arguments, packages, name != "loss")
 
 
 def _loss(batch: int) -> Part:
-    # 60 s of it make the banks.
+    # Most of it makes the banks.
     options = ("--device", "cuda", "--batch", str(batch), "--negatives", "32000", "--rounds", "20")
     return _benchmark(f"loss, B = {batch}", 90, "loss", *options)
 

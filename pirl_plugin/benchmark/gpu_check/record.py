@@ -62,7 +62,9 @@ class Record:
 
     def write(self, file: Path) -> None:
         """Write it in one step."""
-        text = json.dumps({"machine": self.machine, "parts": self.parts, "left": self.left}, indent=1)
+        text = json.dumps(
+            {"machine": self.machine, "parts": self.parts, "left": self.left}, indent=1
+        )
         with atomic_write(file) as stream:
             stream.write(f"{text}\n".encode())
 

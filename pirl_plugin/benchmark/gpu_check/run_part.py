@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 _NO_TESTS = 5  # pytest's exit status where it found none
 
 
-def run_part(part: Part, log: Path, seconds_left: float) -> dict[str, Any]:
+def run_part(
+    part: Part, log: Path, seconds_left: float, photos: Path | None = None
+) -> dict[str, Any]:
     """Run a part; its output goes to the console and to the log.
 
     Args:
         part: the part; all that it needs is installed.
         log: file that its output is added to.
         seconds_left: of the check.
+        photos: folder of photos for the benchmarks; None: they draw their own.
 
     Returns:
         What :class:`~pirl_plugin.benchmark.gpu_check.record.Record` keeps of it.
@@ -38,7 +41,7 @@ def run_part(part: Part, log: Path, seconds_left: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results"
         ended = stream(
-            part.command(file),
+            part.command(file, photos),
             lambda line: print(line, end="", flush=True),
             log,
             append=True,
@@ -75,7 +78,9 @@ def read_junit(file: Path) -> dict[str, Any]:
     """
     results: dict[str, Any] = {"passed": 0, "failed": {}, "skipped": {}}
     for case in ElementTree.parse(file).getroot().iter("testcase"):
-        outcome = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
+        outcome = next(
+            (child for child in case if child.tag in ("failure", "error", "skipped")), None
+        )
         if outcome is None:
             results["passed"] += 1
             continue

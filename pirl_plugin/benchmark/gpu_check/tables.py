@@ -19,12 +19,12 @@ RECORDS, PAGE = ROOT / "docs" / "results" / "gpu", ROOT / "docs" / "results" / "
 _INTRODUCTION = """\
 # On a GPU
 
-Written from the records in `docs/results/gpu` by `python -m pirl_plugin.benchmark.gpu_check.tables`;
-[Checking a GPU](../guides/gpu.md) says how a record is made.
+Written by `python -m pirl_plugin.benchmark.gpu_check.tables` from the records in
+`docs/results/gpu`; [Checking a GPU](../guides/gpu.md) says how one is made.
 """
 _NONE = """\
-There is no record yet: the CUDA paths have not run on a GPU. What a CPU can check of them is checked
-by the tests: the Triton kernels in Triton's interpreter, and compiled, not run, for compute
+There is no record yet: the CUDA paths have not run on a GPU. The tests check of them what a CPU
+can: the Triton kernels run in Triton's interpreter, and are compiled, not run, for compute
 capability 8.0 and 9.0.
 """
 # Benchmark -> key of its rows, and heading -> (key of a row, factor).
@@ -89,13 +89,14 @@ def section(record: Record) -> str:
     lines = [
         f"## {machine['gpu']}",
         "",
-        f"{machine.get('gpus', 1)} × {machine['gpu']} ({_cell(machine.get('gpu_memory_gb'))} GB, compute "
-        f"capability {_cell(machine.get('compute_capability'))}), {_cell(machine.get('cores'))} cores "
-        f"of {_cell(machine.get('processor'))}.",
+        "{gpus} × {gpu} ({gpu_memory_gb} GB, compute capability {compute_capability}), {cores} "
+        "cores of {processor}.".format_map({key: _cell(value) for key, value in machine.items()}),
         "Versions: " + ", ".join(f"{name} {_cell(machine.get(name))}" for name in versions) + ".",
         "",
     ]
-    lines += _table(("part", "outcome", "s", "what"), [_part(*item) for item in record.parts.items()])
+    lines += _table(
+        ("part", "outcome", "s", "what"), [_part(*item) for item in record.parts.items()]
+    )
     if record.left:
         lines += [f"Not run, for lack of time: {', '.join(record.left)}.", ""]
     for benchmark in _COLUMNS:
@@ -112,7 +113,7 @@ def _part(name: str, found: dict[str, Any]) -> tuple[Any, ...]:
         notes.append(", ".join(f"{number} {kind}" for kind, number in numbers if number))
         notes += sorted(set(results["skipped"].values()))
         notes += [f"{test}: {reason}" for test, reason in results["failed"].items()]
-    return name, found["status"], found["seconds"], "; ".join(notes)
+    return name, found["status"], found["seconds"], "; ".join(dict.fromkeys(notes))
 
 
 def _figures(benchmark: str, record: Record) -> list[str]:
@@ -126,7 +127,9 @@ def _figures(benchmark: str, record: Record) -> list[str]:
     ]
     if not parts:
         return []
-    rows = [[_scaled(row.get(k), by) for k, by in columns.values()] for p in parts for row in p[key]]
+    rows = [
+        [_scaled(row.get(k), by) for k, by in columns.values()] for p in parts for row in p[key]
+    ]
     lines = [f"### `{benchmark}`", ""]
     copies = [part["copy_bytes_per_s"] for part in parts if part.get("copy_bytes_per_s")]
     if copies:

@@ -25,8 +25,8 @@ def make_engine(scores: str, batch: ContrastBatch) -> Engine:
 
     Args:
         scores: ``plain``, ``blocked`` (any device), ``triton`` (CUDA), or ``auto``: ``plain`` where
-            the batch shares a draw, ``triton`` on CUDA where it runs, and else ``blocked``, or ``plain`` for
-            a small table.
+            the batch shares a draw, ``triton`` on CUDA where it runs, and else ``blocked``, or
+            ``plain`` for a small table.
         batch: the batch.
 
     Raises:

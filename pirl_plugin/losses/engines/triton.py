@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pirl_plugin.losses.engines.base import num_drawn
 from pirl_plugin.losses.engines.softmax import Softmax, join
+from pirl_plugin.losses.engines.triton_draw import make_draw
 from pirl_plugin.losses.engines.triton_tiles import (
     add_odds,
     add_sigmoids,
@@ -31,7 +32,6 @@ from pirl_plugin.losses.engines.triton_tiles import (
     store_row,
     store_softmax,
 )
-from pirl_plugin.losses.engines.triton_draw import make_draw
 from pirl_plugin.memory.negatives import Draw
 
 _CHUNK = 128  # bytes of a row that its lanes read at once: a line of the cache

@@ -58,5 +58,7 @@ def _run_kernel(device: torch.device) -> bool:
     batch = (queries.to(device), table.to(device), Draw(rows, rows, 9, 37, seed=1, step=2))
     shift = torch.ones((), device=device)
     found, expected = (sums(*batch).sigmoid(shift) for sums in (TritonSums, BlockedSums))
-    close = [torch.allclose(*pair, rtol=1e-3, atol=1e-3) for pair in zip(found, expected, strict=True)]
+    close = [
+        torch.allclose(*pair, rtol=1e-3, atol=1e-3) for pair in zip(found, expected, strict=True)
+    ]
     return all(close)

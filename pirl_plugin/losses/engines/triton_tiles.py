@@ -1,9 +1,9 @@
 """What a program of :mod:`pirl_plugin.losses.engines.triton` does with one tile of rows.
 
-A tile is ``(CHUNKS, ROWS, LANES)`` float32: ``ROWS`` rows of the table, each padded to a power of two
-dimensions and cut into chunks of 128 bytes, which eight lanes of a warp read at 16 bytes each. So a
-warp reads four rows at once, and what it computes of a row's score it computes for four. All sums
-are kept by row of the tile, ``(ROWS,)`` and as the tile, until the last tile is done.
+A tile is ``(CHUNKS, ROWS, LANES)`` float32: ``ROWS`` rows of the table, each padded to a power of
+two dimensions and cut into chunks of 128 bytes, which eight lanes of a warp read at 16 bytes each.
+So a warp reads four rows at once, and what it computes of a row's score it computes for four. All
+sums are kept by row of the tile, ``(ROWS,)`` and as the tile, until the last tile is done.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ def test_check__goes_on_where_it_was(tmp_path, capsys):
     assert statuses(record) == {"quick": "passed"}
     assert record["left"] == ["benchmark: slow", "benchmark: long"]
     said = capsys.readouterr().out
-    assert "Left for lack of time, the same command goes on: benchmark: slow, benchmark: long" in said
+    assert (
+        "Left for lack of time, the same command goes on: benchmark: slow, benchmark: long" in said
+    )
     parts[2] = benchmark("long")
     status, record = check(tmp_path, [parts[0], parts[2]])
     assert statuses(record) == {"quick": "passed", "long": "passed"}
@@ -115,13 +117,17 @@ def test_check__fails_where_a_part_does_and_tries_it_again_last(tmp_path, capsys
     assert "one is two" in record["parts"]["tests: bad"]["results"]["failed"]["test_bad"]
     assert "3 parts failed: tests: bad, benchmark: broken" in capsys.readouterr().out
     parts[0] = pytest_part(tmp_path / "test_bad.py", "def test_bad(): pass", "bad")
-    status, record = check(tmp_path, [*parts[:1], benchmark("broken"), benchmark("silent"), parts[3]])
+    status, record = check(
+        tmp_path, [*parts[:1], benchmark("broken"), benchmark("silent"), parts[3]]
+    )
     assert (status, set(statuses(record).values())) == (0, {"passed"})
 
 
 def test_check__skips_by_name_what_is_not_installed(tmp_path):
     parts = [benchmark("peer", needs=("json", "no_such_module"))]
-    parts.append(pytest_part(tmp_path / "test_no.py", TESTS.replace("def test_a(): pass", ""), "no"))
+    parts.append(
+        pytest_part(tmp_path / "test_no.py", TESTS.replace("def test_a(): pass", ""), "no")
+    )
     status, record = check(tmp_path, parts)
     assert (status, statuses(record)) == (0, {"peer": "skipped", "no": "skipped"})
     assert record["parts"]["benchmark: peer"]["reason"] == "not installed here: no_such_module"
@@ -150,7 +156,7 @@ def test_parts__are_files_and_commands_that_exist(tmp_path):
         assert part.command(tmp_path / "f")[-1].endswith(f"={tmp_path / 'f'}")
         assert part.seconds < 8 * 60
         if not part.is_tests:  # the options are right: help is shown, nothing is run
-            arguments = [*part.arguments[2:-1], "--help"]
+            arguments = [*part.command(tmp_path / "f", tmp_path)[3:], "--help"]
             code = f"import sys; from pirl_plugin.cli import run; run({arguments})"
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr

@@ -33,7 +33,8 @@ def test_page__has_the_machine_the_parts_and_the_figures(tmp_path):
     }  # fmt: skip
     Record(MACHINE, parts, ["tests: host"]).write(tmp_path / "made_up.json")
     text = page(read_records(tmp_path))
-    assert "## NVIDIA Made-up\n\n1 × NVIDIA Made-up (80 GB, compute capability 9.0), 4 cores of P." in text
+    machine = "1 × NVIDIA Made-up (80 GB, compute capability 9.0), 4 cores of P."
+    assert f"## NVIDIA Made-up\n\n{machine}\n" in text
     assert "torch 9.9" in text
     row = "| tests: draw | failed | 3.2 | exit status 1: 1 failed; 2 passed, 1 failed; test_x: a \\| b |"
     assert row in text

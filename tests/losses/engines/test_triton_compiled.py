@@ -21,7 +21,8 @@ MOST = {
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(80, marks=pytest.mark.slow, id="sm_80"), pytest.param(90, id="sm_90")]
+    scope="module",
+    params=[pytest.param(80, marks=pytest.mark.slow, id="sm_80"), pytest.param(90, id="sm_90")],
 )
 def code(request, tmp_path_factory):
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
@@ -53,7 +54,7 @@ def test_tile__takes_few_instructions(machine_code, name):
     for loop in (full, rest):
         rows = 4 if name.endswith("fp32") else 2  # of 16 bytes for each lane
         assert sum(operation.endswith(".128") for operation in loop) == rows
-        assert not any(operation.startswith("BAR") for operation in loop)  # no warp waits for another
+        assert not any(operation.startswith("BAR") for operation in loop)  # no warp waits
         assert sum(operation.startswith("SHFL") for operation in loop) == 6
     assert machine_code[name]["local"] == 0  # nothing is spilled
     assert machine_code[name]["registers"] <= 168  # three programs a multiprocessor, at least
