@@ -61,6 +61,6 @@ def test_tile__takes_few_instructions(machine_code, name):
 
 
 def test_draw__is_computed_once(machine_code):
-    """A lane makes eight draws from four counters; ten rounds of Philox are about 100 operations."""
+    """A lane makes eight draws from four counters of ten rounds each."""
     assert machine_code["draw"]["instructions"] <= 480
     assert machine_code["draw"]["local"] == 0
