@@ -58,7 +58,8 @@ def _sigmoid_kernel(  # type: ignore[no-untyped-def]
     stop = tl.minimum(begin + share, count)
     end = begin + (stop - begin) // ROWS * ROWS  # of the full tiles; one may follow that is not
     for rest in tl.static_range(2):
-        low, high = (begin, end) if rest == 0 else (end, stop)
+        low = begin if rest == 0 else end
+        high = end if rest == 0 else stop
         for start in range(low, high, ROWS):
             n = start + tl.arange(0, ROWS)
             is_real = n < stop
@@ -95,7 +96,8 @@ def _softmax_kernel(  # type: ignore[no-untyped-def]
     stop = tl.minimum(begin + share, count)
     end = begin + (stop - begin) // ROWS * ROWS  # of the full tiles; one may follow that is not
     for rest in tl.static_range(2):
-        low, high = (begin, end) if rest == 0 else (end, stop)
+        low = begin if rest == 0 else end
+        high = end if rest == 0 else stop
         for start in range(low, high, ROWS):
             n = start + tl.arange(0, ROWS)
             is_real = n < stop
@@ -144,7 +146,8 @@ def _odds_kernel(  # type: ignore[no-untyped-def]
     stop = tl.minimum(begin + share, count)
     end = begin + (stop - begin) // ROWS * ROWS  # of the full tiles; one may follow that is not
     for rest in tl.static_range(2):
-        low, high = (begin, end) if rest == 0 else (end, stop)
+        low = begin if rest == 0 else end
+        high = end if rest == 0 else stop
         for start in range(low, high, ROWS):
             n = start + tl.arange(0, ROWS)
             is_real = n < stop

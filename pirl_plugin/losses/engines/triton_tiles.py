@@ -58,14 +58,14 @@ def load_rows(  # type: ignore[no-untyped-def]
         indices = tl.load(drawn)
     else:
         indices = tl.load(drawn, mask=is_real, other=0)
-    if EXACT:
-        at = table + indices.to(tl.int64)[None, :, None] * (CHUNKS * LANES) + d
-        if FULL:
-            rows = tl.load(at)
-        else:
-            rows = tl.load(at, mask=is_real[None, :, None] & (d >= 0), other=0.0)
+    stride = CHUNKS * LANES if EXACT else D
+    at = table + indices.to(tl.int64)[None, :, None] * stride + d
+    # So that lanes are given to rows before chunks: of dimensions alike, versions of Triton differ
+    # in which they take first. What is said of rows is used for nothing else.
+    at = tl.max_contiguous(at, (1, 2, LANES))
+    if FULL and EXACT:
+        rows = tl.load(at)
     else:
-        at = table + indices.to(tl.int64)[None, :, None] * D + d
         rows = tl.load(at, mask=is_real[None, :, None] & (d < D), other=0.0)
     return rows.to(tl.float32)
 
