@@ -32,6 +32,15 @@ def _own_console() -> Iterator[None]:
         os.environ["PIRL_PLUGIN_CONSOLE"] = before
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip by name what needs a GPU, where there is none."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
 def _make_image(path: Path, seed: int, size: int = 48) -> None:
     """Write a smooth random image; its colours tell seeds apart."""
     generator = np.random.default_rng(seed)

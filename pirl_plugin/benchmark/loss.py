@@ -3,12 +3,15 @@
 A call is what a training step asks of it: the draw, two heads' terms, their gradient, and the
 bank's update. VISSL's estimators are ``nce`` and ``info_nce`` (its ``cross_entropy``);
 ``nce_softmax`` is compared with its ``nce``. All is in one process: the sharded bank is one shard
-of all rows, which shows what its bookkeeping costs and not what its communication does. With one
-thread on a CPU, seconds are its CPU time.
+of all rows, which shows what its bookkeeping costs and not what its communication does. Where VISSL
+is not installed, ours is measured alone. With one thread on a CPU, seconds are its CPU time. On a
+GPU the times are of CUDA events, and the bytes that are read are also shown as a share of what a
+copy moves in the same run.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -75,7 +78,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 rows += bench.measure(estimator, batch, count)
     shown = [dict(row, extra_bytes=row["extra_bytes"] / 1e6) for row in rows]
     print(tabulate([{h: row[k] for k, h in _HEADERS.items()} for row in shown], "keys", ".3g"))
-    figures: dict[str, Any] = {"bank_rows": options.rows, "threads": options.threads}
+    if bandwidth:
+        print(f"A copy reads and writes {bandwidth / 1e9:,.0f} GB/s")
+    figures: dict[str, Any] = {
+        "bank_rows": options.rows,
+        "dtype": options.dtype,
+        "threads": options.threads,
+        "copy_bytes_per_s": bandwidth,
+    }
     for kind, loss in (("rows", "ours"), ("vissl", "vissl"), ("shared_draw", "ours, one draw")):
         figures[kind] = [row for row in rows if row["loss"] == loss]
     return figures
@@ -95,7 +105,11 @@ class _Bench:
         self.device, self.rounds, self.bandwidth = device, rounds, bandwidth
         one_thread = device == "cpu" and torch.get_num_threads() == 1
         self.clock = time.process_time if one_thread else time.perf_counter
-        self.vissl = vissl_loss(rows, _DIM, 1, _NORM_CONSTANT).to(device)
+        self.vissl: Any = None
+        if importlib.util.find_spec("vissl") is None:
+            print("VISSL's loss left out: VISSL is not installed")
+        else:
+            self.vissl = vissl_loss(rows, _DIM, 1, _NORM_CONSTANT).to(device)
         self.ours = {
             placement: PIRLLoss(
                 rows,
@@ -113,15 +127,15 @@ class _Bench:
         calls["replicated", "ours, one draw"] = self._ours("replicated", "per_batch", *case)
         # Both heads' gathered rows, and what autograd copies of them.
         needed = 3 * _TERMS * batch * (negatives + 1) * _DIM * 4
-        if self.device == "cuda" or needed < available_bytes():
+        if self.vissl is not None and needed < _available(self.device):
             calls[_PEER] = self._vissl(*case)
-        else:
+        elif self.vissl is not None:
             print(f"VISSL's loss left out at B = {batch}, N = {negatives}: {needed / 1e9:.0f} GB")
         for call in calls.values():  # compiles, and makes what is made once
             call()
         extra = {key: peak_extra_bytes(call, self.device) for key, call in calls.items()}
-        timed = {" ".join(key): self._timed(call) for key, call in calls.items()}
-        times = interleave(timed, self.rounds, clock=self.clock).values()
+        timed = {" ".join(key): call for key, call in calls.items()}
+        times = interleave(timed, self.rounds, device=self.device, clock=self.clock).values()
         seconds = dict(zip(calls, times, strict=True))
         read = batch * negatives * _DIM * self.ours["replicated"].bank.rows.element_size()
         rows = []
@@ -185,7 +199,7 @@ class _Bench:
         import torch
 
         generator = torch.Generator().manual_seed(batch)
-        rows = len(self.vissl.nce_average.memory)
+        rows = self.ours["replicated"].bank.num_rows
         output = [
             torch.randn(batch, _DIM, generator=generator).to(self.device).requires_grad_()
             for _ in range(_TERMS)
@@ -193,16 +207,15 @@ class _Bench:
         target = torch.randperm(rows, generator=generator)[:batch]
         return output, target.to(self.device)
 
-    def _timed(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        if self.device == "cpu":
-            return call
-        import torch
 
-        def timed() -> None:
-            call()
-            torch.cuda.synchronize()
+def _available(device: str) -> int:
+    """Bytes that can be allocated on the device."""
+    if device == "cpu":
+        return available_bytes()
+    import torch
 
-        return timed
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info()[0])
 
 
 def _copy_bandwidth() -> float:
@@ -212,9 +225,5 @@ def _copy_bandwidth() -> float:
     source = torch.empty(256 * 2**20, device="cuda")
     target = torch.empty_like(source)
 
-    def copy() -> None:
-        target.copy_(source)
-        torch.cuda.synchronize()
-
-    seconds = interleave({"copy": copy}, rounds=10)
+    seconds = interleave({"copy": lambda: target.copy_(source)}, rounds=10, device="cuda")
     return 2 * source.nbytes / min(seconds["copy"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ def interleave(
     functions: Mapping[str, Callable[[], Any]],
     rounds: int,
     warm_up: int = 1,
+    device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Call every function once a round, in an order that shifts from round to round.
@@ -21,11 +23,12 @@ def interleave(
     What slows the machine down for a while so slows all of them, and their ratio stays.
 
     Args:
-        functions: what to time, by name; each returns only when its work is done.
+        functions: what to time, by name; on a CPU each returns only when its work is done.
         rounds: calls of each, at least 1.
         warm_up: untimed calls of each beforehand.
-        clock: seconds; ``time.process_time`` for work of one thread, which other programs then
-            slow down by what they take of caches and memory, not by what they take of the core.
+        device: ``cpu``, or ``cuda`` to time with events on the GPU.
+        clock: of a CPU, seconds; ``time.process_time`` for work of one thread: what other programs
+            take of the core then does not count, only what they take of caches and memory.
 
     Returns:
         Seconds of each call, by name, in the order of the rounds.
@@ -46,10 +49,55 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            start = clock()
-            functions[name]()
-            seconds[name].append(clock() - start)
+            seconds[name] += seconds_between(_one_part(functions[name]), device, clock)
     return seconds
+
+
+def seconds_between(
+    work: Callable[[Callable[[], None]], Any],
+    device: str,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Time the parts of some work.
+
+    Args:
+        work: is given a function, and calls it at the end of each of its parts.
+        device: ``cpu``, or ``cuda``: CUDA events then time what the GPU does, which nothing waits
+            for in between.
+        clock: of a CPU, seconds.
+
+    Returns:
+        Seconds of each part.
+
+    Example:
+        >>> len(seconds_between(lambda end_part: [end_part(), end_part()], "cpu"))
+        2
+    """
+    if device == "cpu":
+        times = [clock()]
+        work(lambda: times.append(clock()))
+        return [after - before for before, after in itertools.pairwise(times)]
+    import torch
+
+    events: list[Any] = []
+
+    def record() -> None:
+        events.append(torch.cuda.Event(enable_timing=True))
+        events[-1].record()
+
+    torch.cuda.synchronize()
+    record()
+    work(record)
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(events)]
+
+
+def _one_part(function: Callable[[], Any]) -> Callable[[Callable[[], None]], None]:
+    def work(end_part: Callable[[], None]) -> None:
+        function()
+        end_part()
+
+    return work
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:

@@ -66,6 +66,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--transforms", type=int, default=4, help="transformed versions of each image")
     add("--seed", type=int, default=0, help="of images and transforms")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
+    add("--device", help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
     options = parser.parse_args(arguments)
     for name, least in (("images", 2), ("transforms", 1)):
         if getattr(options, name) < least:

@@ -54,9 +54,10 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     rows = sample_rows(len(paths), options.images, options.seed)
     configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
     other = next((config for config in configs if image_size_of(config)), None)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models = []
     for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
-        model = load_pretext_model(checkpoint, options.trust_pickle, other)
+        model = load_pretext_model(checkpoint, options.trust_pickle, other, device)
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
         bank, note = _to_bank(model, transformed, kept, len(paths))
         models.append(

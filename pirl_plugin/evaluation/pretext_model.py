@@ -68,10 +68,10 @@ class PretextModel:
             images: uint8 ``(B, 3, S, S)``.
 
         Returns:
-            float32 ``(B, D)``.
+            float32 ``(B, D)``, on the CPU.
         """
         features = self._features(images)
-        return features if self.f is None else self.f(features)
+        return (features if self.f is None else self.f(features)).cpu()
 
     @torch.no_grad()
     def embed_transformed(self, transformed: Tensor) -> Tensor:
@@ -81,14 +81,15 @@ class PretextModel:
             transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
 
         Returns:
-            float32 ``(B, D)``.
+            float32 ``(B, D)``, on the CPU.
         """
         features = self._features(transformed.flatten(0, 1))  # (B·P, width)
         if self.g is not None:
-            return self.g(features)
-        return features.unflatten(0, transformed.shape[:2]).mean(dim=1)
+            return self.g(features).cpu()
+        return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
 
     def _features(self, images: Tensor) -> Tensor:
+        images = images.to(next(self.trunk.parameters()).device)
         normalized = tv.normalize(images.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
         features: Tensor = self.trunk(normalized, ["flatten"])[0]
         return features
@@ -113,7 +114,10 @@ class PretextModel:
 
 
 def load_pretext_model(
-    path: Path, trust_pickle: bool = False, other: dict[str, Any] | None = None
+    path: Path,
+    trust_pickle: bool = False,
+    other: dict[str, Any] | None = None,
+    device: str = "cpu",
 ) -> PretextModel:
     """The model of a checkpoint, with the views of the ``train_config.yaml`` beside it.
 
@@ -122,12 +126,13 @@ def load_pretext_model(
         trust_pickle: as there.
         other: the configuration of another run, whose views are taken where there is none beside
             the checkpoint, and whose image size where that one has none; the paper's where None.
+        device: where trunk and heads compute.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
     """
-    trunk = load_trunk(path, trust_pickle)
+    trunk = load_trunk(path, trust_pickle).to(device)
     content = read_checkpoint(path, trust_pickle)
     config = run_config(path)
     views = _views(config or other, image_size_of(other))
@@ -137,6 +142,7 @@ def load_pretext_model(
         f = g = None
         what = "the trunk's pooled res5 features, of patches their mean: no heads in the checkpoint"
     else:
+        f, g = f.to(device), g.to(device)
         what = "f(v_I) and g(v_It), by the heads in the checkpoint"
     bank = _nested(content, "loss").get("bank.rows")
     if bank is None:

@@ -129,10 +129,11 @@ class PIRLLoss(LossCheckpoint):
         self.norm_constant_known = norm_constant is not None
         self._whole: WholeBatch | None = None  # the batch whose micro-batches are being scored
 
+    @torch._disable_dynamo
     def forward(
         self, output: Tensor | Sequence[Tensor], target: Tensor, negatives: Tensor | None = None
     ) -> Tensor:
-        """Compute Eq. 5.
+        """Compute Eq. 5. ``torch.compile`` leaves it as it is: its engines are compiled already.
 
         Args:
             output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I),
@@ -180,6 +181,7 @@ class PIRLLoss(LossCheckpoint):
         )
         return loss.masked_fill(outside.any(), torch.nan)
 
+    @torch._disable_dynamo
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
         """Gather f(v_I) from all ranks, move the bank and count the step. Collective.
 

@@ -148,7 +148,7 @@ class MemoryBank(nn.Module):
 
         A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
         its embeddings, so that the outcome does not depend on their order. The loop that this
-        vectorises is ``loop_update`` in ``tests/memory/test_bank.py``.
+        vectorises is ``loop_update`` in ``tests/helpers/bank_oracle.py``.
 
         Args:
             rows: ``(B,)`` int64, indices of :attr:`rows`; negative entries are left out.

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,10 +23,12 @@ class Ended:
     Attributes:
         status: its exit status; negative for the signal that ended it.
         tail: the last lines that it printed, with their line ends.
+        timed_out: whether it was killed at its time limit.
     """
 
     status: int
     tail: tuple[str, ...]
+    timed_out: bool = False
 
     @property
     def last(self) -> str:
@@ -42,6 +45,7 @@ def stream(
     inherited: Sequence[int] = (),
     keep: int = 15,
     own_session: bool = False,
+    seconds: float | None = None,
 ) -> Ended:
     """Run a command; standard output and standard error are read as one.
 
@@ -55,8 +59,10 @@ def stream(
         inherited: file descriptors that the command keeps open as long as it lives.
         keep: lines of the end that are returned.
         own_session: whether the command leads a session, so that its workers are killed with it.
-            A Ctrl-C then does not reach it.
+            A Ctrl-C then does not reach it, and whatever ends this call kills it.
+        seconds: time limit, at which the command is killed; None for none.
     """
+    timed_out = threading.Event()
     tail: deque[str] = deque(maxlen=keep)
     with (
         open(log or os.devnull, "a" if append else "w") as file,
@@ -71,14 +77,33 @@ def stream(
             start_new_session=own_session,
         ) as process,
     ):
-        for line in process.stdout or ():
-            file.write(line)
-            file.flush()
-            tail.append(line)
-            if on_line(line) is True:
-                with contextlib.suppress(ProcessLookupError):
-                    if own_session:
-                        os.killpg(process.pid, signal.SIGKILL)
-                    process.kill()
-                break
-    return Ended(process.returncode, tuple(tail))
+
+        def kill() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                if own_session:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+
+        def time_out() -> None:
+            timed_out.set()
+            kill()
+
+        timer = threading.Timer(seconds or 0, time_out)
+        timer.daemon = True
+        if seconds is not None:
+            timer.start()
+        try:
+            for line in process.stdout or ():
+                file.write(line)
+                file.flush()
+                tail.append(line)
+                if on_line(line) is True:
+                    kill()
+                    break
+        except BaseException:
+            if own_session:
+                kill()
+            raise
+        finally:
+            timer.cancel()
+    return Ended(process.returncode, tuple(tail), timed_out.is_set())

@@ -1,5 +1,6 @@
 """The benchmark of the loss: what it writes, and that it measures what it says."""
 
+import importlib.util
 import json
 import time
 
@@ -43,3 +44,18 @@ def test_memory__is_the_peak_of_the_call():
 
     assert peak_extra_bytes(lambda: hold(1), "cpu") == pytest.approx(100e6, rel=0.2)
     assert peak_extra_bytes(lambda: hold(3), "cpu") == pytest.approx(300e6, rel=0.2)
+
+
+def test_loss__is_measured_alone_where_vissl_is_not_installed(tmp_path, monkeypatch, capsys):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "vissl" else find_spec(name)
+    )
+    file = tmp_path / "rows.json"
+    sizes = ["--rows", "500", "--batch", "2", "--negatives", "16", "--rounds", "1"]
+    main(["loss", "--device", "cpu", "--json", str(file), *sizes])
+    figures = json.loads(file.read_text())
+    assert len(figures["rows"]) == 6
+    assert figures["vissl"] == []
+    assert all(row["speedup_over_vissl"] is None for row in figures["rows"])
+    assert "VISSL's loss left out: VISSL is not installed" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.helpers.host_runs import host_script
+from tests.helpers.host_runs import ELSEWHERE, host_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class Started:
                     "PIRL_PLUGIN_CONSOLE": "log",
                     **environment,
                 },
-                cwd=Path(__file__).parent,
+                cwd=ELSEWHERE,
                 start_new_session=True,
             )
 

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from pirl_plugin.memory import MemoryBank
+from tests.helpers.bank_oracle import loop_update
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -16,21 +17,6 @@ def test_bank__rows_are_unit_vectors_of_the_seed(dtype):
     )
     assert torch.equal(bank.rows, again.rows)
     assert not torch.equal(bank.rows, other.rows)
-
-
-def loop_update(bank, visited, momentum, rows, embeddings):
-    """What ``MemoryBank.update`` does, one row at a time; returns summed norms and their number."""
-    norms = []
-    for row in sorted({int(row) for row in rows if row >= 0}):
-        images = [
-            normalize(f.double(), dim=0) for r, f in zip(rows, embeddings, strict=True) if r == row
-        ]
-        f = sum(images) / len(images)
-        moved = momentum * bank[row].double() + (1 - momentum) * f
-        norms.append(moved.norm())
-        bank[row] = (moved / moved.norm()).to(bank.dtype)
-        visited[row] = True
-    return sum(norms), len(norms)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import logging
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from torch import Tensor
 from pirl_plugin.losses.engines.blocked import BlockedSums
 from pirl_plugin.losses.engines.plain import PlainEngine, prefers_whole_table
 from pirl_plugin.losses.engines.streamed import StreamedEngine
+from pirl_plugin.losses.engines.triton_probe import triton_runs, why_not
 from pirl_plugin.losses.estimators.base import Estimator, StreamedEstimator
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ def make_engine(scores: str, batch: ContrastBatch) -> Engine:
 
     Args:
         scores: ``plain``, ``blocked`` (any device), ``triton`` (CUDA), or ``auto``: ``plain`` where
-            the batch shares a draw, ``triton`` on CUDA, and on a CPU ``blocked``, or ``plain`` for
-            a small table.
+            the batch shares a draw, ``triton`` on CUDA where it runs, and else ``blocked``, or
+            ``plain`` for a small table.
         batch: the batch.
 
     Raises:
@@ -42,7 +41,7 @@ def make_engine(scores: str, batch: ContrastBatch) -> Engine:
         return PlainEngine(batch)
     if scores == "blocked":
         return StreamedEngine(batch, BlockedSums)
-    _check_triton(batch.table.device.type, batch.queries.dtype)
+    _check_triton(batch.table.device, batch.queries.dtype)
     from pirl_plugin.losses.engines.triton import TritonSums  # needs the package triton
 
     return StreamedEngine(batch, TritonSums)
@@ -65,30 +64,24 @@ def _best(batch: ContrastBatch) -> str:
     queries, table, draw = batch.queries, batch.table, batch.draw
     if isinstance(draw, Tensor) and draw.stride(0) == 0:
         return "plain"
-    if table.device.type == "cuda" and queries.dtype == torch.float32 and _triton_is_here():
+    if table.device.type == "cuda" and queries.dtype == torch.float32 and triton_runs(table.device):
         return "triton"
     terms, size, _ = queries.shape
     whole = prefers_whole_table(terms, size, len(table), batch.num_negatives)
     return "plain" if whole and table.dtype == queries.dtype else "blocked"
 
 
-@functools.cache
-def _triton_is_here() -> bool:
-    here = importlib.util.find_spec("triton") is not None
-    if not here:
-        logging.warning(
-            "LOSS.pirl_loss.scores = auto: expected the package triton, without which the scores "
-            "against the memory bank are computed in blocks, several times slower; pip install "
-            "triton"
-        )
-    return here
-
-
-def _check_triton(device: str, dtype: torch.dtype) -> None:
+def _check_triton(device: torch.device, dtype: torch.dtype) -> None:
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    runs = device == "cuda" or interpreted
+    runs = device.type == "cuda" or interpreted
     if importlib.util.find_spec("triton") is None or not runs or dtype != torch.float32:
         raise ValueError(
-            f"LOSS.pirl_loss.scores = triton for {dtype} on {device}: expected float32 embeddings, "
-            f"a CUDA device and the triton package; set it to auto or blocked"
+            f"LOSS.pirl_loss.scores = triton for {dtype} on {device.type}: expected float32 "
+            f"embeddings, a CUDA device and the triton package; set it to auto or blocked"
+        )
+    reason = None if interpreted else why_not(device)
+    if reason is not None:
+        raise ValueError(
+            f"LOSS.pirl_loss.scores = triton: expected Triton to run, but {reason}; set it to auto "
+            f"or blocked"
         )

@@ -1,0 +1,40 @@
+"""The benchmark of a training step, on the CPU."""
+
+import json
+
+import pytest
+
+from pirl_plugin.benchmark.command import main
+from pirl_plugin.benchmark.timing import seconds_between
+
+
+def test_step__writes_a_row_for_each_precision_and_batch(image_folder, tmp_path, capsys):
+    file = tmp_path / "rows.json"
+    sizes = ["--depth", "18", "--images", "2", "--batch", "2", "3", "--negatives", "64"]
+    more = ["--rows", "500", "--steps", "1", "--precision", "bfloat16", "--device", "cpu"]
+    main(["step", "--data", str(image_folder / "train"), "--json", str(file), *sizes, *more])
+    figures = json.loads(file.read_text())
+    assert [(row["precision"], row["batch"]) for row in figures["rows"]] == [
+        ("bfloat16", 2), ("bfloat16", 3),
+    ]  # fmt: skip
+    for row in figures["rows"]:
+        shares = {k: v for k, v in row.items() if k.endswith("_share") and k != "plugin_share"}
+        assert sum(shares.values()) == pytest.approx(1)
+        ours = shares["normalise_share"] + shares["loss_share"] + shares["bank_share"]
+        assert row["plugin_share"] == pytest.approx(ours)
+        assert row["images_per_s"] == pytest.approx(1e3 * row["batch"] / row["ms_median"])
+        assert row["workers_needed"] >= row["images_per_s"] / figures["input_images_per_s"]
+        assert row["peak_gb"] is None
+    assert "Input pipeline, one core" in capsys.readouterr().out
+
+
+def test_seconds__are_those_of_each_part():
+    import time
+
+    def work(end_part):
+        for seconds in (0.05, 0.0):
+            time.sleep(seconds)
+            end_part()
+
+    first, second = seconds_between(work, "cpu")
+    assert first >= 0.05 > second
