@@ -1,88 +1,14 @@
 """The report page: what it holds, that it needs no other file, and what it refuses."""
 
-import base64
-import io
 import json
 import re
-from html.parser import HTMLParser
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY
-from pirl_plugin.experiments.report import FeatureMap, Neighbors, Report, write_report
-from pirl_plugin.experiments.report_figures import feature_map, patch_grid, png_uri
+from pirl_plugin.experiments.report import FeatureMap, Neighbors, write_report
 from pirl_plugin.experiments.report_monitor import read_monitor
-from pirl_plugin.experiments.report_plots import cosines_svg, loss_curve_svg, smoothed
-
-RUN = {"seed": 3, "epochs": 24, "images_per_s": 1195.4, "seconds": 312.4}
-ACCURACIES = {
-    "random": {"linear_top1": 40.25, "knn_top1": 30.5},
-    "pirl": {"linear_top1": 62.5, "knn_top1": 28.0},
-}
-
-
-def picture(level=0, size=12):
-    return np.full((size, size, 3), level, np.uint8)
-
-
-def report(**changes):
-    base = {
-        "title": "PIRL on <scenes> & photos",
-        "results": {**RUN, **ACCURACIES},
-        "loss_curve": [(1, 7.0), (50, 5.5), (1200, 4.25)],
-        "jigsaws": [(picture(1), picture(2), [picture(3 + i, 4) for i in range(9)])],
-        "neighbors": [
-            Neighbors(
-                picture(20),
-                "cat",
-                [(picture(21), "cat"), (picture(22), "dog")],
-                [(picture(23), "dog")],
-            )
-        ],
-        "settings": {"trunk": "ResNet-10", "command": "python -m pirl_plugin x --name 'a b'"},
-    }
-    return Report(**{**base, **changes})
-
-
-class Page(HTMLParser):
-    """Collects the tags and the visible words of a page, and that every tag is closed."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.words = [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in {"meta", "img", "br"}:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.words).split())
-
-    def all(self, tag):
-        return [attrs for name, attrs in self.tags if name == tag]
-
-
-def written(tmp_path, **changes):
-    path = tmp_path / "new" / "folder" / "report.html"
-    write_report(path, report(**changes))
-    assert [other.name for other in path.parent.iterdir()] == ["report.html"]
-    return path.read_text(encoding="utf-8")
+from tests.helpers.report_pages import RUN, Page, picture, report, written
 
 
 def test_write_report__shows_the_figures(tmp_path):
@@ -237,18 +163,6 @@ def test_write_report__drawn_images_are_not_called_photos(tmp_path):
     assert "Photo" in Page(written(tmp_path)).text
 
 
-def test_write_report__final_loss_is_the_smoothed_one_and_a_rise_is_explained(tmp_path):
-    steps = range(300)
-    curve = [(i, 4 + 2 * (i % 2) + (3 if 50 < i < 100 else 0)) for i in steps]  # 4, 6, 4, 6, …
-    page = Page(written(tmp_path, loss_curve=curve, num_negatives=147))
-    assert "from 4.00 to 5.0" in page.text  # and not to 6.00, the last one logged
-    assert "It first rises, to 8.0" in page.text
-    assert "The dashed line, 5.00, is the loss at chance" in page.text  # log 148
-    falling = Page(written(tmp_path, loss_curve=[(i, 7 - i / 100) for i in steps]))
-    assert "It first rises" not in falling.text
-    assert "dashed" not in falling.text
-
-
 def test_write_report__invariance_map_and_classes(tmp_path):
     page = Page(
         written(
@@ -265,59 +179,6 @@ def test_write_report__invariance_map_and_classes(tmp_path):
     assert "Map of 40 images by their features" in [tag["alt"] for tag in page.all("img")]
     heading = page.text.index("Accuracy by class")
     assert page.text.index("dog", heading) < page.text.index("cat", heading)  # it gained more
-
-
-@pytest.mark.parametrize("size", ["wide", "narrow"])
-@pytest.mark.parametrize("points", [1, 2, 61, 5000])
-def test_loss_curve_svg__any_length(points, size):
-    curve = [(i, 7 / (i + 1)) for i in range(points)]
-    svg = loss_curve_svg(curve, size, level=1.5)
-    assert svg.startswith("<svg")
-    assert f'class="{size}"' in svg
-    assert "log(N + 1) = 1.50" in svg
-    assert "var(--accent)" in svg
-    assert "var(--ink)" in svg
-    assert svg == loss_curve_svg(curve, size, level=1.5)
-
-
-def test_cosines_svg__has_a_panel_for_each_network():
-    svg = cosines_svg({"Before": ([0.0], [0.1]), "After": ([0.9], [-0.9])}, "narrow")
-    assert "Before" in svg
-    assert "After" in svg
-
-
-def test_smoothed__is_the_mean_of_neighbours_that_are_finite():
-    values = np.array([1.0, np.nan, 3.0, 5.0])
-    np.testing.assert_allclose(smoothed(values), [1.0, 2.0, 4.0, 4.0])
-
-
-def test_feature_map__puts_like_features_near_each_other_and_hides_none():
-    rng = np.random.default_rng(0)
-    centres = np.repeat(np.eye(2, 16), 12, axis=0)
-    features = centres + 0.01 * rng.standard_normal((24, 16))
-    thumbnails = [picture(10 + i, 8) for i in range(24)]
-    canvas = feature_map(features, thumbnails, [0] * 12 + [1] * 12, seed=0)
-    places = [np.argwhere((canvas[..., 3] == 255) & (canvas[..., 0] == 10 + i)) for i in range(24)]
-    assert all(len(place) >= 64 for place in places)  # each of the 64 pixels of each is seen
-    middles = np.array([np.median(place, axis=0) for place in places])
-    first, second = middles[:12], middles[12:]
-    within = np.linalg.norm(first - first.mean(axis=0), axis=1).max()
-    assert np.linalg.norm(first.mean(axis=0) - second.mean(axis=0)) > within / 2
-    assert canvas.shape[0] % 14 == canvas.shape[1] % 14 == 0  # 8 px and a frame of 3 on each side
-
-
-def test_patch_grid__places_patches_in_reading_order():
-    grid = patch_grid([picture(10 * i, 4) for i in range(9)])
-    assert grid.shape == (14, 14, 4)  # three patches of 4 and two gaps of 1
-    assert grid[::5, ::5, 0].tolist() == [[0, 10, 20], [30, 40, 50], [60, 70, 80]]
-    assert grid[4, :, 3].max() == 0  # the gap is clear
-    assert grid[0, 0, 3] == 255
-
-
-def test_png_uri__round_trip():
-    photo = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    data = base64.b64decode(png_uri(photo).removeprefix("data:image/png;base64,"))
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), photo)
 
 
 @pytest.mark.parametrize(

@@ -59,3 +59,8 @@ def same(first, second):
     return first.keys() == second.keys() and all(
         first[n].dtype == second[n].dtype and torch.equal(first[n], second[n]) for n in first
     )
+
+
+def save(checkpoint, path, **options):
+    torch.save(checkpoint, path, **options)
+    return path

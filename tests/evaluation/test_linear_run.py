@@ -1,0 +1,26 @@
+"""What a finished linear benchmark, or its final checkpoint, says."""
+
+import pytest
+
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
+from tests.helpers.sweeps import finish
+
+
+def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
+    with pytest.raises(ValueError, match="not finished"):
+        linear_top1(tmp_path / "nowhere")
+    finish(tmp_path, {"res4": 12.5, "res5": 37.5})
+    assert linear_top1(tmp_path) == {"res4": 12.5, "res5": 37.5}
+    finish(tmp_path, {"res5": 37.5}, tested=False)
+    with pytest.raises(ValueError, match="no test accuracy of the last epoch"):
+        linear_top1(tmp_path)
+
+
+def test_final_checkpoint__is_whole(tmp_path):
+    finish(tmp_path)
+    final = tmp_path / "model_final_checkpoint_phase1.torch"
+    assert final_checkpoint(tmp_path) == final
+    final.write_bytes(final.read_bytes()[:-10])
+    assert final_checkpoint(tmp_path) is None
+    final.rename(tmp_path / "model_phase1.torch")
+    assert final_checkpoint(tmp_path) is None
