@@ -9,10 +9,11 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from pirl_plugin.benchmark.arguments import ARGUMENTS
 from pirl_plugin.utils.requirements import require_host
 
-# Name -> what it measures. Each is a module of this package with two functions: add_arguments(
-# parser), and run(options), which returns what --json keeps and prints the tables.
+# Name -> what it measures. Each is a module of this package with a function run(options), which
+# prints the tables and returns what --json keeps.
 BENCHMARKS = {
     "pipeline": "image file to batch: VISSL's transforms, ours, and the lower bound",
     "loss": "the loss over the memory bank: time, memory, and bandwidth on a GPU",
@@ -33,16 +34,15 @@ def main(arguments: list[str]) -> None:
     """
     parser = argparse.ArgumentParser(prog="pirl-plugin benchmark", description=__doc__)
     commands = parser.add_subparsers(dest="name", required=True)
-    modules = {}
     for name, measures in BENCHMARKS.items():
         command = commands.add_parser(name, help=measures, description=measures)
-        modules[name] = importlib.import_module(f"pirl_plugin.benchmark.{name}")
-        modules[name].add_arguments(command)
+        ARGUMENTS[name](command)
         command.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here")
     options = parser.parse_args(arguments)
     if options.name not in _WITHOUT_HOST:
         require_host()
-    figures = {"machine": machine(), **modules[options.name].run(options)}
+    module = importlib.import_module(f"pirl_plugin.benchmark.{options.name}")
+    figures = {"machine": machine(), **module.run(options)}
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

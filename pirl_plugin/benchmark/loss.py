@@ -46,17 +46,6 @@ _HEADERS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark loss``."""
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
-    parser.add_argument("--batch", type=int, nargs="+", default=[32, 256])
-    parser.add_argument("--negatives", type=int, nargs="+", default=[4096, 32_000])
-    parser.add_argument("--dtype", default="float32", help="of our bank's rows")
-    parser.add_argument("--rounds", type=int, default=5, help="times each loss is timed")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print.
 

@@ -35,14 +35,6 @@ _HEADERS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark pipeline``."""
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--images", type=int, default=64, help="images in a round")
-    parser.add_argument("--rounds", type=int, default=7, help="times each pipeline is timed")
-    parser.add_argument("--workers", type=int, default=2, help="of the loaders; 0: no such table")
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure, print both tables; returns ``{"rows": [...], "loaders": [...]}``."""
     import torch

@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from pirl_plugin.benchmark.arguments import ROW_BYTES
+
 if TYPE_CHECKING:
     import argparse
 
 _ROW_NUMBER, _FLOAT = 8, 4  # bytes of an int64, and of a float32, in which embeddings travel
-_SIZES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark scale``."""
-    counts = [1_281_167, 100_000_000, 1_000_000_000]
-    parser.add_argument("--rows", type=int, nargs="+", default=counts, help="images")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 32, 128, 1024])
-    parser.add_argument("--batch", type=int, default=32, help="images of a rank in a step")
-    parser.add_argument("--dtype", default="float32", choices=tuple(_SIZES), help="of the bank")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -68,7 +60,7 @@ def bank_bytes(
         dtype: of the rows.
     """
     rows = images if placement == "replicated" else -(-images // ranks)
-    return rows * (dim * _SIZES[dtype] + 1)
+    return rows * (dim * ROW_BYTES[dtype] + 1)
 
 
 def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:

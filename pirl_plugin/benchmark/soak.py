@@ -34,22 +34,6 @@ _STEP = re.compile(r"\biter: (\d+);")
 FIGURES = ("memory_mb", "descriptors", "shared_memory_mb", "images_per_s")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark soak``."""
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--config", default="pretrain/pirl/quick_jigsaw")
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--images", type=int, default=512, help="in the folder: an epoch")
-    parser.add_argument("--batch", type=int, default=16, help="of a rank")
-    parser.add_argument("--processes", type=int, default=1, help="ranks")
-    parser.add_argument("--workers", type=int, default=2, help="of each rank's loader")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="of the run's config"
-    )
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...], "samples": [...]}``: quarters, and all.
 

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 _DIM = 128
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark startup``."""
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
-    parser.add_argument("--model-mb", type=int, default=194, help="a ResNet-50 and its optimiser")
-    parser.add_argument("--rounds", type=int, default=3, help="times each is timed")
-    parser.add_argument("--workers", type=int, default=2, help="of the loader; 0: no first batch")
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...]}``."""
     rows = _imports(options.rounds) + _losses(options.rows, options.rounds)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-PRECISIONS = ("float32", "tf32", "bfloat16")
 # Parts of a step, in their order. Those of the plugin are what PIRL adds to training a network.
 _PARTS = ("copy", "normalise", "forward", "loss", "backward", "update", "bank")
 _PLUGIN = ("normalise", "loss", "bank")
@@ -38,19 +37,6 @@ _HEADERS = {
     "loss_share": "loss",
     "workers_needed": "workers",
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark step``."""
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--images", type=int, default=32, help="images, fed again and again")
-    parser.add_argument("--depth", type=int, default=50, choices=(18, 50), help="of the ResNet")
-    parser.add_argument("--precision", nargs="+", default=list(PRECISIONS), choices=PRECISIONS)
-    parser.add_argument("--batch", type=int, nargs="+", default=[32, 64, 128, 256])
-    parser.add_argument("--negatives", type=int, default=32_000)
-    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
-    parser.add_argument("--steps", type=int, default=10, help="that are timed, after 3 more")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG, VISSL_CONFIG
 from pirl_plugin.benchmark.timing import ratio
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-_WARM_UP = 2  # steps that are not counted
 _TIMER = re.compile(r"^\s*(\w+):\s+([\d.]+) ms\s+([\d.]+) ms$")
 _STEP = "train_step_total"
 # Shares of a step -> the host's timers. What no timer covers is the hooks'.
@@ -41,28 +41,15 @@ _PARTS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``pirl-plugin benchmark train``."""
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--negatives", type=int, default=4096)
-    parser.add_argument("--rows", type=int, default=25_000, help="images, and rows of the bank")
-    parser.add_argument("--steps", type=int, default=8, help=f"of a run, after {_WARM_UP} more")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each")
-    parser.add_argument("--workers", type=int, default=0, help="of the loader")
-    parser.add_argument("--threads", type=int, default=2, help="of the run, on a CPU")
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...]}``, one for each kind of run."""
     steps: dict[str, list[dict[str, float]]] = {"vissl": [], "ours": [], "ours, bfloat16": []}
-    wanted = options.batch * (options.steps + _WARM_UP + 2)
+    wanted = options.batch * (options.steps + WARM_UP_STEPS + 2)
     if options.rows < wanted:
         raise SystemExit(
             f"pirl_plugin: --rows {options.rows} is less than the {wanted} images of "
-            f"{options.steps} + {_WARM_UP + 2} steps of {options.batch}: raise it, or lower --batch"
+            f"{options.steps} + {WARM_UP_STEPS + 2} steps of {options.batch}: raise it, or lower "
+            f"--batch"
         )
     with image_folder(options.data, wanted, options.rows) as folder:
         for turn in range(options.rounds):
@@ -102,8 +89,8 @@ def _measure(
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "pirl_plugin", "train"]
         command += [*_overrides(kind, folder, options), f"config.CHECKPOINT.DIR={quoted(out)}"]
-        log = _first_reports(command, options.threads, options.steps + _WARM_UP + 1)
-    return parse_timers(log, on_gpu=options.device == "gpu")[_WARM_UP:]
+        log = _first_reports(command, options.threads, options.steps + WARM_UP_STEPS + 1)
+    return parse_timers(log, on_gpu=options.device == "gpu")[WARM_UP_STEPS:]
 
 
 def _first_reports(command: list[str], threads: int, count: int) -> str:

@@ -34,7 +34,7 @@ def test_unknown_command__is_answered_with_the_nearest(capsys):
     assert "the nearest is 'quickstart'" in capsys.readouterr().err
 
 
-HELP = [[name, "--help"] for name in COMMANDS if name != "benchmark"]
+HELP = [*([name, "--help"] for name in COMMANDS), ["benchmark", "loss", "--help"]]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["configs"], *HELP], ids=" ".join)
