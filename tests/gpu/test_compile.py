@@ -8,6 +8,11 @@ from tests.helpers.gpu_training import Training
 BACKENDS = {"cuda": "inductor", "cpu": "aot_eager"}  # the first takes a CPU minutes
 
 
+@pytest.fixture
+def device(slow_device):
+    return slow_device
+
+
 @pytest.fixture(autouse=True)
 def compiler(monkeypatch):
     """A compiler that has compiled nothing, and full float32."""

@@ -12,6 +12,11 @@ from tests.helpers.processes import run_in_processes
 ROWS, DIM, BATCH, STEPS, COUNT = 40, 8, 12, 4, 33
 
 
+@pytest.fixture
+def device(slow_device):
+    return slow_device
+
+
 class TwoHeads(nn.Module):
     """g and f on the same input."""
 

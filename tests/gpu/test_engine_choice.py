@@ -54,19 +54,19 @@ def train(device, **environment):
     return [line for line in done.stderr.splitlines() if line.startswith("WARNED")]
 
 
-def test_auto__trains_without_a_c_compiler(device, tmp_path):
+def test_auto__trains_without_a_c_compiler(slow_device, tmp_path):
     """An empty cache, and no compiler to be found: one warning, and the run goes on."""
     hidden = {"PATH": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    warnings = train(device, **hidden)
-    if device == "cuda":
+    warnings = train(slow_device, **hidden)
+    if slow_device == "cuda":
         (warning,) = warnings
         assert "LOSS.pirl_loss.scores = auto: expected Triton to run, but it failed" in warning
     else:
         assert warnings == []
 
 
-def test_auto__warns_of_nothing_where_triton_runs(device):
-    assert train(device) == []
+def test_auto__warns_of_nothing_where_triton_runs(slow_device):
+    assert train(slow_device) == []
 
 
 def test_memory__of_the_loss_is_not_that_of_the_scores(device):

@@ -26,10 +26,9 @@ ON = {
 }
 
 
-@pytest.fixture(params=[pytest.param("cuda", marks=pytest.mark.gpu),
-                        pytest.param("cpu", marks=pytest.mark.slow)])  # fmt: skip
-def device(request):
-    return request.param
+@pytest.fixture
+def device(slow_device):
+    return slow_device
 
 
 def overrides(data, out, device, epochs=2, workers=2):

@@ -60,6 +60,11 @@ print("ENDED", json.dumps(values + [loss.bank.rows.double().sum().item(), loss.s
 
 
 @pytest.fixture
+def device(slow_device):
+    return slow_device
+
+
+@pytest.fixture
 def photos(tmp_path, make_image):
     (tmp_path / "photos").mkdir()
     for number in range(24):
