@@ -16,11 +16,12 @@ from pirl_plugin.losses.engines.gather import gather_rows
 from pirl_plugin.losses.engines.softmax import Softmax, join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pirl_plugin.losses.engines.sums import DrawnSums
     from pirl_plugin.memory import Draw
 
+_SCORES = 2**16  # scores kept at a time, of several images where they are few: 256 KB
 _BLOCK = 8192  # rows gathered at a time: 4 MB for 128 floats, which caches hold
 
 
@@ -36,10 +37,11 @@ class BlockedSums:
         if not with_odds:
             yield slice(None), self
             return
-        for image in range(self.queries.shape[1]):
-            draw = self.draw[image] if isinstance(self.draw, Tensor) else self.draw.of(image)
-            mine = slice(image, image + 1)
-            yield mine, ImageSums(self.queries[:, mine], self.table, draw[None])
+        terms, batch, _ = self.queries.shape
+        size = max(1, _SCORES // (terms * self.num_negatives))
+        for images in (slice(first, first + size) for first in range(0, batch, size)):
+            draws = (self._drawn(image) for image in range(batch)[images])
+            yield images, KeptSums(self.queries[:, images], self.table, torch.stack([*draws]))
 
     def sigmoid(self, shift: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.sigmoid`."""
@@ -52,17 +54,10 @@ class BlockedSums:
 
     def softmax(self) -> Softmax:
         """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.softmax`."""
-        terms, batch, _ = self.queries.shape
-        parts = [
-            softmax_of_block(start, rows, scores)[0] for _, start, rows, scores in self._blocks()
-        ]
-        # Blocks come image by image: (B · blocks, T, …) → (blocks, T, B, …)
-        stacked = (torch.stack(part) for part in zip(*parts, strict=True))
-        views = [s.view(batch, -1, terms, *s.shape[2:]).movedim(0, 2) for s in stacked]
-        return join(Softmax(*views))
+        return join(Softmax(*self._by_image(softmax_of_block(*b)[0] for b in self._blocks())))
 
     def odds(self, log_total: Tensor, left_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Refuse: :class:`ImageSums` has them.
+        """Refuse: :class:`KeptSums` has them.
 
         Raises:
             TypeError: always.
@@ -77,11 +72,22 @@ class BlockedSums:
         """Yield each image's drawn rows in turn: image, first of the block, rows, scores (T, n)."""
         buffer = self.table.new_empty(min(_BLOCK, self.num_negatives), self.table.shape[1])
         for image in range(self.queries.shape[1]):
-            drawn = self.draw[image] if isinstance(self.draw, Tensor) else self.draw.of(image)
+            drawn = self._drawn(image)
             for start in range(0, len(drawn), _BLOCK):
                 block = drawn[start : start + _BLOCK]
                 rows = self._gather(block, buffer[: len(block)])
                 yield image, start, rows, self.queries[:, image] @ rows.T
+
+    def _drawn(self, image: int) -> Tensor:
+        """``(N,)`` int64, the draw of one image."""
+        return self.draw[image] if isinstance(self.draw, Tensor) else self.draw.of(image)
+
+    def _by_image(self, parts: Iterable[Sequence[Tensor]]) -> Iterator[Tensor]:
+        """Stack what each block has, ``(T, …)``, as they come: → ``(blocks, T, B, …)``."""
+        terms, batch, _ = self.queries.shape
+        for part in zip(*parts, strict=True):
+            stacked = torch.stack(part)  # (B · blocks, T, …), image by image
+            yield stacked.view(batch, -1, terms, *stacked.shape[2:]).movedim(0, 2)
 
     def _gather(self, block: Tensor, buffer: Tensor) -> Tensor:
         """Rows ``(n, D)`` in the queries' type."""
@@ -92,49 +98,49 @@ class BlockedSums:
         return buffer.to(self.queries.dtype)
 
 
-class ImageSums(BlockedSums):
-    """The sums of one image of a batch, which read its rows once for softmax and odds.
+class KeptSums(BlockedSums):
+    """Sums that read the rows once for softmax and odds, of as many images as scores are kept for.
 
     With o = h/(1 − h) = h + h² + h³/(1 − h), the first reading sums h·m and h²·m, up to factors,
-    and keeps the scores, ``(T, N)``. The last summand is below o's rounding error but for few rows:
-    these, at most 1 / :attr:`_small` of them a term, are read again.
+    and keeps the scores, ``(T, B, N)``. The last summand is below o's rounding error but for few
+    rows: these, at most 1 / :attr:`_small` a term and image, are read again.
     """
 
     def softmax(self) -> Softmax:
         """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.softmax`."""
-        parts, squares, scores = [], [], []
-        for _, start, rows, block_scores in self._blocks():
-            part, weights = softmax_of_block(start, rows, block_scores)
-            parts.append(part)
-            squares.append(weights.square_() @ rows)
-            scores.append(block_scores)
-        self._parts = Softmax(*(torch.stack(part) for part in zip(*parts, strict=True)))
-        self._squares = torch.stack(squares)  # (blocks, T, D)
-        self._scores = torch.cat(scores, dim=1)  # (T, N)
-        return join(Softmax(*(part[:, :, None] for part in self._parts)))
+        terms, batch, _ = self.queries.shape
+        self._scores = self.queries.new_empty(terms, batch, self.num_negatives)
+        found = []
+        for image, start, rows, scores in self._blocks():
+            self._scores[:, image, start : start + len(rows)] = scores
+            part, weights = softmax_of_block(image, start, rows, scores)
+            found.append((*part, weights.square_() @ rows))
+        *parts, self._squares = self._by_image(found)  # squares: (blocks, T, B, D)
+        self._parts = Softmax(*parts)
+        return join(self._parts)
 
     def odds(self, log_total: Tensor, left_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.odds`; after :meth:`softmax`."""
-        h = torch.exp(self._scores - log_total).scatter_(1, left_out, 0)  # (T, N)
+        h = torch.exp(self._scores - log_total[..., None])
+        h.scatter_(2, left_out[..., None], 0)  # (T, B, N)
         odds = h / (1 - h)
         # Σ (h + h²)·m: the tops of blocks apart, as Softmax keeps them
-        parts, tops = self._parts, torch.exp(self._parts.top - log_total[:, 0])
-        tops = tops.masked_fill(parts.top_index == left_out[:, 0], 0)  # (blocks, T)
-        others = torch.exp(parts.second - log_total[:, 0])
-        weighted = torch.einsum("st,std->td", others, parts.rest_sum)
-        weighted += torch.einsum("st,std->td", others.square(), self._squares)
-        weighted += torch.einsum("st,std->td", tops + tops.square(), parts.top_row)
+        parts, tops = self._parts, torch.exp(self._parts.top - log_total)
+        tops = tops.masked_fill(parts.top_index == left_out, 0)  # (blocks, T, B)
+        others = torch.exp(parts.second - log_total)
+        weighted = torch.einsum("stb,stbd->tbd", others, parts.rest_sum)
+        weighted += torch.einsum("stb,stbd->tbd", others.square(), self._squares)
+        weighted += torch.einsum("stb,stbd->tbd", tops + tops.square(), parts.top_row)
         # Σ h³/(1 − h)·m
-        for term, few in enumerate(h > self._small):
-            number = few.nonzero()[:, 0]
-            weighted[term] += (h[term, number].square() * odds[term, number]) @ self._again(number)
-        value = -torch.log1p(-h).sum(dim=1)
-        return value[:, None], odds.sum(dim=1)[:, None], weighted[:, None]
+        for image in range(h.shape[1]):
+            few = (h[:, image] > self._small).any(dim=0).nonzero()[:, 0]
+            rows = self._again(self.draw[image, few])  # type: ignore[index]
+            weighted[:, image] += (h[:, image, few].square() * odds[:, image, few]) @ rows
+        return -torch.log1p(-h).sum(dim=2), odds.sum(dim=2), weighted
 
-    def _again(self, number: Tensor) -> Tensor:
-        """Rows ``(n, D)`` of some of the N."""
-        rows: Tensor = self.table[self.draw[0, number]]  # type: ignore[index]
-        return rows.to(self.queries.dtype)
+    def _again(self, drawn: Tensor) -> Tensor:
+        """Rows ``(n, D)`` of the table, in the queries' type."""
+        return self.table[drawn].to(self.queries.dtype)
 
     @property
     def _small(self) -> float:
@@ -142,10 +148,13 @@ class ImageSums(BlockedSums):
         return torch.finfo(self.queries.dtype).eps ** 0.5
 
 
-def softmax_of_block(start: int, rows: Tensor, scores: Tensor) -> tuple[Softmax, Tensor]:
+def softmax_of_block(
+    image: int, start: int, rows: Tensor, scores: Tensor
+) -> tuple[Softmax, Tensor]:
     """Softmax statistics of one block of an image's rows.
 
     Args:
+        image: of the batch; not used.
         start: number of its first row.
         rows: ``(n, D)``.
         scores: ``(T, n)``.

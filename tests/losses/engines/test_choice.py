@@ -111,9 +111,10 @@ def test_engine__refuses_triton_where_it_cannot_run(monkeypatch):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_blocked__never_holds_all_drawn_rows(estimator):
+def test_blocked__never_holds_all_drawn_rows(estimator, monkeypatch):
     """No tensor of B × N × D elements exists at any time, nor one of B × N."""
     size, dim, rows, count = 96, 8, 12_000, 2000
+    monkeypatch.setattr(blocked, "_SCORES", 2 * count)  # of one image; a constant
     draw = Draw(torch.arange(size), torch.arange(size), rows, count, seed=0, step=0)
     batch = with_draw(make_batch(2, size, dim, rows, 1), draw)
     batch.queries.requires_grad_()

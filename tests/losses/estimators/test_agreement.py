@@ -65,9 +65,9 @@ def test_nce_softmax__reads_each_row_once_where_no_negative_stands_out(monkeypat
         lambda t, index, out: read.append(len(index)) or gather(t, index, out),
     )
     again = []
-    read_again = blocked.ImageSums._again
+    read_again = blocked.KeptSums._again
     monkeypatch.setattr(
-        blocked.ImageSums, "_again", lambda s, n: again.append(len(n)) or read_again(s, n)
+        blocked.KeptSums, "_again", lambda s, n: again.append(len(n)) or read_again(s, n)
     )
     EstimatorTester(get_estimator("nce_softmax"), "blocked").check_values_and_gradients(batch)
     assert sum(read) == 2 * 9000
