@@ -131,7 +131,7 @@ def value_differences(found: dict[str, Any], recorded: dict[str, Any]) -> Iterat
 
 def bit_differences(found: dict[str, Any], recorded: dict[str, Any]) -> Iterator[str]:
     """Name each quantity whose bits differ; meaningful in an equal environment."""
-    for part in ("bits", "series", "projections", "samples"):
+    for part in ("bits", "series", "samples"):  # the bits of what is projected are among the first
         for name, value in recorded.get(part, {}).items():
             if found[part][name] != value:
                 yield f"{part} of {name}"

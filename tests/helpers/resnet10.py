@@ -8,14 +8,18 @@ from __future__ import annotations
 import runpy
 import sys
 
+import torch
 import torchvision.models
 
 from pirl_plugin.models.resnet import WideResNet
 
 
 def resnet10() -> WideResNet:
-    """A ResNet-10 with 512 features before ``fc``, as resnet18 has them."""
-    return WideResNet(10, 1, small_stem=False)
+    """A ResNet-10 with 512 features before ``fc``, as resnet18 has them.
+
+    Its weights are channels-last as in the host's run: other kernels round otherwise.
+    """
+    return WideResNet(10, 1, small_stem=False).to(memory_format=torch.channels_last)
 
 
 if __name__ == "__main__":

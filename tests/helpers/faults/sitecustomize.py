@@ -38,7 +38,8 @@ if "FAULT_IN_STEP" in os.environ:
         steps[0] -= 1
         result = original_step(self, *args, **kwargs)
         if steps[0] == 0 and name == "NAN":
-            self.param_groups[0]["params"][0].data.view(-1)[0] = float("nan")
+            weight = self.param_groups[0]["params"][0].data
+            weight[(0,) * weight.dim()] = float("nan")
         elif steps[0] == 0 and not (receiver and os.environ["RANK"] != "0"):
             os.kill(os.getppid() if receiver else os.getpid(), getattr(signal, name))
         return result
