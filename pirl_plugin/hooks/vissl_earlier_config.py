@@ -30,7 +30,7 @@ def keep_earlier_config(folder: Path, config: dict[str, Any], resumed: bool) -> 
     Args:
         folder: of the run.
         config: the one to come; what may differ between runs of one row may differ here.
-        resumed: whether the run goes on from a checkpoint; of one that begins anew, the earlier
+        resumed: whether the run goes on from a checkpoint; of one that starts over, the earlier
             configurations are removed.
     """
     file, kept = folder / CONFIG, sorted(folder.glob(EARLIER))

@@ -138,7 +138,7 @@ def test_semi_supervised__fine_tunes_on_a_list(percent, separable, checkpoint, t
     lines = [f"class{i % 2}/{i}.png" for i in range(16)]
     (separable / "train" / f"{percent}.txt").write_text("\n".join(lines) + "\n")
     data = on(separable, tmp_path, checkpoint, f"train/{percent}.txt")
-    overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(rate=0.1)]
+    overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(epochs=4, rate=0.1)]
     run_tool(ENGINE, f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}", *overrides)
     assert set(top1(tmp_path)) == {"0"}
     file = torch.load(tmp_path / "checkpoint.torch", weights_only=False)

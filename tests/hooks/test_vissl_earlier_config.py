@@ -32,4 +32,4 @@ def test_start__keeps_what_a_resumed_run_was_trained_with(tmp_path):
         "train_config_2.yaml": 0.5,
         "train_config.yaml": 0.2,
     }
-    assert start(tmp_path, resumed=False) == {"train_config.yaml": 0.1}  # begun anew
+    assert start(tmp_path, resumed=False) == {"train_config.yaml": 0.1}  # started over

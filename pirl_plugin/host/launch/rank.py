@@ -38,7 +38,10 @@ def run_rank(work: Callable[[], Any], config: Any, rank: int) -> Any:
     settings = RunSettings.from_config(config)
     try:
         with prepared(settings.timeout_minutes):
-            return work()
+            result = work()
+        if multiprocessing.parent_process() is not None:
+            _end_gloo()
+        return result
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.code, str):
             raise  # an exit status, not a complaint
@@ -74,6 +77,14 @@ def prepared(timeout_minutes: float) -> Iterator[None]:
             _log_without_tracebacks()
         _start_workers_without_interrupts()
         yield
+
+
+def _end_gloo() -> None:
+    """End gloo's threads, which can abort a finished process that they outlive."""
+    from torch import distributed
+
+    if distributed.is_initialized() and distributed.get_backend() == "gloo":
+        distributed.destroy_process_group()
 
 
 def _set_again(owner: Any, name: str) -> Callable[[], None]:
