@@ -47,3 +47,10 @@ def test_command__imports_no_torch(arguments):
         "assert not {'torch', 'matplotlib', 'numba'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_command__ends_quietly_where_its_reader_does():
+    command = f"{sys.executable} -m pirl_plugin configs | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
