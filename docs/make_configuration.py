@@ -288,12 +288,6 @@ def _described(made: Any) -> dict[str, str]:
         for entry in re.findall(r"^ {4}(\w+: .*(?:\n {5,}.*)*)", part, re.M):
             name, _, text = entry.partition(": ")
             found.setdefault(name, " ".join(text.split()))
-    for name, text in found.items():
-        if text in ("likewise.", "the same for the crop that is cut (the paper: at least 60 %)."):
-            found[name] = {"std": "standard deviation of the channels"}.get(
-                name, "smallest and largest share of the image's area for the crop that is cut"
-                if name == "patches_scale" else "as the one above",
-            )  # fmt: skip
     return found
 
 

@@ -51,8 +51,8 @@ class Photometric:
 
     Attributes:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
-        contrast: likewise.
-        saturation: likewise.
+        contrast: as for ``brightness``.
+        saturation: as for ``brightness``.
         hue: shift uniform in [−hue, hue] turns of the colour circle, at most 0.5.
         jitter_p: probability of the four above (together).
         photometric_p: probability of posterize, sharpness, solarize and autocontrast (together).

@@ -27,7 +27,7 @@ class PIRLInputHook(QuietHook):
 
     Args:
         mean: of the channels, on a scale of 0 to 1.
-        std: likewise.
+        std: standard deviation of the channels.
         channels_last: memory format of inputs and weights, in which convolutions are faster.
         autocast: None, or ``bfloat16`` to run the model (never the loss) in it.
         compile: whether torch.compile compiles the trunk, in the first steps, for minutes.

@@ -5,11 +5,8 @@ resnet18, and the plain loop, which has no option for it, runs three epochs, not
 """
 
 import importlib.util
-import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,11 +16,10 @@ from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from pirl_plugin import ImageDataset, JigsawViews, PIRLHead, PIRLLoss, collate_views
+from tests.helpers.examples import EXAMPLES, TORCHRUN, run_example
 from tests.helpers.host_runs import run
 from tests.helpers.resnet10 import resnet10
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "docs" / "examples"
 IMAGES, BATCH, EPOCHS = 64, 32, 3
 STEPS = EPOCHS * IMAGES // BATCH
 TOLERANCE = {"rtol": 5e-5, "atol": 0}  # float32, and the log's four decimals
@@ -146,22 +142,9 @@ def test_lightning__has_the_hosts_losses(of_one_process, photos, recorded, monke
 def test_ddp__has_the_hosts_losses(photos, tmp_path):
     """Each process has batch statistics of its own, in the host's run of two processes too."""
     expected = host_losses(photos, tmp_path, processes=2)
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--module"]
-    example = [str(EXAMPLES / "ddp.py"), "photos"]
     options = ["--epochs", str(EPOCHS), "--batch-size", str(BATCH // 2)]
-    result = subprocess.run(
-        [sys.executable, "-m", *torchrun, "tests.helpers.resnet10", *example, *options],
-        cwd=photos,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-            "PYTHONPATH": str(ROOT),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    example = [EXAMPLES / "ddp.py", "photos", *options]
+    result = run_example(photos, "resnet10", *example, launcher=TORCHRUN)
     assert result.returncode == 0, result.stderr
     printed = [float(line.split()[1]) for line in result.stdout.splitlines()]
     last_of_epochs = expected[IMAGES // BATCH - 1 :: IMAGES // BATCH]

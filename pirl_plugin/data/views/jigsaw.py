@@ -27,7 +27,8 @@ class JigsawViews(Views):
         patch_size: side of a patch, pixels, at most a cell: ``patches_crop_size // grid``.
         grid: cells a side; the paper's 3 gives nine patches.
         image_scale: smallest and largest share of the image's area for I's crop.
-        patches_scale: the same for the crop that is cut (the paper: at least 60 %).
+        patches_scale: smallest and largest share of the image's area for the crop that is cut (the
+            paper: at least 60 %).
         num_permutations: size of the permutation set, None for all orders (§4.2).
         flip: how the transformed view is mirrored, each time with probability ``flip_p``:
             ``patch`` each patch on its own, ``image`` the whole crop before it is cut, ``none``.
