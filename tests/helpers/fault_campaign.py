@@ -41,7 +41,7 @@ def with_times(text: str, times: dict[str, str]) -> str:
 
 
 def outcomes(report: Path) -> Counter[tuple[str, str, bool]]:
-    """How often each test (file, function) passed, and did not, by pytest's XML; no skipped ones."""
+    """How often each test (file, function) passed and did not, by pytest's XML, skips apart."""
     counted: Counter[tuple[str, str, bool]] = Counter()
     for case in ElementTree.parse(report).iter("testcase"):
         if case.find("skipped") is not None:
@@ -55,7 +55,7 @@ def outcomes(report: Path) -> Counter[tuple[str, str, bool]]:
 
 def survived(tests: list[tuple[str, str]], counted: Counter[tuple[str, str, bool]]) -> str:
     """``"passed of injected"``, of a row's tests together."""
-    passed, failed = (sum(counted[*test, how] for test in tests) for how in (True, False))
+    passed, failed = (sum(counted[(*test, how)] for test in tests) for how in (True, False))
     return f"{passed} of {passed + failed}"
 
 

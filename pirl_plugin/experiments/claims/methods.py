@@ -94,6 +94,7 @@ def pretraining(
     ]
     if method == "vissl_pirl":
         return (*overrides, *_vissl(scale), *extra)
+    overrides.append("config.CHECKPOINT.PIRL.KEEP_LAST=all")  # the clock thins them out
     if method == "supervised":
         return (*overrides, *_supervised(scale, data), *extra)
     overrides += [

@@ -7,6 +7,7 @@ import pytest
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.quickstart_data import Data
+from pirl_plugin.utils.our_configs import is_ours
 from tests.helpers.configs import compose
 
 DATA = Data(Path("photos/train"), Path("photos/val"), 10_000, 20)
@@ -38,6 +39,14 @@ def test_method__has_the_scales_trunk_batch_and_schedule(method, scale):
     assert config.CHECKPOINT.CHECKPOINT_FREQUENCY == 1
     assert config.MACHINE.DEVICE == ("cpu" if scale == "quick" else "gpu")
     assert config.DISTRIBUTED.NUM_PROC_PER_NODE == 1
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_method__keeps_the_checkpoints_that_are_measured_on_the_way(method):
+    config = composed(method)
+    pruned = is_ours(config) and config.CHECKPOINT.PIRL.KEEP_LAST != "all"
+    assert not pruned
+    assert is_ours(config) == (method != "vissl_pirl")
 
 
 @pytest.mark.parametrize(("method", "config"), [("pirl_jigsaw", ""), ("jigsaw", "_baseline")])
