@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.our_configs import VISSL_PIRL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 TRANSFORMS = ("jigsaw", "rotation", "rotation_jigsaw")
-VISSL_CONFIG = "config=pretrain/pirl/pirl_jigsaw_4node_resnet50"
 OUR_CONFIG = "config=pretrain/pirl/{}_8node"
 
 
@@ -58,7 +58,7 @@ def vissl_pipeline(
     if transform == "rotation_jigsaw":
         return None
     config = compose(
-        VISSL_CONFIG,
+        f"config={VISSL_PIRL}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",
         "config.DATA.TRAIN.LABEL_PATHS=[]",
     )

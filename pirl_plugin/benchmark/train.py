@@ -20,9 +20,10 @@ from tabulate import tabulate
 
 from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
 from pirl_plugin.benchmark.images import image_folder
-from pirl_plugin.benchmark.peers import OUR_CONFIG, VISSL_CONFIG
+from pirl_plugin.benchmark.peers import OUR_CONFIG
 from pirl_plugin.benchmark.timing import ratio
 from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.our_configs import VISSL_PIRL
 from pirl_plugin.utils.subprocesses import stream
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str
             name = "config.MODEL.TRUNK.NAME=pirl_resnet"
             trunk = [name, "+config.MODEL.TRUNK.PIRL_RESNET.DEPTH=18"]
         return [
-            VISSL_CONFIG,
+            f"config={VISSL_PIRL}",
             *common,
             *trunk,
             f'config.MODEL.HEAD.PARAMS=[{g},[["mlp",{{dims:[{width},128]}}]]]',

@@ -6,6 +6,8 @@ from typing import Any
 
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches that a process's batch is split into."""
+VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"
+"""VISSL's own PIRL, which this plugin's is compared with: its ``config=``."""
 TRAIN_STEP = "pirl_micro_batches"
 """``TRAINER.TRAIN_STEP_NAME`` of the train step that does so."""
 

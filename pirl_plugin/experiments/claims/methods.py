@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pirl_plugin.benchmark.peers import VISSL_CONFIG
 from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.our_configs import VISSL_PIRL
 
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.scales import Scale
@@ -58,7 +58,7 @@ METHODS = {
     "jigsaw": Method("Jigsaw classifier", _BASELINE, 0.9),
     "pirl_rotation": Method("PIRL (rotation)", _JIGSAW, 0.8, contrastive=True),
     "rotation": Method("Rotation classifier", _BASELINE, 0.4),
-    "vissl_pirl": Method("VISSL's own PIRL", VISSL_CONFIG.removeprefix("config="), 3.8),
+    "vissl_pirl": Method("VISSL's own PIRL", VISSL_PIRL, 3.8),
     "supervised": Method("Supervised", "benchmark/pirl/quick_linear", 0.8),
     "pirl_rotation_jigsaw": Method("PIRL (rotation + jigsaw)", _JIGSAW, 1.0, contrastive=True),
     "npidpp": Method("NPID++", _JIGSAW, 0.4, budget=2.5, contrastive=True),
