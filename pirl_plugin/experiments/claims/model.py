@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,18 +96,7 @@ def _pretrain(job: Job, settings: Settings, folder: Path, points: list[int]) -> 
         job.method, settings.scale, settings.data, job.epochs, job.seed, job.overrides
     )
     run = Run(job.title, folder / "pretrain", overrides)
-    run.folder.mkdir(exist_ok=True)
-    here = Here(settings.threads)
-    if here.under_way(run):
-        print(f"{run.title}: under way already; waiting for it", flush=True)
-        with Clock(run.folder, points, under_way=True):
-            while here.under_way(run):
-                time.sleep(here.interval)
-    if not run.finished():
-        run.prepare()
-        remove_partial(run.folder)
-        with Clock(run.folder, points):
-            here.start(run)
+    _finish(run, settings.threads, points)
     found = checkpoints(run.folder)
     missing = [epoch for epoch in points if epoch not in found]
     if missing:
@@ -115,6 +105,28 @@ def _pretrain(job: Job, settings: Settings, folder: Path, points: list[int]) -> 
             f"the folder, and start the command again"
         )
     return found
+
+
+def _finish(run: Run, threads: int, points: list[int] | None = None) -> None:
+    """Make a run, or go on with it; wait where a process of an earlier command is still at it.
+
+    Args:
+        run: what is made.
+        threads: of it.
+        points: epochs whose checkpoints stay, in a run that is timed.
+    """
+    run.folder.mkdir(exist_ok=True)
+    here = Here(threads)
+    if here.under_way(run):
+        print(f"{run.title}: under way already; waiting for it", flush=True)
+        with nullcontext() if points is None else Clock(run.folder, points, under_way=True):
+            while here.under_way(run):
+                time.sleep(here.interval)
+    if not run.finished():
+        run.prepare()
+        remove_partial(run.folder)
+        with nullcontext() if points is None else Clock(run.folder, points):
+            here.start(run)
 
 
 def _evaluate(
@@ -136,11 +148,7 @@ def _evaluate(
         ),
         measures=True,
     )
-    if not run.finished():
-        run.folder.mkdir(exist_ok=True)
-        run.prepare()
-        remove_partial(run.folder)
-        Here(settings.threads).start(run)
+    _finish(run, settings.threads)
     layers = {layer: round(top1, 2) for layer, top1 in linear_top1(run.folder).items()}
     best = max(layers, key=lambda layer: layers[layer])
     measured = {

@@ -1,10 +1,32 @@
-"""One model for real, through the host: a few images, four epochs."""
+"""One model: for real, through the host, on a few images; and what an earlier command left."""
 
+import fcntl
 import json
+import threading
 
 import pytest
 
-from pirl_plugin.experiments.claims import command
+from pirl_plugin.experiments.claims import command, model
+from pirl_plugin.experiments.sweep_launch import Here
+from pirl_plugin.experiments.sweep_runs import Run
+
+
+@pytest.mark.parametrize("points", [[6, 12], None], ids=["pretraining", "linear"])
+def test_run__that_an_earlier_command_started_is_waited_for(points, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(Here, "interval", 0.01)
+    monkeypatch.setattr(Here, "start", lambda here, run: started.append(released.is_set()))
+    released = threading.Event()
+    with (tmp_path / "lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def release():
+            released.set()
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+        threading.Timer(0.2, release).start()
+        model._finish(Run("a run", tmp_path, ()), 1, points)
+    assert started == [True]
 
 
 @pytest.mark.slow
