@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.experiments.claims.invariance import MEASURED
+from pirl_plugin.experiments.claims.invariance import PAIRS
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import LAYERS, imagenet_by_layer, swept
 from pirl_plugin.experiments.sweep_results import label
@@ -123,7 +123,8 @@ def _invariance(rows: Rows) -> Figure | None:
     """Distribution of the distances between an image and its transformed versions (Fig. 4)."""
     measured = {
         method: [row["invariance"] for row in rows.of(method) if "invariance" in row]
-        for method in MEASURED
+        for pair in PAIRS
+        for method in pair
     }
     if not any(measured.values()):
         return None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.evaluation.invariance_command import main as invariance
 from pirl_plugin.experiments.claims.clock import checkpoints
-from pirl_plugin.experiments.claims.plan import Job, job_of
+from pirl_plugin.experiments.claims.plan import job_of
+from pirl_plugin.experiments.claims.rows import Rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,53 +17,63 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.model import Settings
     from pirl_plugin.experiments.claims.record import Record
 
-MEASURED = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")
+# PIRL and the classifier of the same transformation. They are measured together: the classifier's
+# run alone does not say which view of the image its transformed versions are compared with.
+PAIRS = (("pirl_jigsaw", "jigsaw"), ("pirl_rotation", "rotation"))
 IMAGES = 500
 
 
 def add_invariance(record: Record, settings: Settings) -> None:
-    """Measure the models of the main comparison that have not been, where their checkpoints are.
+    """Measure the pairs of the main comparison that have not been, where their checkpoints are.
+
+    A pair that cannot be measured is named on stderr, and its rows stay as they are.
 
     Args:
         record: rows get the key ``invariance``.
         settings: where the runs are.
     """
-    for row in record.rows:
-        job = job_of(row)
-        if job.method not in MEASURED or job.changed or "invariance" in row:
-            continue
-        checkpoint = checkpoints(settings.out / job.name / "pretrain").get(job.epochs)
-        if checkpoint is not None:
-            row["invariance"] = _measure(checkpoint, job, settings)
+    rows = Rows(record.rows, record.setting)
+    for seed in rows.seeds:
+        for pair in PAIRS:
+            both = [row for method in pair if (row := rows.main(method, seed))]
+            if len(both) < 2 or all("invariance" in row for row in both):
+                continue
+            files = [file for row in both if (file := _checkpoint(row, settings))]
+            if len(files) < 2:
+                continue
+            try:
+                measured = _measure(files, settings, f"{pair[0]}_seed{seed}")
+            except SystemExit as error:
+                print(f"{error}: no invariance of {pair[0]}, seed {seed}", file=sys.stderr)
+                continue
+            for row, found in zip(both, measured, strict=True):
+                row["invariance"] = found
 
 
-def _measure(checkpoint: Path, job: Job, settings: Settings) -> dict[str, Any]:
-    """``mean``, ``std`` and the density of the distances; of different images beside them."""
-    out = settings.out / job.name / "invariance"
+def _checkpoint(row: dict[str, Any], settings: Settings) -> Path | None:
+    """The final one of a run, where its folder is here."""
+    return checkpoints(settings.out / job_of(row).name / "pretrain").get(row["epochs"])
+
+
+def _measure(files: list[Path], settings: Settings, name: str) -> list[dict[str, Any]]:
+    """Of each model ``mean``, ``std`` and the density; of different images beside them."""
+    out = settings.out / "invariance" / name
     if not (out / "invariance.json").is_file():
-        invariance(
-            [
-                "--checkpoint",
-                str(checkpoint),
-                "--data",
-                str(settings.data.val),
-                "--out",
-                str(out),
-                "--images",
-                str(IMAGES),
-                "--size",
-                str(settings.scale.image_size),
-            ]
-        )
+        where = ["--data", str(settings.data.val), "--out", str(out), "--images", str(IMAGES)]
+        invariance(["--checkpoint", *map(str, files), *where])
     results = json.loads((out / "invariance.json").read_text())
-    (model,) = results["models"]
-    same, different = model["heads"]["same"], model["heads"]["different"]
-    return {
-        "images": results["images"],
-        "compared": model["representation"],
-        "mean": round(same["mean"], 4),
-        "std": round(same["std"], 4),
-        "different_mean": round(different["mean"], 4),
-        "different_std": round(different["std"], 4),
-        "density": [round(value, 3) for value in same["density"]],  # over equal parts of [0, 2]
-    }
+    found = []
+    for model in results["models"]:
+        same, different = model["heads"]["same"], model["heads"]["different"]
+        found.append(
+            {
+                "images": results["images"],
+                "compared": model["representation"],
+                "mean": round(same["mean"], 4),
+                "std": round(same["std"], 4),
+                "different_mean": round(different["mean"], 4),
+                "different_std": round(different["std"], 4),
+                "density": [round(value, 3) for value in same["density"]],  # parts of [0, 2]
+            }
+        )
+    return found
