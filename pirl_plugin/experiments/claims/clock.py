@@ -69,17 +69,17 @@ class Clock:
 
     def _look(self) -> None:
         there = checkpoints(self._folder)
-        new = set(there) - set(self._noted["marks"])
-        if not new:
+        newest = max(there, default=0)
+        if newest <= max(self._noted["marks"], default=0):
             return
         start = self._noted["start"]
         cost = {"cpu": start["cpu"] + self._used}
         cost["wall"] = start["wall"] + time.time() - start["time"]
         # Of several at once, nobody was there to see the others: `costs` fills them in.
-        self._noted["marks"][max(new)] = {name: round(value, 2) for name, value in cost.items()}
+        self._noted["marks"][newest] = {name: round(value, 2) for name, value in cost.items()}
         self._write()
         for epoch, file in there.items():
-            if epoch < max(there) and epoch not in self._keep:
+            if epoch < newest and epoch not in self._keep:
                 file.unlink(missing_ok=True)
 
     def _write(self) -> None:

@@ -77,8 +77,9 @@ def test_clock__of_a_run_under_way_counts_its_process_once(tmp_path, monkeypatch
         wait_for([1], tmp_path)
     # The watching process was killed, the run lives on: the same process has used 50 s by now.
     used[0] = 50.0
-    with Clock(tmp_path, keep=[], under_way=True):
-        save(tmp_path, 4, final=True)
+    save(tmp_path, 2)
+    save(tmp_path, 4, final=True)
+    with Clock(tmp_path, keep=[3], under_way=True):
         wait_for([1, 5], tmp_path)
     # Epochs 2 to 4 were not seen: between 10 and 50 s.
     assert [c["cpu"] for c in costs(tmp_path, [1, 2, 3, 4, 5]).values()] == [10, 20, 30, 40, 50]
