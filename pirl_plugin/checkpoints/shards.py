@@ -198,7 +198,7 @@ class _Reader(FileSystemReader):
         if getattr(found, "storage_meta", None) is None:
             found.storage_meta = dcp.StorageMeta()
         found.storage_meta.load_id = self.load_id
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 class _MetadataUnpickler(pickle.Unpickler):

@@ -17,7 +17,7 @@ def register_extra_norm() -> None:
     if NAME in ROI_HEADS_REGISTRY:
         return
 
-    class Res5ROIHeadsExtraNorm(Res5ROIHeads):  # type: ignore[misc]
+    class Res5ROIHeadsExtraNorm(Res5ROIHeads):
         """``Res5ROIHeads`` whose res5 ends in ``norm``, of the kind ``MODEL.RESNETS.NORM``."""
 
         @classmethod

@@ -57,7 +57,7 @@ def new_trainer(config: Any) -> Any:
     from detectron2.engine import DefaultTrainer, hooks
     from detectron2.evaluation import COCOEvaluator, PascalVOCDetectionEvaluator
 
-    class Trainer(DefaultTrainer):  # type: ignore[misc]
+    class Trainer(DefaultTrainer):
         """With the evaluator of the data set."""
 
         @classmethod

@@ -77,7 +77,7 @@ class PIRLInputHook(QuietHook):
         Args:
             model: one with a ``trunk``, or the trunk itself.
         """
-        model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        model.to(memory_format=self.memory_format)
         if self.compile:
             # Image and patches are two shapes: dynamic ones would be slower for both.
             getattr(model, "trunk", model).compile(dynamic=False)

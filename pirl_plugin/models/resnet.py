@@ -46,13 +46,13 @@ class WideResNet(ResNet):
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
         if small_stem:  # images below about 64 pixels keep their resolution
             self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=3, padding=1, bias=False)
-            self.maxpool = nn.Identity()  # type: ignore[assignment]
+            self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(self.inplanes)
         for i, blocks in enumerate(stages):
             planes = round(64 * width) * 2**i
             stage = self._make_layer(block, planes, blocks, stride=1 if i == 0 else 2)
             setattr(self, f"layer{i + 1}", stage)
-        self.fc = nn.Identity()  # type: ignore[assignment]
+        self.fc = nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -112,7 +112,7 @@ def broadcast_without_copies(module: Any) -> None:
             for start in range(0, size, _PIECE):
                 piece = torch.empty(min(_PIECE, size - start), dtype=torch.uint8)
                 if sends:
-                    file.readinto(piece.numpy())  # type: ignore[attr-defined, arg-type]
+                    file.readinto(piece.numpy())  # type: ignore[arg-type]
                 piece = module.broadcast(piece, src=src)
                 if not sends:
                     file.write(piece.numpy())

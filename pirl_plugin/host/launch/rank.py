@@ -111,7 +111,7 @@ def _end_with_parent(every_s: float = 0.5) -> None:
 
 def _start_workers_without_interrupts() -> None:
     """Have loader workers ignore SIGINT, which a terminal sends to all: their rank ends them."""
-    server = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    server = multiprocessing.forkserver._forkserver
     original = type(server).ensure_running
 
     def ensure_running() -> None:

@@ -53,7 +53,7 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
 
 
 @intrinsic
-def _prefetch(typing_context, array, row, column):  # type: ignore[no-untyped-def]
+def _prefetch(typing_context, array, row, column):
     """Have the processor fetch the cache line of ``array[row, column]``, and do not wait for it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -75,7 +75,7 @@ def _prefetch(typing_context, array, row, column):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _gather(table, index, out, step):  # type: ignore[no-untyped-def]
+def _gather(table, index, out, step):
     """Copy rows; return the position of the first index outside the table, −1 if there is none.
 
     Args:

@@ -51,7 +51,7 @@ class _Streamed(torch.autograd.Function):
     """The gradient to the queries is computed with the value, and kept for backward."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         queries: Tensor,
         batch: ContrastBatch,
