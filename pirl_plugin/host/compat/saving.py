@@ -12,6 +12,7 @@ from pirl_plugin.host.compat.patches import patched
 if TYPE_CHECKING:
     from vissl.utils.checkpoint import CheckpointWriter
 
+    from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
     from pirl_plugin.host.host_module import HostModule
 
 
@@ -41,7 +42,7 @@ def save_whole(module: HostModule) -> None:
     consolidated = writer.save_consolidated_checkpoint
 
     @functools.wraps(consolidated)
-    def save_consolidated_checkpoint(self: CheckpointWriter, content: dict[str, object]) -> None:
+    def save_consolidated_checkpoint(self: CheckpointWriter, content: HostCheckpoint) -> None:
         from pirl_plugin.checkpoints.saver import saver_of
 
         saver, name = saver_of(self.checkpoint_folder), self.get_checkpoint_name()
