@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -99,7 +99,7 @@ class PIRLLoss(LossCheckpoint):
         term_weights: Sequence[float] | None = None,
         embedding_dim: int = 128,
         scores: str = "auto",
-        bank: Mapping[str, Any] | BankConfig | None = None,
+        bank: Mapping[str, object] | BankConfig | None = None,
     ) -> None:
         super().__init__()
         keys = {

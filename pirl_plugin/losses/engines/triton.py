@@ -12,7 +12,7 @@ a CPU, for tests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -222,7 +222,7 @@ class TritonSums:
         shape = self.queries.shape if wide else self.queries.shape[:2]
         return torch.empty(self._splits, *shape, dtype=dtype, device=self.queries.device)
 
-    def _run(self, kernel: Any, *arguments: Tensor) -> None:
+    def _run(self, kernel: triton.JITFunction, *arguments: Tensor) -> None:
         """Launch a program of a kernel for each image, split and pair of terms."""
         terms, batch, dim = self.queries.shape
         exact = dim == self._sizes["CHUNKS"] * self._sizes["LANES"]
