@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 
 from pirl_plugin.checkpoints.shapes import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # VISSL's names of features -> the block that puts them out.
 FEATURES = {
@@ -115,7 +118,7 @@ class ResNetTrunk(nn.Module):
         return [found[FEATURES[key]] for key in keys]
 
 
-def new_trunk(section: dict[str, Any]) -> ResNetTrunk:
+def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
     """A randomly initialised trunk of a configuration's ``MODEL.TRUNK.PIRL_RESNET``.
 
     Raises:
@@ -124,7 +127,7 @@ def new_trunk(section: dict[str, Any]) -> ResNetTrunk:
     return ResNetTrunk(**read_section(section))
 
 
-def read_section(section: dict[str, Any]) -> dict[str, Any]:
+def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of :class:`ResNetTrunk` that a configuration's section gives.
 
     Raises:
