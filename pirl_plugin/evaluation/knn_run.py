@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -22,7 +22,23 @@ if TYPE_CHECKING:
     import argparse
 
 
-def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
+class KNNResults(TypedDict):
+    """What ``results.json`` holds: ``knn_top1`` in percent, and what it was measured on."""
+
+    benchmark: str
+    knn_top1: float
+    k: int
+    temperature: float
+    checkpoint: str
+    data: str
+    size: int
+    classes: int
+    train_images: int
+    test_images: int
+    unreadable: int
+
+
+def evaluate_knn(options: argparse.Namespace) -> KNNResults:
     """Measure.
 
     Args:

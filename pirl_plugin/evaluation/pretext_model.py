@@ -169,7 +169,7 @@ def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:
     return _VIEWS[name](**{**photometric, **entry})
 
 
-def _nested(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         below = content.get(key)
         if not isinstance(below, Mapping):
@@ -178,7 +178,7 @@ def _nested(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return content
 
 
-def _heads(content: Mapping[str, Any]) -> dict[int, PIRLHead]:
+def _heads(content: Mapping[str, object]) -> dict[int, PIRLHead]:
     """Position → head, of a checkpoint of the host whose heads are all this package's."""
     state = _nested(content, "classy_state_dict", "base_model", "model", "heads")
     tensors: dict[int, dict[str, Tensor]] = {}
