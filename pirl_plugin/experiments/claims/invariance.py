@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.invariance_command import main as invariance
 from pirl_plugin.experiments.claims.clock import checkpoints
@@ -12,6 +12,7 @@ from pirl_plugin.experiments.claims.plan import Job, job_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pirl_plugin.experiments.claims.claims_file import Invariance
     from pirl_plugin.experiments.claims.model import Settings
     from pirl_plugin.experiments.claims.record import Record
 
@@ -35,7 +36,7 @@ def add_invariance(record: Record, settings: Settings) -> None:
             row["invariance"] = _measure(checkpoint, job, settings)
 
 
-def _measure(checkpoint: Path, job: Job, settings: Settings) -> dict[str, Any]:
+def _measure(checkpoint: Path, job: Job, settings: Settings) -> Invariance:
     """``mean``, ``std`` and the density of the distances; of different images beside them."""
     out = settings.out / job.name / "invariance"
     if not (out / "invariance.json").is_file():
