@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.evaluation.features import load_trunk
 from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
     labelled_features,
@@ -17,6 +16,7 @@ from pirl_plugin.evaluation.image_folder import (
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.pretext_model import image_size_of
+from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
     import argparse

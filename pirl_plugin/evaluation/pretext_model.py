@@ -19,8 +19,9 @@ from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.views.rotation import RotationViews
-from pirl_plugin.evaluation.features import centre_crop, load_trunk
+from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.load import load_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 

@@ -1,4 +1,4 @@
-"""What :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` saves, and how it is loaded."""
+"""What :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` saves, loads, and makes its bank from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.losses.config import SECTION
+from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.memory import ShardedMemoryBank
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ class LossCheckpoint(nn.Module):
             self.norm_constant.fill_(torch.nan)
         self.norm_constant_known = not bool(self.norm_constant.isnan())
         return result
+
+    def resize(self, num_train_samples: int) -> None:
+        """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
+        self.config.num_train_samples = num_train_samples
+        self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
+
+    def resolve_seed(self, seed: int) -> None:
+        """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
+        if self.seed is None:
+            self.seed = seed
+            if seed != 0 and not self.bank.loaded:
+                self.resize(self.bank.num_rows)
 
     def _is_z_outdated(self, before: Mapping[str, object]) -> bool:
         """Whether an estimated Z of a checkpoint does not belong to this configuration.

@@ -224,18 +224,6 @@ class PIRLLoss(LossCheckpoint):
         finally:
             self._whole = None
 
-    def resize(self, num_train_samples: int) -> None:
-        """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
-        self.config.num_train_samples = num_train_samples
-        self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
-
-    def resolve_seed(self, seed: int) -> None:
-        """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
-        if self.seed is None:
-            self.seed = seed
-            if seed != 0 and not self.bank.loaded:
-                self.resize(self.bank.num_rows)
-
     @property
     def moves_norm_constant(self) -> bool:
         """Whether this step's batch sets or moves Z."""

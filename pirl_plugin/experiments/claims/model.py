@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from pirl_plugin.evaluation.features import load_trunk, read_images, save_trunk, trunk_features
+from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.experiments.claims.clock import Clock, checkpoints, costs, remove_partial
@@ -21,6 +21,7 @@ from pirl_plugin.experiments.claims.scales import Scale
 from pirl_plugin.experiments.quickstart_data import Data, quick_linear
 from pirl_plugin.experiments.sweep_launch import Here
 from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.outputs import write_json
 
