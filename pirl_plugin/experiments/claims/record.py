@@ -135,7 +135,8 @@ class Record:
     """
 
     def __init__(self, file: Path, setting: Setting) -> None:
-        self.file, self.setting, self.rows = file, setting, list[ClaimRow]()
+        self.file, self.setting = file, setting
+        self.rows: list[ClaimRow] = []
         self.take(file)
 
     def take(self, file: Path) -> None:
