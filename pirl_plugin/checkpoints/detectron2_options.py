@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pirl_plugin.checkpoints.trunk import Trunk
 
 
-def detectron2_options(found: Trunk) -> dict[str, Any]:
+def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]]:
     """Keys and values that build the trunk's network, with torchvision's strides and pixels.
 
     Example:

@@ -8,13 +8,16 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from pirl_plugin.checkpoints.names import to_torchvision
 from pirl_plugin.checkpoints.verify import check_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # What a pickle of numpy arrays and dictionaries needs, under numpy 1 and 2: nothing that runs code.
 _SAFE = {
@@ -32,7 +35,7 @@ class SeveralFilesError(ValueError):
     """A checkpoint is in parts, each in a file of its own, as of the host's sharded training."""
 
 
-def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
+def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, object]:
     """Read a checkpoint of torch, a Detectron2 pickle or a safetensors file.
 
     Args:
@@ -79,7 +82,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
     return content
 
 
-def _read_arrays(path: Path) -> dict[str, Any] | None:
+def _read_arrays(path: Path) -> dict[str, object] | None:
     """Detectron2's pickle of arrays; None where the file is one of torch's older format."""
     with path.open("rb") as file:
         content = _ArrayUnpickler(file).load()
@@ -97,13 +100,13 @@ def _read_arrays(path: Path) -> dict[str, Any] | None:
 class _ArrayUnpickler(pickle.Unpickler):
     """Loads dictionaries, numbers, strings and numpy arrays, and nothing else."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) not in _SAFE:
             raise pickle.UnpicklingError(f"a pickle with a {module}.{name}, not of arrays alone")
         return super().find_class(module, name)
 
 
-def _numpy_globals() -> list[Any]:
+def _numpy_globals() -> list[Callable[..., object] | tuple[Callable[..., object], str]]:
     """Arrays and numbers of numpy, which some converted checkpoints hold; they run no code."""
     types = [np.dtype(t) for t in ("float16", "float32", "float64", "int32", "int64", "bool")]
     functions = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
+from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
 from pirl_plugin.checkpoints.shards import check_shards
 from pirl_plugin.checkpoints.verify import DamagedError, open_checkpoint, verify
 from pirl_plugin.checkpoints.write import NonFiniteStateError, check_finite
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SECTION = "pirl_plugin"  # what this plugin adds to the host's checkpoint
+SECTION: Final = "pirl_plugin"  # what this plugin adds to the host's checkpoint
 _NAME = re.compile(r"model_(final_checkpoint_)?(phase|iteration)(\d+)\.torch")
 
 
@@ -30,7 +31,7 @@ class Found:
     """
 
     path: Path | None = None
-    content: dict[str, Any] = field(default_factory=dict)
+    content: HostCheckpoint = field(default_factory=HostCheckpoint)
     final: bool = False
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -69,7 +70,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
     return found
 
 
-def bank_of(content: dict[str, Any]) -> str | None:
+def bank_of(content: HostCheckpoint) -> str | None:
     """The folder of shards that belongs to a checkpoint, from the run's folder; None without."""
     loss = content.get("loss", {})
     if "_extra_state" in loss and "norm_constant" in loss and "bank.rows" not in loss:
@@ -77,7 +78,7 @@ def bank_of(content: dict[str, Any]) -> str | None:
     return None
 
 
-def _verified(path: Path) -> dict[str, Any]:
+def _verified(path: Path) -> HostCheckpoint:
     content = verify(path)
     state = content["classy_state_dict"]
     for part in (state.get("base_model"), state.get("optimizer"), content.get("loss")):

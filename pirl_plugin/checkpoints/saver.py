@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.resume import SECTION, bank_of
 from pirl_plugin.checkpoints.write import check_finite
@@ -13,6 +13,7 @@ from pirl_plugin.checkpoints.write import check_finite
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
     from pirl_plugin.checkpoints.run_folder import RunFolder
 
 _SAVERS: dict[str, Saver] = {}
@@ -32,13 +33,13 @@ class Saver:
         saved_at: when the run last saved, or began, on the clock of ``time.monotonic``.
     """
 
-    def __init__(self, folder: RunFolder, section: Callable[[bool], dict[str, Any]]) -> None:
+    def __init__(self, folder: RunFolder, section: Callable[[bool], dict[str, object]]) -> None:
         self.folder = folder
         self.section = section
         self.paused = False
         self.saved_at = time.monotonic()
 
-    def prepare(self, content: dict[str, Any], name: str) -> bool:
+    def prepare(self, content: HostCheckpoint, name: str) -> bool:
         """Complete what the host is about to save; returns False where it must not be saved.
 
         Raises:
@@ -56,7 +57,7 @@ class Saver:
             content["iteration_num"] -= 1  # counted once more where the epoch begins again
         return True
 
-    def record(self, content: dict[str, Any], name: str) -> None:
+    def record(self, content: HostCheckpoint, name: str) -> None:
         """Enter what was saved in the ledger, and remove what need not stay."""
         self.saved_at = time.monotonic()
         bank = bank_of(content)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 _KEYS = ("MODEL.TRUNK", "MODEL.HEAD.PARAMS", "LOSS.name", "OPTIMIZER.name")
 _TRANSFORMS = "DATA.TRAIN.TRANSFORMS"
 _SHOWN = 120  # characters of a value
 
 
-def settings_of(config: Mapping[str, Any]) -> dict[str, str]:
+def settings_of(config: AttrDict) -> dict[str, str]:
     """What a run must have in common with the checkpoint that it goes on from.
 
     Args:
@@ -32,7 +35,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_other_run(
-    config: Mapping[str, Any], content: Mapping[str, Any], section: str, path: str
+    config: AttrDict, content: Mapping[str, Any], section: str, path: str
 ) -> str | None:
     """What makes a configuration that of another run than a checkpoint's.
 
@@ -68,20 +71,20 @@ def describe_other_run(
     return None
 
 
-def epochs(config: Mapping[str, Any]) -> int:
+def epochs(config: AttrDict) -> int:
     """Training phases of a run, which are its epochs."""
     return int(config["OPTIMIZER"]["num_epochs"]) * int(
         config["DATA"]["TRAIN"].get("TRAIN_PHASES_PER_EPOCH", 1)
     )
 
 
-def _at(config: Any, key: str) -> Any:
+def _at(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         config = config[part]
     return config
 
 
-def _leaves(name: str, value: Any) -> list[tuple[str, Any]]:
+def _leaves(name: str, value: object) -> list[tuple[str, object]]:
     if not isinstance(value, Mapping):
         return [(name, value)]
     return [leaf for key, part in value.items() for leaf in _leaves(f"{name}.{key}", part)]

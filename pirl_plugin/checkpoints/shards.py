@@ -9,7 +9,7 @@ import pickle
 import re
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
@@ -32,6 +32,8 @@ from pirl_plugin.utils.files import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch import Tensor
 
 _METADATA = ".metadata"
 # What the metadata of tensors is made of. A pickle of these runs no code.
@@ -57,7 +59,7 @@ _CLASSES = {
 }
 
 
-def save_shards(state: Mapping[str, Any], folder: Path, needed: int) -> None:
+def save_shards(state: Mapping[str, Tensor], folder: Path, needed: int) -> None:
     """Collective: write the shards of all ranks, whole or not at all.
 
     Args:
@@ -107,7 +109,7 @@ def save_shards(state: Mapping[str, Any], folder: Path, needed: int) -> None:
     on_first_rank(commit)
 
 
-def load_shards(state: Mapping[str, Any], folder: Path) -> None:
+def load_shards(state: Mapping[str, Tensor], folder: Path) -> None:
     """Collective: fill the tensors of ``state`` from shards that any number of ranks wrote.
 
     Raises:
@@ -182,7 +184,7 @@ def _crc(path: Path) -> int:
 class _Reader(FileSystemReader):
     """torch's reader, but its metadata is loaded without running anything in it."""
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> dcp.Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> dcp.Metadata:
         path = Path(self.path) / _METADATA
         try:
             with path.open("rb") as file:
@@ -198,13 +200,13 @@ class _Reader(FileSystemReader):
         if getattr(found, "storage_meta", None) is None:
             found.storage_meta = dcp.StorageMeta()
         found.storage_meta.load_id = self.load_id
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 class _MetadataUnpickler(pickle.Unpickler):
     """Loads the metadata of tensors, and nothing else."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if (module, name) in _CLASSES:
             return _CLASSES[module, name]
         kind = getattr(torch, name, None) if module == "torch" else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.formats import write_safetensors
@@ -18,6 +18,9 @@ from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, build_network
 from pirl_plugin.checkpoints.training_run import find_results, read_training_run
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FILES = ("config.json", "model.safetensors", "README.md")
 
@@ -54,7 +57,7 @@ def write_timm_folder(
             file.write(f"{text.rstrip()}\n".encode())
 
 
-def _config_and_tensors(found: Trunk | TimmTrunk) -> tuple[dict[str, Any], dict[str, Any]]:
+def _config_and_tensors(found: Trunk | TimmTrunk) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Timm's ``config.json`` of the trunk, and its tensors with all that timm's network has."""
     if isinstance(found, TimmTrunk):
         net = build_network(found)

@@ -56,7 +56,7 @@ def network_width(net: Any) -> int:
     return int(getattr(net, "head_hidden_size", None) or net.num_features)
 
 
-def timm_resnet(found: Trunk) -> tuple[str, dict[str, Any]]:
+def timm_resnet(found: Trunk) -> tuple[str, dict[str, object]]:
     """Timm's name and options of a ResNet trunk.
 
     timm's ResNets with a 7×7 stem put out 64 channels from it, whatever the width of their stages

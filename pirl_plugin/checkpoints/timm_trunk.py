@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ class TimmTrunk:
 
     tensors: dict[str, Tensor]
     architecture: str
-    options: dict[str, Any]
+    options: dict[str, object]
     found_at: str
     ignored: tuple[str, ...]
 
@@ -51,7 +50,7 @@ class TimmTrunk:
         return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
 
 
-def describe(architecture: str, options: Mapping[str, Any]) -> Tensor:
+def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
     """Name and options of a network as a tensor.
 
     Returns:
@@ -65,7 +64,7 @@ def describe(architecture: str, options: Mapping[str, Any]) -> Tensor:
     return torch.tensor(list(text.ljust(-(-len(text) // _BYTES) * _BYTES)), dtype=torch.uint8)
 
 
-def read_description(tensor: Tensor) -> tuple[str, dict[str, Any]]:
+def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
     """The name and the options that :func:`describe` wrote.
 
     Raises:
@@ -76,7 +75,7 @@ def read_description(tensor: Tensor) -> tuple[str, dict[str, Any]]:
 
 
 def find_any_trunk(
-    checkpoint: Mapping[str, Any], name: str, at: str | None = None
+    checkpoint: Mapping[str, object], name: str, at: str | None = None
 ) -> Trunk | TimmTrunk:
     """The trunk of a checkpoint: a ResNet, or the network of timm that its description names.
 

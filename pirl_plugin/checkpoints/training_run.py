@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pirl_plugin.utils.files import atomic_write
 from pirl_plugin.utils.our_configs import num_micro_batches
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 _FILE = "train_config.yaml"
 
@@ -28,7 +31,7 @@ class TrainingRun:
     image_size: int | None
 
 
-def write_run_config(config: Any, folder: Path) -> None:
+def write_run_config(config: AttrDict, folder: Path) -> None:
     """Write the configuration of a run into its folder, as the host does.
 
     Args:
@@ -154,7 +157,7 @@ def find_results(checkpoint: Path, given: list[Path]) -> list[str]:
     return measured
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, object]:
     try:
         content = json.loads(file.read_text())
     except ValueError as error:
@@ -162,7 +165,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _sentence(results: dict[str, Any]) -> list[str]:
+def _sentence(results: dict[str, object]) -> list[str]:
     """What ``knn`` and ``detection`` write, and the numbers of any other file."""
     if "knn_top1" in results:
         data = Path(str(results.get("data", ""))).name

@@ -53,7 +53,7 @@ class Trunk:
         return {k: v for k, v in self.tensors.items() if not k.endswith(COUNTER)}
 
 
-def find_trunk(checkpoint: Mapping[str, Any], name: str, at: str | None = None) -> Trunk:
+def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:
     """The trunk of a checkpoint, with no tensor missing, left over or out of shape.
 
     Args:
@@ -120,7 +120,9 @@ def _check(trunk: dict[str, Tensor], name: str) -> tuple[int, float, bool]:
     return depth, width, small_stem
 
 
-def _candidates(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
+def _candidates(
+    node: Mapping[str, object], path: str
+) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
     """Each trunk there may be: keys and prefix, the prefix alone, the dictionary it is in."""
     for keys, tensors in dictionaries(node, path):
         prefixes = Counter(m["prefix"] for n in tensors if (m := _NAME.fullmatch(n)))
@@ -130,7 +132,7 @@ def _candidates(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, 
 
 
 def dictionaries(
-    node: Mapping[str, Any], path: str = "", seen: tuple[int, ...] = ()
+    node: Mapping[str, object], path: str = "", seen: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Each dictionary that holds tensors: the keys that lead to it, dotted, and its tensors."""
     if id(node) in seen:

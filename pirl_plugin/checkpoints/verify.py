@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import zipfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
 
 
 class DamagedError(ValueError):
@@ -19,7 +21,7 @@ class DamagedError(ValueError):
     stops_training = True  # its text is all that the user needs
 
 
-def open_checkpoint(path: Path) -> dict[str, Any]:
+def open_checkpoint(path: Path) -> HostCheckpoint:
     """Open a checkpoint of the host without reading its tensors, which stay on the disk.
 
     Nothing in it is run: it is loaded with ``weights_only=True``.
@@ -41,7 +43,7 @@ def open_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(content, Mapping) or "classy_state_dict" not in content:
         raise DamagedError("it holds no 'classy_state_dict', so no run can go on from it")
-    return dict(content)
+    return cast("HostCheckpoint", dict(content))
 
 
 def check_sums(path: Path) -> bool:
@@ -69,7 +71,7 @@ def check_sums(path: Path) -> bool:
     return True
 
 
-def verify(path: Path) -> dict[str, Any]:
+def verify(path: Path) -> HostCheckpoint:
     """Open a checkpoint whose every byte that counts is what was saved.
 
     Raises:

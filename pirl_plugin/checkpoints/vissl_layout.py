@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, describe, find_any_trunk
@@ -24,7 +24,7 @@ def trunk_state(found: Trunk | TimmTrunk) -> dict[str, Tensor]:
     return {BLOCKS + name: tensor for name, tensor in found.tensors.items()}
 
 
-def vissl_checkpoint(trunk: Mapping[str, Tensor]) -> dict[str, Any]:
+def vissl_checkpoint(trunk: Mapping[str, Tensor]) -> dict[str, object]:
     """A checkpoint that VISSL takes as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``, without heads.
 
     Args:
@@ -34,7 +34,7 @@ def vissl_checkpoint(trunk: Mapping[str, Tensor]) -> dict[str, Any]:
     return {"type": "consolidated", "classy_state_dict": {"base_model": {"model": model}}}
 
 
-def trunk_of_checkpoint(checkpoint: Mapping[str, Any], name: str) -> dict[str, Tensor]:
+def trunk_of_checkpoint(checkpoint: Mapping[str, object], name: str) -> dict[str, Tensor]:
     """The trunk's tensors in a checkpoint, by the names of VISSL's trunks.
 
     A trunk of any kind is taken from where VISSL keeps it; elsewhere a ResNet, or a network of
@@ -47,7 +47,7 @@ def trunk_of_checkpoint(checkpoint: Mapping[str, Any], name: str) -> dict[str, T
     Raises:
         ValueError: it holds no trunk, several, or one that is not whole.
     """
-    inside: Any = checkpoint
+    inside: object = checkpoint
     for key in ("classy_state_dict", "base_model", "model", "trunk"):
         inside = inside.get(key) if isinstance(inside, Mapping) else None
     if not isinstance(inside, Mapping) or not inside:

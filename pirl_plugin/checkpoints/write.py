@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class NonFiniteStateError(FloatingPointError):
     stops_training = True  # its text is all that the user needs
 
 
-def write_checkpoint(content: Any, path: Path) -> None:
+def write_checkpoint(content: object, path: Path) -> None:
     """Write what ``torch.save`` writes, in one step; a CRC-32 of each tensor is part of it.
 
     Args:
@@ -39,7 +39,7 @@ def write_checkpoint(content: Any, path: Path) -> None:
         torch.save(content, file)
 
 
-def check_finite(state: Any, what: str) -> None:
+def check_finite(state: object, what: str) -> None:
     """Refuse to save state from which no run can go on.
 
     Args:
@@ -63,7 +63,7 @@ def check_finite(state: Any, what: str) -> None:
         )
 
 
-def tensors_of(state: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+def tensors_of(state: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """The tensors in nested dictionaries, lists and tuples, with dotted names."""
     if isinstance(state, Tensor):
         yield name, state
@@ -86,7 +86,7 @@ def _is_finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(torch.stack(torch.aminmax(b))).all()) for b in blocks)
 
 
-def _size(content: Any) -> int:
+def _size(content: object) -> int:
     """Bytes of the tensors' storages, each once, and what a record of the file adds."""
     storages: dict[int, int] = {}
     for _, tensor in tensors_of(content):

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.detection.results import summarize, table
 from pirl_plugin.detection.setup import (
@@ -24,6 +24,9 @@ from pirl_plugin.detection.trial import CONFIG, RESULT
 from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json
 from pirl_plugin.utils.requirements import require_detectron2
 from pirl_plugin.utils.subprocesses import stream
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
 
 
 def main(arguments: list[str]) -> int:
@@ -50,15 +53,15 @@ def main(arguments: list[str]) -> int:
         trial = run_trial(config, folder, seed, options.num_gpus)
         failed += [trial] if "error" in trial else []
         trials = [*finished_trials(options.out), *failed]
-        results = {**run, "trials": trials, **summarize(trials)}
-        write_json(options.out / "results.json", results)
-    print(f"\n{run['config']}, {run['metric']}\n{table(Path(run['config']).stem, results)}")
+        summary = summarize(trials)
+        write_json(options.out / "results.json", {**run, "trials": trials, **summary})
+    print(f"\n{options.config}, {run['metric']}\n{table(Path(options.config).stem, summary)}")
     for trial in failed:
         print(f"Seed {trial['seed']} failed: {trial['error']}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def prepare(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
+def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     """Check everything that can be checked before hours of training.
 
     Returns:
@@ -111,7 +114,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     return {**run, "metric": metric, "network": trunk.title, "versions": versions()}, config
 
 
-def run_trial(config: Any, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
+def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
     """Run a trial that is not finished, on from its last checkpoint, in a process of its own.
 
     Returns:
@@ -145,7 +148,7 @@ def _print_line(line: str) -> None:
     print(line, end="", flush=True)
 
 
-def _without_places(config: Any) -> str:
+def _without_places(config: CfgNode) -> str:
     """The configuration as text, but for where things lie."""
     config = config.clone()
     config.MODEL.WEIGHTS = config.OUTPUT_DIR = ""

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
+    from detectron2.layers import ShapeSpec
+
 NAME = "Res5ROIHeadsExtraNorm"  # as VISSL's tools/object_detection_benchmark.py calls its own
 
 
@@ -17,11 +23,11 @@ def register_extra_norm() -> None:
     if NAME in ROI_HEADS_REGISTRY:
         return
 
-    class Res5ROIHeadsExtraNorm(Res5ROIHeads):  # type: ignore[misc]
+    class Res5ROIHeadsExtraNorm(Res5ROIHeads):
         """``Res5ROIHeads`` whose res5 ends in ``norm``, of the kind ``MODEL.RESNETS.NORM``."""
 
         @classmethod
-        def from_config(cls, cfg, input_shape):  # type: ignore[no-untyped-def]
+        def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict[str, object]:
             """Detectron2's parts of the head, res5 with one layer more."""
             parts = super().from_config(cfg, input_shape)
             res5 = parts["res5"]

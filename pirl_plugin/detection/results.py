@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pirl_plugin.evaluation.paper_settings.detection import ROWS
 from pirl_plugin.evaluation.published import published
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 METRICS = ("AP", "AP50", "AP75")
 
 
-def summarize(trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
+class Summary(TypedDict):
+    """Of the finished trials: mean and standard deviation by metric, percent."""
+
+    finished: int
+    mean: dict[str, float] | None
+    sd: dict[str, float] | None
+
+
+def summarize(trials: Sequence[Mapping[str, Any]]) -> Summary:
     """Mean and standard deviation of the finished trials.
 
     Args:
@@ -33,7 +41,7 @@ def summarize(trials: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def table(config: str, summary: dict[str, Any]) -> str:
+def table(config: str, summary: Summary) -> str:
     """Measured and the paper's figures as aligned text."""
     rows: list[tuple[str, ...]] = [("", *METRICS)]
     if summary["mean"]:

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin import __version__
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
@@ -14,6 +14,8 @@ from pirl_plugin.utils.config_root import config_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from detectron2.config import CfgNode
 
     from pirl_plugin.checkpoints.trunk import Trunk
 
@@ -33,7 +35,7 @@ def find_config(name: str) -> Path:
     raise ValueError(f"--config {name} is no file, and none of {', '.join(names)}")
 
 
-def load_config(file: Path, options: Sequence[str] = ()) -> Any:
+def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
     """Detectron2's configuration of a file, with ``KEY VALUE …`` over it.
 
     Raises:
@@ -52,7 +54,7 @@ def load_config(file: Path, options: Sequence[str] = ()) -> Any:
     return config
 
 
-def check_machine(config: Any, num_gpus: int) -> None:
+def check_machine(config: CfgNode, num_gpus: int) -> None:
     """Compare what is asked for with the GPUs at hand.
 
     Raises:
@@ -71,7 +73,7 @@ def check_machine(config: Any, num_gpus: int) -> None:
         )
 
 
-def check_weights(config: Any, trunk: Trunk) -> None:
+def check_weights(config: CfgNode, trunk: Trunk) -> None:
     """Compare what the config builds with what the weights are.
 
     Raises:
@@ -92,7 +94,7 @@ def check_weights(config: Any, trunk: Trunk) -> None:
         )
 
 
-def check_data(config: Any) -> None:
+def check_data(config: CfgNode) -> None:
     """See that the data sets of a config lie where Detectron2 looks for them.
 
     Raises:
@@ -159,7 +161,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def _get(config: Any, key: str) -> Any:
+def _get(config: CfgNode, key: str) -> object:
     value = config
     for part in key.split("."):
         value = value[part]

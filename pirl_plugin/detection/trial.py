@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.detection.heads import register_extra_norm
 from pirl_plugin.detection.setup import load_config, metric_kind
@@ -17,6 +17,9 @@ from pirl_plugin.utils.outputs import write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from detectron2.config import CfgNode
+    from detectron2.engine import DefaultTrainer, HookBase
+    from detectron2.evaluation import DatasetEvaluator
     from torch import Tensor
 
 CONFIG, RESULT = "trial.yaml", "result.json"
@@ -51,23 +54,25 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
         )
 
 
-def new_trainer(config: Any) -> Any:
+def new_trainer(config: CfgNode) -> DefaultTrainer:
     """Detectron2's default trainer, which evaluates once, when it is asked to."""
     from detectron2.data import MetadataCatalog
     from detectron2.engine import DefaultTrainer, hooks
     from detectron2.evaluation import COCOEvaluator, PascalVOCDetectionEvaluator
 
-    class Trainer(DefaultTrainer):  # type: ignore[misc]
+    class Trainer(DefaultTrainer):
         """With the evaluator of the data set."""
 
         @classmethod
-        def build_evaluator(cls, cfg, dataset_name, output_folder=None):  # type: ignore[no-untyped-def]
+        def build_evaluator(
+            cls, cfg: CfgNode, dataset_name: str, output_folder: str | None = None
+        ) -> DatasetEvaluator:
             """VOC's for VOC, COCO's for all else."""
             if MetadataCatalog.get(dataset_name).get("evaluator_type") == "pascal_voc":
                 return PascalVOCDetectionEvaluator(dataset_name)
             return COCOEvaluator(dataset_name, output_dir=output_folder or cfg.OUTPUT_DIR)
 
-        def build_hooks(self):  # type: ignore[no-untyped-def]
+        def build_hooks(self) -> list[HookBase]:
             """All but the evaluation, which the caller does."""
             return [h for h in super().build_hooks() if not isinstance(h, hooks.EvalHook)]
 

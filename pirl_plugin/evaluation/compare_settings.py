@@ -41,11 +41,11 @@ _RATES = {  # schedule → the keys it reads
     "multistep": ("values", "milestones"),
     "constant": ("value",),
 }
-Differences = dict[str, tuple[Any, Any]]
+Differences = dict[str, tuple[object, object]]
 """Key → what the run has, and what the row has."""
 
 
-def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(settings: Mapping[str, object]) -> dict[str, object]:
     """Dotted key → value; a later key takes the place of an earlier one.
 
     A list is one value, unless it holds mappings.
@@ -54,7 +54,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
         >>> flatten({"A": {"B": 1, "C": [{"D": 2}]}, "A.B": 3})
         {'A.B': 3, 'A.C.0.D': 2}
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in settings.items():
         entries = _entries(value)
         if entries is None:
@@ -67,7 +67,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _entries(value: Any) -> Mapping[str, Any] | None:
+def _entries(value: object) -> Mapping[str, object] | None:
     """The entries of a mapping, or of a list that holds mappings; None of anything else."""
     if isinstance(value, Mapping) and value:
         return {str(key): entry for key, entry in value.items()}
@@ -76,7 +76,7 @@ def _entries(value: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
     """What a run of the host read of its configuration, with dotted keys.
 
     Sections of other losses, trunks and schedules are left out, and the train step of micro-batches
@@ -98,7 +98,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     processes = machines.get("NUM_NODES", 1) * machines.get("NUM_PROC_PER_NODE", 1)
     loss, trunk = found.get("LOSS.name"), found.get("MODEL.TRUNK.NAME")
     rate = "OPTIMIZER.param_schedulers.lr"
-    schedule = _RATES.get(found.get(f"{rate}.name", ""))
+    schedule = _RATES.get(str(found.get(f"{rate}.name")))
     kept = {
         "data set": data_set(train),
         "test data set": data_set(test),
@@ -125,7 +125,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def data_set(names: Any) -> str:
+def data_set(names: object) -> str:
     """The paper's name of a data set, or the configuration's own where it is not of the paper."""
     texts = [str(name) for name in names] if isinstance(names, list) else [str(names)]
     known = [
@@ -138,7 +138,7 @@ def data_set(names: Any) -> str:
 
 
 def differences(
-    found: Mapping[str, Any], fixed: Mapping[str, Any], free: Iterable[str]
+    found: Mapping[str, object], fixed: Mapping[str, object], free: Iterable[str]
 ) -> Differences:
     """The keys in which a run is not of a row.
 
@@ -169,7 +169,7 @@ def _matches(key: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(key, pattern) for pattern in patterns)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: object) -> bool:
     """Equality, of numbers but for rounding."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
@@ -180,7 +180,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def identity(found: Mapping[str, Any], free: Iterable[str]) -> str:
+def identity(found: Mapping[str, object], free: Iterable[str]) -> str:
     """A text that is the same for runs which may be averaged: all settings that are not free."""
     free = tuple(free)
     kept = {k: v for k, v in found.items() if not _matches(k, free)}
@@ -195,6 +195,6 @@ def describe(differ: Differences) -> str:
     )
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = "null" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:37]}…"

@@ -49,7 +49,7 @@ def detection_differences(path: Path, results: dict[str, Any]) -> Differences:
     return differ
 
 
-def _file_differences(config: str, fixed: dict[str, Any]) -> Differences:
+def _file_differences(config: str, fixed: dict[str, object]) -> Differences:
     ours = config_root() / "detection" / f"{config}.yaml"
     file = ours if ours.is_file() else Path(config)
     if not file.is_file():
@@ -57,7 +57,7 @@ def _file_differences(config: str, fixed: dict[str, Any]) -> Differences:
     return differences({**DEFAULTS, **_composed(file)}, fixed, FREE)
 
 
-def _composed(file: Path) -> dict[str, Any]:
+def _composed(file: Path) -> dict[str, object]:
     """Dotted key → value of a file and of those it builds on."""
     values = yaml.safe_load(file.read_text()) or {}
     base = values.pop("_BASE_", None)
@@ -65,13 +65,13 @@ def _composed(file: Path) -> dict[str, Any]:
     return below | {key: _literal(value) for key, value in flatten(values).items()}
 
 
-def _loaded(file: Path) -> dict[str, Any]:
+def _loaded(file: Path) -> dict[str, object]:
     return {
         key: _literal(value) for key, value in flatten(yaml.safe_load(file.read_text())).items()
     }
 
 
-def _literal(value: Any) -> Any:
+def _literal(value: object) -> object:
     """Detectron2 reads ``"(480, 512)"`` and ``"1e-7"`` as the values they spell."""
     if isinstance(value, str):
         try:

@@ -11,17 +11,6 @@ from torchvision.transforms.v2 import functional as tv
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.models.load import load_trunk, save_trunk
-from pirl_plugin.models.resnet import new_trunk
-
-__all__ = [
-    "centre_crop",
-    "load_trunk",
-    "new_trunk",
-    "read_images",
-    "save_trunk",
-    "trunk_features",
-]
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:

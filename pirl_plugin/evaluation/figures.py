@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.published import published, published_parameters
 
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from pirl_plugin.evaluation.results import Table
+
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _LOWER = {"LA (10 crops)": -6, "NPID++": -7, "DeepCluster": -8}  # labels that would overlap
 _BY_LAYER = ("PIRL", "Jigsaw")  # of Fig. 5
 _OTHERS = ("C1", "C2", "C4", "C5", "C6", "C8")  # colours of other runs; more are left to the table
 
 
-def write_figures(out: Path, tables: Sequence[dict[str, Any]]) -> list[str]:
+def write_figures(out: Path, tables: Sequence[Table]) -> list[str]:
     """Write both figures as SVG and PNG; returns the names of the files.
 
     Args:
@@ -35,7 +37,7 @@ def write_figures(out: Path, tables: Sequence[dict[str, Any]]) -> list[str]:
     return names
 
 
-def parameters_figure(tables: Sequence[dict[str, Any]]) -> Figure:
+def parameters_figure(tables: Sequence[Table]) -> Figure:
     """Linear ImageNet top-1 against millions of parameters, published and measured.
 
     A measured row is drawn where it is one of Table 2, whose networks have known sizes.
@@ -65,10 +67,9 @@ def parameters_figure(tables: Sequence[dict[str, Any]]) -> Figure:
                 fontsize=7.5,
                 color=color,
             )
-        if row["measured"][column] is not None and not row["differs"]:
-            axes.errorbar(
-                size, row["measured"][column], row["spread"][column], fmt="*", color="C0", ms=11
-            )
+        measured = row["measured"][column]
+        if measured is not None and not row["differs"]:
+            axes.errorbar(size, measured, row["spread"][column], fmt="*", color="C0", ms=11)
     axes.plot([], [], "s", color="C3", mfc="none", label="PIRL, published")
     axes.plot([], [], "o", color="0.55", mfc="none", label="others, published")
     axes.plot([], [], "*", color="C0", ms=11, label="measured here")
@@ -81,7 +82,7 @@ def parameters_figure(tables: Sequence[dict[str, Any]]) -> Figure:
     return drawing
 
 
-def layers_figure(tables: Sequence[dict[str, Any]]) -> Figure:
+def layers_figure(tables: Sequence[Table]) -> Figure:
     """ImageNet top-1 of each layer: published dashed, measured solid with the spread of runs."""
     from matplotlib.figure import Figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -66,7 +67,18 @@ def invariance_distances(image: Tensor, transformed: Tensor) -> Distances:
     )
 
 
-def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, float | list[float]]:
+class DistanceSummary(TypedDict):
+    """Of l2 distances of unit vectors; ``density`` is over equal parts of [0, 2]."""
+
+    mean: float
+    std: float
+    quartile_1: float
+    median: float
+    quartile_3: float
+    density: list[float]
+
+
+def summarize_distances(distances: Tensor, bins: int = 50) -> DistanceSummary:
     """Mean, standard deviation, quartiles, and the density over ``bins`` equal parts of [0, 2].
 
     Example:

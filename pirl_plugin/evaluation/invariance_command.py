@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pirl_plugin.evaluation.invariance_run import InvarianceResults, Kind
 
 
 def main(arguments: list[str]) -> None:
@@ -31,16 +34,17 @@ def main(arguments: list[str]) -> None:
     print(f"In {options.out}: invariance.json, invariance.svg, invariance.png")
 
 
-def summary(results: dict[str, Any]) -> str:
+def summary(results: InvarianceResults) -> str:
     """A line for each model, for people."""
     lines = [
         f"l2 distances of unit vectors, {results['images']} images, "
         f"{results['transforms']} transforms of each:"
     ]
+    kinds: tuple[tuple[Kind, str], ...] = (("heads", ""), ("bank", " against the memory bank"))
     for model in results["models"]:
-        for key, what in (("heads", ""), ("bank", " against the memory bank")):
-            if model[key]:
-                same, other = model[key]["same"], model[key]["different"]
+        for key, what in kinds:
+            if found := model[key]:
+                same, other = found["same"], found["different"]
                 lines.append(
                     f"  {model['name']}{what}: same image {same['mean']:.3f} ± {same['std']:.3f}, "
                     f"different images {other['mean']:.3f} ± {other['std']:.3f}"

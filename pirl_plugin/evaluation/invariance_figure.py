@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from pirl_plugin.evaluation.invariance_run import Comparison, Kind, ModelDistances
 
-def invariance_figure(models: Sequence[dict[str, Any]]) -> Figure:
+
+def invariance_figure(models: Sequence[ModelDistances]) -> Figure:
     """Filled: an image and its own transformed versions. Dashed: different images.
 
     Args:
@@ -24,7 +26,7 @@ def invariance_figure(models: Sequence[dict[str, Any]]) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    panels = [("heads", r"$f(v_I)$ and $g(v_{I^t})$")]
+    panels: list[tuple[Kind, str]] = [("heads", r"$f(v_I)$ and $g(v_{I^t})$")]
     if any(model["bank"] for model in models):
         panels.append(("bank", r"row $m_I$ of the memory bank and $g(v_{I^t})$"))
     drawing = Figure(figsize=(6.4, 3.3 * len(panels)), layout="constrained")
@@ -32,9 +34,9 @@ def invariance_figure(models: Sequence[dict[str, Any]]) -> Figure:
         np.atleast_1d(drawing.subplots(len(panels))), panels, strict=True
     ):
         for i, model in enumerate(models):
-            if model[key]:
+            if found := model[key]:
                 pooled = "" if model["representation"].startswith("f(") else ", pooled features"
-                _draw(axes, model["name"] + pooled, model[key], f"C{i}")
+                _draw(axes, model["name"] + pooled, found, f"C{i}")
         axes.set_title(title if len(panels) > 1 else "", fontsize=10)
         axes.set_xlim(0, LARGEST)
         axes.set_ylim(bottom=0)
@@ -45,7 +47,7 @@ def invariance_figure(models: Sequence[dict[str, Any]]) -> Figure:
     return drawing
 
 
-def _draw(axes: Axes, name: str, found: dict[str, Any], color: str) -> None:
+def _draw(axes: Axes, name: str, found: Comparison, color: str) -> None:
     same, different = (found[key] for key in ("same", "different"))
     edges = np.linspace(0, LARGEST, len(same["density"]) + 1)
     label = f"{name}, same image ({same['mean']:.2f} ± {same['std']:.2f})"

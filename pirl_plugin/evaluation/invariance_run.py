@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -28,10 +28,43 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
+    from pirl_plugin.evaluation.invariance import DistanceSummary
+
 _AT_ONCE = 64  # transformed images, each of nine patches
 
+Kind = Literal["heads", "bank"]
+"""What the transformed images are compared with: f(v_I), or the rows of the memory bank."""
 
-def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
+
+class Comparison(TypedDict):
+    """Distances of an image to its own transformed versions, and to those of others."""
+
+    same: DistanceSummary
+    different: DistanceSummary
+
+
+class ModelDistances(TypedDict):
+    """The distances of one checkpoint; ``bank`` is None where ``bank_note`` says why."""
+
+    name: str
+    checkpoint: str
+    representation: str
+    heads: Comparison
+    bank: Comparison | None
+    bank_note: str | None
+
+
+class InvarianceResults(TypedDict):
+    """What ``invariance.json`` holds."""
+
+    data: str
+    images: int
+    transforms: int
+    seed: int
+    models: list[ModelDistances]
+
+
+def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
     """The distances of each checkpoint on the same images.
 
     Args:
@@ -55,7 +88,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
     other = next((config for config in configs if image_size_of(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    models = []
+    models: list[ModelDistances] = []
     for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
         model = load_pretext_model(checkpoint, options.trust_pickle, other, device)
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
@@ -66,7 +99,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
                 "checkpoint": str(checkpoint.resolve()),
                 "representation": model.representation,
                 "heads": _summaries(invariance_distances(image, transformed)),
-                "bank": bank and _summaries(bank),
+                "bank": _summaries(bank) if bank else None,
                 "bank_note": note,
             }
         )
@@ -135,7 +168,7 @@ def _to_bank(
     return Distances(*pairs), None
 
 
-def _summaries(distances: Distances) -> dict[str, Any]:
+def _summaries(distances: Distances) -> Comparison:
     return {
         "same": summarize_distances(distances.same),
         "different": summarize_distances(distances.different),

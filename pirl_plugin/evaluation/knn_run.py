@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.evaluation.features import load_trunk
 from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
     labelled_features,
@@ -17,12 +16,29 @@ from pirl_plugin.evaluation.image_folder import (
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.pretext_model import image_size_of
+from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
     import argparse
 
 
-def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
+class KNNResults(TypedDict):
+    """What ``results.json`` holds: ``knn_top1`` in percent, and what it was measured on."""
+
+    benchmark: str
+    knn_top1: float
+    k: int
+    temperature: float
+    checkpoint: str
+    data: str
+    size: int
+    classes: int
+    train_images: int
+    test_images: int
+    unreadable: int
+
+
+def evaluate_knn(options: argparse.Namespace) -> KNNResults:
     """Measure.
 
     Args:

@@ -19,8 +19,9 @@ from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.views.rotation import RotationViews
-from pirl_plugin.evaluation.features import centre_crop, load_trunk
+from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.load import load_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 
@@ -169,7 +170,7 @@ def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:
     return _VIEWS[name](**{**photometric, **entry})
 
 
-def _nested(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         below = content.get(key)
         if not isinstance(below, Mapping):
@@ -178,7 +179,7 @@ def _nested(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return content
 
 
-def _heads(content: Mapping[str, Any]) -> dict[int, PIRLHead]:
+def _heads(content: Mapping[str, object]) -> dict[int, PIRLHead]:
     """Position → head, of a checkpoint of the host whose heads are all this package's."""
     state = _nested(content, "classy_state_dict", "base_model", "model", "heads")
     tensors: dict[int, dict[str, Tensor]] = {}

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 
-def published_tables() -> list[dict[str, Any]]:
+class PublishedTable(TypedDict):
+    """A table of the paper; a row has a figure for each column, percent, or None."""
+
+    number: int
+    title: str
+    columns: list[str]
+    rows: dict[str, list[float | None]]
+
+
+class _Published(TypedDict):
+    tables: list[PublishedTable]
+    parameters: dict[str, float]
+
+
+def published_tables() -> list[PublishedTable]:
     """The paper's seven tables: ``number``, ``title``, ``columns`` and ``rows``, in percent."""
-    tables: list[dict[str, Any]] = _content()["tables"]
-    return tables
+    return _content()["tables"]
 
 
 def published(number: int, method: str) -> dict[str, float | None]:
@@ -26,10 +39,9 @@ def published(number: int, method: str) -> dict[str, float | None]:
 
 def published_parameters() -> dict[str, float]:
     """Row of Table 2 → parameters of its network, millions (Fig. 2)."""
-    parameters: dict[str, float] = _content()["parameters"]
-    return parameters
+    return _content()["parameters"]
 
 
-def _content() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text())
+def _content() -> _Published:
+    content: _Published = json.loads(Path(__file__).with_name("published.json").read_text())
     return content

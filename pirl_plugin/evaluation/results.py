@@ -8,12 +8,39 @@ import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pirl_plugin.evaluation.figures import write_figures
 from pirl_plugin.evaluation.finished_runs import LAYERS, Run, read_run
 from pirl_plugin.evaluation.published import published_tables
 from pirl_plugin.utils.outputs import write_text
+
+
+class Source(TypedDict):
+    """A run that measured a figure: its folder, and the layer that was best where it says so."""
+
+    run: str
+    layer: str | None
+
+
+class Row(TypedDict):
+    """A row of a table; lists have an entry for each column."""
+
+    method: str
+    published: list[float | None]
+    measured: list[float | None]
+    spread: list[float | None]
+    runs: list[list[Source]]
+    differs: dict[str, list[str]]
+
+
+class Table(TypedDict):
+    """A table; ``number`` is None of one that is not the paper's."""
+
+    number: int | None
+    title: str
+    columns: list[str]
+    rows: list[Row]
 
 
 def main(arguments: list[str]) -> int:
@@ -60,7 +87,7 @@ def read_runs(arguments: Sequence[str]) -> tuple[list[Run], list[str]]:
     return runs, bad
 
 
-def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def lay_out(runs: Sequence[Run]) -> list[Table]:
     """The paper's seven tables, then one for each own data set and one of kNN figures.
 
     A run whose settings are a row's fills that row. Any other has a row of its own, and only runs
@@ -73,7 +100,7 @@ def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
         the folders and the layers that were best, and ``differs``: key → value of the run and of
         the paper's row, empty where the run is that row's.
     """
-    tables = []
+    tables: list[Table] = []
     for table in published_tables():
         number, columns = table["number"], table["columns"]
         mine = [run for run in runs if number in run.tables and set(columns) & set(run.figures)]
@@ -98,7 +125,7 @@ def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return tables
 
 
-def markdown(tables: Sequence[dict[str, Any]]) -> str:
+def markdown(tables: Sequence[Table]) -> str:
     """The tables as text; beside each published column what was measured here, blank if nothing."""
     parts = []
     for table in tables:
@@ -121,7 +148,7 @@ def markdown(tables: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def _own_rows(runs: Sequence[Run], columns: Sequence[str]) -> list[dict[str, Any]]:
+def _own_rows(runs: Sequence[Run], columns: Sequence[str]) -> list[Row]:
     """A row for each group of runs that have equal settings and one name."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[Run]] = {}
     for run in runs:
@@ -135,10 +162,10 @@ def _own_rows(runs: Sequence[Run], columns: Sequence[str]) -> list[dict[str, Any
 
 def _row(
     method: str, published: Sequence[float | None], columns: Sequence[str], runs: Sequence[Run]
-) -> dict[str, Any]:
+) -> Row:
     measured: list[float | None] = []
     spread: list[float | None] = []
-    sources = []
+    sources: list[list[Source]] = []
     for column in columns:
         found = [run for run in runs if column in run.figures]
         values = [run.figures[column] for run in found]
@@ -155,7 +182,7 @@ def _row(
     }
 
 
-def _measured(row: dict[str, Any], i: int, column: str) -> str:
+def _measured(row: Row, i: int, column: str) -> str:
     text = _number(row["measured"][i])
     best = sorted({source["layer"] for source in row["runs"][i] if source["layer"] is not None})
     if best and not column.endswith(LAYERS):

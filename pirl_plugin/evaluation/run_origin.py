@@ -118,7 +118,7 @@ def pretraining_differences(config: dict[str, Any], folder: Path, row: str) -> D
     return {f"pre-training {key}": values for key, values in differ.items()}
 
 
-def earlier_differences(folder: Path, fixed: dict[str, Any], free: list[str]) -> Differences:
+def earlier_differences(folder: Path, fixed: dict[str, object], free: list[str]) -> Differences:
     """In what a run was not a row's before it went on with other settings."""
     return {
         f"{key} at first": values

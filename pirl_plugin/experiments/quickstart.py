@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pirl_plugin.evaluation.features import new_trunk, save_trunk
 from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.experiments.host_run import run_host
 from pirl_plugin.experiments.quickstart_data import (
@@ -23,6 +22,8 @@ from pirl_plugin.experiments.quickstart_data import (
 from pirl_plugin.experiments.quickstart_features import Split, knn_by_class, read_splits
 from pirl_plugin.experiments.quickstart_report import write_quickstart_report
 from pirl_plugin.experiments.sample.scenes import write_sample_dataset
+from pirl_plugin.models.load import save_trunk
+from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import claim_folder, write_json
 

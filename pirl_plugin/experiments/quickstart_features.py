@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import load_trunk, read_images, trunk_features
+from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.experiments.quickstart_data import IMAGE_SIZE
+from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

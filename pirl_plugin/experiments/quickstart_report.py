@@ -17,7 +17,7 @@ from pirl_plugin import __version__
 from pirl_plugin.data.decode import decode_image
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.views.random import image_generator
-from pirl_plugin.evaluation.features import centre_crop, load_trunk
+from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
 from pirl_plugin.evaluation.pretext_model import PretextModel, load_pretext_model
 from pirl_plugin.experiments.quickstart_features import Split, knn_by_class
@@ -25,6 +25,7 @@ from pirl_plugin.experiments.report import FeatureMap, Jigsaw, Neighbors, Report
 from pirl_plugin.experiments.report_figures import feature_map
 from pirl_plugin.experiments.report_monitor import read_monitor
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -139,7 +139,7 @@ def write_report(path: Path, report: Report) -> None:
     write_text(Path(path), page)
 
 
-def _comparisons(report: Report) -> list[dict[str, Any]]:
+def _comparisons(report: Report) -> list[dict[str, object]]:
     """The metrics that both networks have; none of them when the images had no labels."""
     before, after = (report.results.get(name) or {} for name in ("random", "pirl"))
     found = []
@@ -193,7 +193,7 @@ def _run_facts(results: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _loss_facts(curve: list[tuple[int, float]], level: float | None) -> dict[str, Any]:
+def _loss_facts(curve: list[tuple[int, float]], level: float | None) -> dict[str, object]:
     if not curve:
         raise ValueError(
             "the loss curve is empty, expected at least one (iteration, loss): "
@@ -217,7 +217,7 @@ def _loss_facts(curve: list[tuple[int, float]], level: float | None) -> dict[str
     }
 
 
-def _cosine_facts(cosines: dict[str, Cosines]) -> dict[str, Any] | None:
+def _cosine_facts(cosines: dict[str, Cosines]) -> dict[str, object] | None:
     if not cosines:
         return None
     titles = {"random": "Before training", "pirl": "After training"}
@@ -231,7 +231,7 @@ def _cosine_facts(cosines: dict[str, Cosines]) -> dict[str, Any] | None:
     return {"svgs": [cosines_svg(named, size) for size in ("wide", "narrow")], "means": said}
 
 
-def _neighbor_row(sample: Neighbors) -> dict[str, Any]:
+def _neighbor_row(sample: Neighbors) -> dict[str, object]:
     sides = []
     for name, found in (("PIRL", sample.pirl), ("Random", sample.random)):
         labelled = bool(sample.query_class)
@@ -247,18 +247,23 @@ def _neighbor_row(sample: Neighbors) -> dict[str, Any]:
     return {"query": png_uri(sample.query), "label": sample.query_class, "sides": sides}
 
 
-def _class_rows(by_class: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+class _ClassRow(TypedDict):
+    label: str
+    bars: list[tuple[str, float]]  # network and its kNN top-1, percent
+
+
+def _class_rows(by_class: dict[str, dict[str, float]]) -> list[_ClassRow]:
     """A row for each class, the one that gained most first."""
     if not by_class:
         return []
-    rows = [
+    rows: list[_ClassRow] = [
         {"label": label, "bars": [(_NETWORKS[n], by_class[n][label]) for n in ("random", "pirl")]}
         for label in by_class["pirl"]
     ]
     return sorted(rows, key=lambda row: row["bars"][0][1] - row["bars"][1][1])
 
 
-def _map_facts(found: FeatureMap | None) -> dict[str, Any] | None:
+def _map_facts(found: FeatureMap | None) -> dict[str, object] | None:
     if found is None:
         return None
     colors = ["#{:02x}{:02x}{:02x}".format(*color) for color in PALETTE]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY
 from pirl_plugin.experiments.report_plots import Curves, monitor_svg
@@ -33,7 +32,7 @@ def read_monitor(log: Path) -> list[Measures]:
     return sorted(found.items())
 
 
-def monitor_facts(monitor: list[Measures]) -> dict[str, Any] | None:
+def monitor_facts(monitor: list[Measures]) -> dict[str, object] | None:
     """Curves of the measures that every epoch has, and the last of each in words; None of none."""
     if not monitor:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.linear_run import linear_top1, svm_map
 from pirl_plugin.experiments.quickstart_data import find_data
@@ -102,7 +102,7 @@ def _claim(
     Raises:
         SystemExit: the folder holds another sweep, whose runs would be taken for this one's.
     """
-    now: dict[str, Any] = {"sweep": name, **about}
+    now: dict[str, object] = {"sweep": name, **about}
     try:
         before = claim_folder(out, now, "sweep.json", "sweep")
     except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Result:
 
 
 def write_results(
-    out: Path, name: str, results: Sequence[Result], settings: Mapping[str, Any]
+    out: Path, name: str, results: Sequence[Result], settings: Mapping[str, object]
 ) -> None:
     """Write ``results.md``, ``results.json``, ``figure.png`` and ``figure.svg`` into a folder.
 
@@ -84,7 +84,7 @@ def write_results(
     drawing.savefig(out / "figure.svg", metadata={"Date": None})
 
 
-def markdown(name: str, results: Sequence[Result], settings: Mapping[str, Any]) -> str:
+def markdown(name: str, results: Sequence[Result], settings: Mapping[str, object]) -> str:
     """The table: a row for each value, a column for each method, blank where nothing was run."""
     methods = list(dict.fromkeys(result.method for result in results))
     measures = _measures(results)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, distributed
 
@@ -22,7 +20,7 @@ class Agreement:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._under_way: tuple[Any, Tensor] | None = None
+        self._under_way: tuple[distributed.Work, Tensor] | None = None
 
     def exchange(self, number: int) -> int:
         """Collective: offer ``number``; returns the largest of those offered the time before.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from pirl_plugin.hooks.vissl_hook import QuietHook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from vissl.config import AttrDict
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 
 class PIRLInputHook(QuietHook):
@@ -57,11 +60,11 @@ class PIRLInputHook(QuietHook):
         self.compile = compile
 
     @classmethod
-    def from_config(cls, config: Any) -> PIRLInputHook:
+    def from_config(cls, config: AttrDict) -> PIRLInputHook:
         """Build the hook from the host's whole configuration."""
         return cls(**(config.HOOKS.get("PIRL_INPUT") or {}))
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Register the forward pre-hook on the model that DistributedDataParallel wraps."""
         model = task.base_model
         model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
@@ -77,12 +80,12 @@ class PIRLInputHook(QuietHook):
         Args:
             model: one with a ``trunk``, or the trunk itself.
         """
-        model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        model.to(memory_format=self.memory_format)
         if self.compile:
             # Image and patches are two shapes: dynamic ones would be slower for both.
             getattr(model, "trunk", model).compile(dynamic=False)
 
-    def prepare(self, batch: Any) -> Any:
+    def prepare(self, batch: object) -> object:
         """Convert the uint8 tensors of a batch, a tensor or a dictionary of them; leave others.
 
         Args:

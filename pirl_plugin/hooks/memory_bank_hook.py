@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, distributed
 
@@ -12,6 +12,8 @@ from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import world_size
 
 if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
+
     from pirl_plugin.losses.bank_update import BankUpdate
 
 
@@ -22,7 +24,7 @@ class MemoryBankHook(QuietHook):
         super().__init__()
         self._update: BankUpdate | None = None
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Fit the bank to the run: its seed, a row for each training image, equal on all ranks."""
         loss = task.loss
         loss.resolve_seed(task.config["SEED_VALUE"])
@@ -37,7 +39,7 @@ class MemoryBankHook(QuietHook):
         if world_size() > 1 and loss.bank.persistent:
             distributed.broadcast(loss.bank.rows, src=0)
 
-    def on_forward(self, task: Any) -> None:
+    def on_forward(self, task: SelfSupervisionTask) -> None:
         """Start gathering (row, f(v_I)) from all ranks; the loss is computed meanwhile.
 
         Not with ``LOSS.pirl_loss.bank.overlap: false``: the gathering is then part of the update.
@@ -46,7 +48,7 @@ class MemoryBankHook(QuietHook):
         if task.train and task.loss.config.bank.overlap:
             self._update = _start(task, task.last_batch.sample["target"])
 
-    def on_loss_and_meter(self, task: Any) -> None:
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
         """Where the loss is not finite, say whose embeddings are not; the host would say neither.
 
         The host has just waited for the loss; neither here nor in the update is anything else
@@ -59,7 +61,7 @@ class MemoryBankHook(QuietHook):
         if task.train and not math.isfinite(task.losses[-1]):  # the mean over all ranks
             (self._update or _start(task, task.last_batch.target)).check()
 
-    def on_update(self, task: Any) -> None:
+    def on_update(self, task: SelfSupervisionTask) -> None:
         """Move the rows of the batch, and count the step.
 
         Raises:
@@ -71,7 +73,7 @@ class MemoryBankHook(QuietHook):
             update.apply()
 
 
-def _start(task: Any, rows: Tensor) -> BankUpdate:
+def _start(task: SelfSupervisionTask, rows: Tensor) -> BankUpdate:
     output = task.last_batch.model_output  # NPID's is f(v_I) alone, outside a list
     update: BankUpdate = task.loss.start_update(
         rows, output if isinstance(output, Tensor) else output[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -88,7 +88,9 @@ class MeanLoss:
         ignored: the label that it leaves out.
     """
 
-    def __init__(self, loss: Callable[[Any, Tensor], Tensor], target: Tensor, ignored: int) -> None:
+    def __init__(
+        self, loss: Callable[[Tensor | list[Tensor], Tensor], Tensor], target: Tensor, ignored: int
+    ) -> None:
         self._loss, self._ignored = loss, ignored
         self._labelled = int((target != ignored).sum())
 

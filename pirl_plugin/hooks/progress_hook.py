@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.console import LINE, span
 from pirl_plugin.utils.distributed import rank, world_size
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 
 class ProgressHook(QuietHook):
@@ -22,9 +26,9 @@ class ProgressHook(QuietHook):
         self._steps = 0
         self._rate = 0.0
         self._mark: tuple[float, int] = (0.0, 0)
-        self._loss: Any = 0.0
+        self._loss: float | Tensor = 0.0
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Say how much there is to do."""
         self._began = time.monotonic()
         if rank() != 0:
@@ -36,15 +40,15 @@ class ProgressHook(QuietHook):
             epochs = task.num_train_phases
             LINE.say(f"training  {len(data):,} images, {epochs:,} epochs, {_steps(task)}")
 
-    def on_phase_start(self, task: Any) -> None:
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count; the first step, which starts the loader's workers, is left out."""
         self._steps, self._mark = 0, (time.monotonic(), 0)
 
-    def on_update(self, task: Any) -> None:
+    def on_update(self, task: SelfSupervisionTask) -> None:
         """Keep the loss, on its device."""
         self._loss = task.last_batch.loss.detach()
 
-    def on_step(self, task: Any) -> None:
+    def on_step(self, task: SelfSupervisionTask) -> None:
         """Show the step, where it is time to."""
         self._steps += 1
         if rank() != 0 or not task.train:
@@ -54,7 +58,7 @@ class ProgressHook(QuietHook):
         elif LINE.due():
             self._show(task)
 
-    def _show(self, task: Any) -> None:
+    def _show(self, task: SelfSupervisionTask) -> None:
         now, (began, steps) = time.monotonic(), self._mark
         batch = task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] * world_size()
         if now > began and self._steps > steps:
@@ -69,7 +73,7 @@ class ProgressHook(QuietHook):
             f"loss {float(self._loss):.4f}  {span(left)} left"
         )
 
-    def on_phase_end(self, task: Any) -> None:
+    def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Show the end of an epoch, and what a test measured."""
         if rank() != 0:
             return
@@ -82,18 +86,18 @@ class ProgressHook(QuietHook):
         for meter in task.meters:
             LINE.say(f"test      epoch {task.train_phase_idx + 1}: {_shown(meter.value)}")
 
-    def on_end(self, task: Any) -> None:
+    def on_end(self, task: SelfSupervisionTask) -> None:
         """Say that the run is over, and where its files are."""
         if rank() == 0:
             took = span(time.monotonic() - self._began)
             LINE.say(f"finished  in {took}; checkpoints and log.txt in {task.checkpoint_folder}")
 
 
-def _steps(task: Any) -> str:
+def _steps(task: SelfSupervisionTask) -> str:
     return f"{task.max_iteration:,} steps"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """``{"top_1": {"res5": 45.2}}`` as ``top_1 res5 45.20``."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(below)}" for key, below in value.items())

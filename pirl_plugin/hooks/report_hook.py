@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from pirl_plugin.hooks.scalars import write_scalars
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
+
+if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 
 class PIRLReportHook(QuietHook):
@@ -19,7 +22,7 @@ class PIRLReportHook(QuietHook):
     (orthogonal, for a weight of 0.5), towards 1 as embeddings settle.
     """
 
-    def on_phase_end(self, task: Any) -> None:
+    def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Say how many files this rank could not read, where there are any."""
         sources = getattr(task.datasets["train"], "data_objs", []) if task.train else []
         for source in sources:
@@ -30,7 +33,7 @@ class PIRLReportHook(QuietHook):
                     f"{rank()}; each was named once above, and was left out of loss and memory bank"
                 )
 
-    def on_update(self, task: Any) -> None:
+    def on_update(self, task: SelfSupervisionTask) -> None:
         """Collective at the steps that are reported, and nothing at the others."""
         loss = task.loss
         if not task.train or loss.step % task.config["LOG_FREQUENCY"]:

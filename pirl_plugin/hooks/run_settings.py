@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 ON_CHANGED_DATA = ("refuse", "match", "keep")
 
@@ -49,7 +52,7 @@ class RunSettings:
             )
 
     @classmethod
-    def from_config(cls, config: Any) -> RunSettings:
+    def from_config(cls, config: AttrDict) -> RunSettings:
         """Read them from the host's whole configuration.
 
         Raises:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from vissl.trainer.train_task import SelfSupervisionTask
 
-def write_scalars(task: Any, group: str, values: Mapping[str, float]) -> None:
+
+def write_scalars(task: SelfSupervisionTask, group: str, values: Mapping[str, float]) -> None:
     """Write ``values`` as ``GROUP/NAME`` at the loss's step; nothing without TensorBoard.
 
     Args:

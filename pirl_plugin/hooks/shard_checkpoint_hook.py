@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
+
+if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 
 class ShardCheckpointHook(QuietHook):
@@ -17,7 +20,7 @@ class ShardCheckpointHook(QuietHook):
     removed with their checkpoint.
     """
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Load the shards of the step that the host's checkpoint is of.
 
         Raises:
@@ -36,21 +39,23 @@ class ShardCheckpointHook(QuietHook):
         loss.bank.load(folder)
         logging.info(f"Loaded the memory bank's shards from {folder}")
 
-    def on_phase_end(self, task: Any) -> None:
+    def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Save where the host is about to save a phase."""
         self._save_if_due(task, "CHECKPOINT_FREQUENCY", task.train_phase_idx, "phase")
 
-    def on_step(self, task: Any) -> None:
+    def on_step(self, task: SelfSupervisionTask) -> None:
         """Save where the host is about to save in the middle of a phase."""
         if task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"] > 0:
             self._save_if_due(task, "CHECKPOINT_ITER_FREQUENCY", task.iteration, "iteration")
 
-    def save(self, task: Any) -> None:
+    def save(self, task: SelfSupervisionTask) -> None:
         """Collective: write the shards of the step just done, unless the bank is replicated."""
         if not task.loss.bank.persistent:
             task.loss.bank.save(_folder(task))
 
-    def _save_if_due(self, task: Any, frequency: str, number: int, mode: str) -> None:
+    def _save_if_due(
+        self, task: SelfSupervisionTask, frequency: str, number: int, mode: str
+    ) -> None:
         from vissl.utils.checkpoint import is_checkpoint_phase
 
         phase, phases = task.train_phase_idx, task.num_train_phases
@@ -60,5 +65,5 @@ class ShardCheckpointHook(QuietHook):
             self.save(task)
 
 
-def _folder(task: Any) -> Path:
+def _folder(task: SelfSupervisionTask) -> Path:
     return Path(task.checkpoint_folder) / "memory_bank" / f"step_{task.loss.step}"

@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import distributed
 
@@ -23,7 +23,11 @@ from pirl_plugin.utils.distributed import rank, world_size
 from pirl_plugin.utils.files import remove_unfinished
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
+
+    from vissl.config import AttrDict
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 # What SLURM and people send before a kill; submitit's SIGUSR2, which requeues, goes before SIGTERM.
 STOPPING = (signal.SIGTERM, signal.SIGUSR2)
@@ -50,15 +54,15 @@ class CheckpointHook(QuietHook):
         self.keep = keep
         self._wished = 0
         self._agreement: Agreement | None = None
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
         self._epoch_start = 0  # what task.num_updates was, which counts images
 
     @classmethod
-    def from_config(cls, config: Any) -> CheckpointHook:
+    def from_config(cls, config: AttrDict) -> CheckpointHook:
         """Build the hook from the host's whole configuration."""
         return cls(Keep(**(config.CHECKPOINT.get("PIRL") or {})))
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Take part in what the host saves, and listen for signals; write the configuration."""
         resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
         folder = Path(task.checkpoint_folder)
@@ -75,7 +79,7 @@ class CheckpointHook(QuietHook):
         with suppress(ValueError):  # only the main thread may; a notebook's may be another
             self._before = {number: signal.signal(number, self._note) for number in STOPPING}
 
-    def on_phase_start(self, task: Any) -> None:
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Give back the learning rate of the epoch's start, where it changes once an epoch."""
         self._saver(task).paused = False
         if not task.train:
@@ -87,11 +91,11 @@ class CheckpointHook(QuietHook):
             task.optimizer.on_epoch(task.where)
             task.num_updates += done
 
-    def on_forward(self, task: Any) -> None:
+    def on_forward(self, task: SelfSupervisionTask) -> None:
         """Keep the host from saving until the step is whole."""
         self._saver(task).paused = True
 
-    def on_step(self, task: Any) -> None:
+    def on_step(self, task: SelfSupervisionTask) -> None:
         """Save where it is time or a signal came, on all ranks after the same step.
 
         Raises:
@@ -111,7 +115,7 @@ class CheckpointHook(QuietHook):
         if wish > _SAVE:
             self._stop(task, STOPPING[wish - _SAVE - 1])
 
-    def on_end(self, task: Any) -> None:
+    def on_end(self, task: SelfSupervisionTask) -> None:
         """Listen no more."""
         if self._agreement is not None:
             self._agreement.finish()
@@ -128,7 +132,7 @@ class CheckpointHook(QuietHook):
         due = minutes and time.monotonic() - saver.saved_at >= 60 * minutes
         return _SAVE if rank() == 0 and due else 0
 
-    def _save(self, task: Any) -> None:
+    def _save(self, task: SelfSupervisionTask) -> None:
         for hook in task.hooks:
             if isinstance(hook, ShardCheckpointHook):
                 hook.save(task)
@@ -143,7 +147,7 @@ class CheckpointHook(QuietHook):
                 else:
                     hook._checkpoint_model(task, **when)
 
-    def _stop(self, task: Any, number: signal.Signals) -> None:
+    def _stop(self, task: SelfSupervisionTask, number: signal.Signals) -> None:
         if world_size() > 1:
             distributed.barrier()  # no rank ends while rank 0 writes
         if rank() == 0:
@@ -153,8 +157,8 @@ class CheckpointHook(QuietHook):
             )
         raise SystemExit(128 + number)
 
-    def _section(self, task: Any, inside: bool) -> dict[str, Any]:
-        section: dict[str, Any] = {
+    def _section(self, task: SelfSupervisionTask, inside: bool) -> dict[str, object]:
+        section: dict[str, object] = {
             "version": 1,
             "settings": settings_of(task.config),
             "samples_done": task.num_updates - self._epoch_start if inside else 0,
@@ -164,13 +168,13 @@ class CheckpointHook(QuietHook):
                 section.update(hook.checkpoint_section(task))
         return section
 
-    def _saver(self, task: Any) -> Saver:
+    def _saver(self, task: SelfSupervisionTask) -> Saver:
         saver = saver_of(task.checkpoint_folder)
         assert saver is not None, "the hook's on_start sets it"
         return saver
 
 
-def _host_saves(task: Any) -> bool:
+def _host_saves(task: SelfSupervisionTask) -> bool:
     """Whether the host saves after this step anyway."""
     every = task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"]
     return bool(every > 0 and task.iteration % every == 0)

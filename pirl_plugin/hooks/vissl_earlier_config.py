@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -13,18 +13,23 @@ from pirl_plugin.evaluation.run_origin import CONFIG, EARLIER
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vissl.trainer.train_task import SelfSupervisionTask
+
 
 class EarlierConfigHook(QuietHook):
     """Renames ``train_config.yaml``, on the rank that writes it, before it is written again."""
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Look at what lies in the run's folder."""
         if rank() == 0 and "://" not in task.checkpoint_folder:
             resumed = task.checkpoint_path is not None
             keep_earlier_config(Path(task.checkpoint_folder), task.config.to_dict(), resumed)
 
 
-def keep_earlier_config(folder: Path, config: dict[str, Any], resumed: bool) -> None:
+def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: bool) -> None:
     """Rename the configuration in a folder where it has other settings than the one to come.
 
     Args:
@@ -42,5 +47,5 @@ def keep_earlier_config(folder: Path, config: dict[str, Any], resumed: bool) -> 
         file.rename(folder / EARLIER.replace("*", str(len(kept) + 1)))
 
 
-def _settings(config: dict[str, Any]) -> str:
+def _settings(config: Mapping[str, object]) -> str:
     return identity(settings_of(config), [*FREE, *PRETRAINING_FREE])

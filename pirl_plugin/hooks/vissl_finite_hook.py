@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import world_size
+
+if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 # Hooks of the host that look at each output: they save the broken model as the newest checkpoint,
 # or die looking for the method that would.
@@ -19,13 +22,13 @@ _HOSTS = ("LogLossMetricsCheckpointHook", "CheckNanModelOutputHook")
 class FiniteHook(QuietHook):
     """Says where an output that is not finite came from: ranks, step and rows."""
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Take the place of the host's own checks of the output."""
         for hook in task.hooks:
             if type(hook).__name__ in _HOSTS:
                 hook.on_forward = lambda task: None
 
-    def on_loss_and_meter(self, task: Any) -> None:
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
         """Look at the loss, the mean over all ranks, which the host has just waited for.
 
         Raises:
@@ -33,7 +36,7 @@ class FiniteHook(QuietHook):
         """
         if math.isfinite(task.losses[-1]):
             return
-        found: list[Any] = [None] * world_size()
+        found: list[tuple[int, list[int]]] = [(0, [])] * world_size()
         if world_size() > 1:
             distributed.all_gather_object(found, self._not_finite(task))
         else:
@@ -52,7 +55,7 @@ class FiniteHook(QuietHook):
         )
 
     @staticmethod
-    def _not_finite(task: Any) -> tuple[int, list[int]]:
+    def _not_finite(task: SelfSupervisionTask) -> tuple[int, list[int]]:
         """Number of this rank's data points that are not finite, and the first rows of them."""
         output = task.last_batch.model_output
         outputs = [output] if isinstance(output, torch.Tensor) else list(output)

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from pirl_plugin.utils.distributed import gather, rank, sum_over_ranks, world_si
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from vissl.config import AttrDict
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 _WORDS = {  # measure -> as the log names it, and what its chance is called
     "knn_top1": ("kNN top-1", "most frequent class"),
@@ -52,7 +55,7 @@ class MonitorSettings:
     share: float = 0.01
 
     @classmethod
-    def from_config(cls, config: Any) -> MonitorSettings:
+    def from_config(cls, config: AttrDict) -> MonitorSettings:
         """Read them from the host's whole configuration, which was checked before the launch."""
         section = (config.get("HOOKS") or {}).get("PIRL_MONITOR") or {}
         return cls(**{f.name: section[f.name] for f in fields(cls) if f.name in section})
@@ -79,7 +82,7 @@ class MonitorHook(QuietHook):
         self._loss = torch.zeros(())
         self._said_skipped = self._collapsed = False
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Choose the rows, the same on all ranks, and read their classes on the first."""
         total = task.loss.bank.num_rows
         count = min(self.settings.rows, total)
@@ -88,12 +91,12 @@ class MonitorHook(QuietHook):
             self._labels = labels_of(task, self._rows)
             random_effective_rank(count, task.loss.bank.rows.shape[1])  # measured once, now
 
-    def on_phase_start(self, task: Any) -> None:
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count the epoch's time."""
         self._began = time.perf_counter()
         self._steps.clear()
 
-    def on_update(self, task: Any) -> None:
+    def on_update(self, task: SelfSupervisionTask) -> None:
         """Keep references to what the loss compared; nothing is computed or waited for."""
         if not task.train:
             return
@@ -103,7 +106,7 @@ class MonitorHook(QuietHook):
         while (len(self._steps) - 1) * len(step.valid) * world_size() >= len(self._rows):
             self._steps.popleft()
 
-    def on_phase_end(self, task: Any) -> None:
+    def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Collective: measure, unless too much of the training time went into it already."""
         if not task.train or not self._steps:
             return
@@ -140,7 +143,9 @@ class MonitorHook(QuietHook):
                 found[name] = gather(torch.cat([queries[term] for queries, _, _ in self._steps]))
         return {name: tensor[valid] for name, tensor in found.items()} if valid.any() else {}
 
-    def _report(self, task: Any, measured: Mapping[str, Measure], seconds: float) -> None:
+    def _report(
+        self, task: SelfSupervisionTask, measured: Mapping[str, Measure], seconds: float
+    ) -> None:
         """Write the measures everywhere, and name a collapse when it begins and when it ends."""
         epoch = task.train_phase_idx
         said = "; ".join(
@@ -180,7 +185,7 @@ class MonitorHook(QuietHook):
         self._collapsed = found is not None
 
 
-def labels_of(task: Any, rows: Tensor) -> Tensor | None:
+def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:
     """Classes of training images, ``(N,)`` int64; None where the data have none.
 
     Args:

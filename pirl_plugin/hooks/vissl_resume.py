@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.resume import SECTION
 
+if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
 
-def samples_done(task: Any) -> int:
+
+def samples_done(task: SelfSupervisionTask) -> int:
     """Images of the epoch that begins now which all ranks together had done before the stop.
 
     Zero in every epoch but the first after a resume.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,6 +12,15 @@ from pirl_plugin.hooks.row_paths import Changes, compare, hash_paths, relative_p
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from classy_vision.losses import ClassyLoss
+    from torch import Tensor
+    from vissl.trainer.train_task import SelfSupervisionTask
+
+    from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 
 class ChangedDataError(RuntimeError):
@@ -27,21 +36,21 @@ class RowPathsHook(QuietHook):
         super().__init__()
         self._hashes: torch.Tensor | None = None
 
-    def on_start(self, task: Any) -> None:
+    def on_start(self, task: SelfSupervisionTask) -> None:
         """Hash the paths, on the rank that writes checkpoints."""
         if rank() == 0 and "train" in task.datasets:
             paths = training_paths(task)
             self._hashes = None if paths is None else hash_paths(paths)
 
-    def get_classy_state(self) -> dict[str, Any]:
+    def get_classy_state(self) -> dict[str, Tensor]:
         """What the host saves: ``{"path_hashes": int64 (N,)}``, or nothing."""
         return {} if self._hashes is None else {"path_hashes": self._hashes}
 
-    def set_classy_state(self, state_dict: dict[str, Any]) -> None:
+    def set_classy_state(self, state_dict: dict[str, Tensor]) -> None:
         """The state is of the data, which may have changed since: it is compared, never loaded."""
 
 
-def training_paths(task: Any) -> list[str] | None:
+def training_paths(task: SelfSupervisionTask) -> list[str] | None:
     """Paths of the training images relative to their folder; None for other data sources."""
     from vissl.data.dataset_catalog import get_data_files
 
@@ -53,7 +62,7 @@ def training_paths(task: Any) -> list[str] | None:
     return relative_paths(sources[0].get_image_paths(), folder)
 
 
-def compare_rows_on_resume(task_class: Any) -> None:
+def compare_rows_on_resume(task_class: type[SelfSupervisionTask]) -> None:
     """Have the host compare the data with the checkpoint before it loads the loss.
 
     At that moment the data set is known and the checkpoint read; a bank of another size would be
@@ -66,7 +75,7 @@ def compare_rows_on_resume(task_class: Any) -> None:
     if hasattr(original, "pirl_plugin_original"):
         return
 
-    def _build_loss(self: Any) -> Any:
+    def _build_loss(self: SelfSupervisionTask) -> ClassyLoss:
         loss = original(self)
         if self.config.LOSS["name"] == "pirl_loss" and self.checkpoint and "train" in self.datasets:
             check_rows(self, loss)
@@ -76,7 +85,7 @@ def compare_rows_on_resume(task_class: Any) -> None:
     task_class._build_loss = _build_loss
 
 
-def check_rows(task: Any, loss: Any) -> None:
+def check_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
     """Compare the images with those of ``task.checkpoint``, and match its rows if that is asked.
 
     Raises:
@@ -112,7 +121,9 @@ def check_rows(task: Any, loss: Any) -> None:
     task.checkpoint["loss"] = match_rows(task.checkpoint["loss"], loss.state_dict(), changes)
 
 
-def match_rows(saved: dict[str, Any], fresh: dict[str, Any], changes: Changes) -> dict[str, Any]:
+def match_rows(
+    saved: Mapping[str, Tensor], fresh: Mapping[str, Tensor], changes: Changes
+) -> dict[str, Tensor]:
     """The loss's state with the rows of images that are still there; new ones as initialised.
 
     Args:

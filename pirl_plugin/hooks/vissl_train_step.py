@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,12 +14,16 @@ from pirl_plugin.utils.our_configs import num_micro_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor
+    from torch import Tensor, nn
+    from torch.amp import GradScaler
+    from vissl.trainer.train_task import SelfSupervisionTask
 
-    Loss = Callable[[Any, Tensor], Tensor]
+    from pirl_plugin.hooks.micro_batches import Inputs
+
+    Loss = Callable[[Tensor | list[Tensor], Tensor], Tensor]
 
 
-def pirl_micro_batches(task: Any) -> Any:
+def pirl_micro_batches(task: SelfSupervisionTask) -> SelfSupervisionTask:
     """Train on one batch in ``TRAINER.PIRL_MICRO_BATCHES`` parts, whose gradients add up.
 
     The gradient is the whole batch's but for BatchNorm, whose statistics are those of each
@@ -66,7 +70,7 @@ def pirl_micro_batches(task: Any) -> Any:
 
 
 def _accumulate(
-    task: Any, parts: list[tuple[Any, Tensor]], target: Tensor
+    task: SelfSupervisionTask, parts: list[tuple[Inputs, Tensor]], target: Tensor
 ) -> tuple[Tensor, Tensor | list[Tensor]]:
     """Forward and backward passes of all parts; the loss and the outputs of the whole batch."""
     from vissl.utils.activation_checkpointing import manual_gradient_all_reduce, manual_sync_params
@@ -91,7 +95,9 @@ def _accumulate(
 
 
 @contextmanager
-def _whole_batch(task: Any, parts: list[tuple[Any, Tensor]], target: Tensor) -> Iterator[Loss]:
+def _whole_batch(
+    task: SelfSupervisionTask, parts: list[tuple[Inputs, Tensor]], target: Tensor
+) -> Iterator[Loss]:
     """The loss of micro-batches that add up, and Z before it where the batch sets Z."""
     name = task.config["LOSS"]["name"]
     if name != "pirl_loss":
@@ -106,29 +112,29 @@ def _whole_batch(task: Any, parts: list[tuple[Any, Tensor]], target: Tensor) -> 
         yield task.loss
 
 
-def _forward(model: Any, inputs: Any) -> Any:
+def _forward(model: nn.Module, inputs: Inputs) -> Tensor | list[Tensor]:
     """The outputs of all heads, or that of a single one outside its list."""
     output = model(inputs)
     return output[0] if isinstance(output, list) and len(output) == 1 else output
 
 
-def _synchronises(model: Any) -> bool:
+def _synchronises(model: nn.Module) -> bool:
     return hasattr(model, "no_sync")
 
 
-def _autocast(task: Any) -> Any:
+def _autocast(task: SelfSupervisionTask) -> torch.autocast:
     enabled = _scaler(task) is not None and task.device.type == "cuda"
     return torch.autocast("cuda", torch.float16, enabled=enabled)
 
 
-def _scaler(task: Any) -> Any:
+def _scaler(task: SelfSupervisionTask) -> GradScaler | None:
     """What scales the loss with the host's automatic mixed precision; None without it."""
     from classy_vision.tasks.classification_task import AmpType
 
     return task.amp_grad_scaler if task.amp_type == AmpType.PYTORCH else None
 
 
-def _update_meters(task: Any) -> None:
+def _update_meters(task: SelfSupervisionTask) -> None:
     if not task.meters or not task.config["METERS"]["enable_training_meter"]:
         return
     output = task.last_batch.model_output
@@ -137,7 +143,7 @@ def _update_meters(task: Any) -> None:
         meter.update(on_cpu, task.last_batch.target.detach().cpu())
 
 
-def _step(task: Any) -> None:
+def _step(task: SelfSupervisionTask) -> None:
     """One step of the optimiser, which follows the schedule to ``task.where``.
 
     Raises:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import world_size
+
+if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
 
 WINDOW = 10_000  # images
 
@@ -68,14 +71,14 @@ class UnreadableHook(QuietHook):
         self.max_share = max_share
         self._share: UnreadableShare | None = None
         self._counts: torch.Tensor | None = None
-        self._work: Any = None
+        self._work: distributed.Work | None = None
 
-    def on_phase_start(self, task: Any) -> None:
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Start counting again: training and test images are other files."""
         size = len(task.datasets["train" if task.train else "test"])
         self._share = UnreadableShare(min(WINDOW, size), self.max_share)
 
-    def on_forward(self, task: Any) -> None:
+    def on_forward(self, task: SelfSupervisionTask) -> None:
         """Begin to add the ranks' counts."""
         valid = task.last_batch.sample.get("data_valid")
         valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
@@ -88,7 +91,7 @@ class UnreadableHook(QuietHook):
         if world_size() > 1:
             self._work = distributed.all_reduce(self._counts, async_op=True)
 
-    def on_loss_and_meter(self, task: Any) -> None:
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
         """Stop on all ranks where too many could not be read.
 
         Raises:

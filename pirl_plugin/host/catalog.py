@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pirl_plugin.host.host_module import HostModule
 
 # DATASET_NAMES of our configs -> where DIR has the data for training and for testing.
 LAYOUT: dict[str, tuple[str, str]] = {
@@ -18,7 +21,7 @@ LAYOUT: dict[str, tuple[str, str]] = {
 }
 
 
-def register_our_datasets(module: Any) -> None:
+def register_our_datasets(module: HostModule) -> None:
     """Add the data sets of ``PIRL_DATASETS`` to the host's catalog, which has no other of them.
 
     What the user's own catalog lists stays; git main's default one lists places to be filled in,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.utils.config_root import config_root
 from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, is_ours
@@ -11,10 +11,16 @@ from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, is_ours
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hydra.core.config_search_path import ConfigSearchPath
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
+    from pirl_plugin.host.host_module import HostModule
+
 __all__ = ["add_our_configs", "config_root"]
 
 
-def add_our_configs(module: Any) -> None:
+def add_our_configs(module: HostModule) -> None:
     """Append our folder to Hydra's search path, after the host's, as a search-path plugin.
 
     The host's composing and converting functions also answer a mistake in one sentence, before
@@ -31,7 +37,7 @@ def add_our_configs(module: Any) -> None:
     class PIRLSearchPath(SearchPathPlugin):
         """Adds ``configs/`` of this plugin to the folders that Hydra searches."""
 
-        def manipulate_search_path(self, search_path: Any) -> None:
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
             """Append our root; the host's and the current folder's configs go first."""
             search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
 
@@ -43,14 +49,14 @@ def add_our_configs(module: Any) -> None:
     OmegaConf.register_new_resolver("pirl_train_step", _train_step, replace=True)
     compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
 
-    def quietly(overrides: list[str]) -> Any:
+    def quietly(overrides: list[str]) -> DictConfig:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
             warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
             return compose(overrides)
 
     @functools.wraps(compose)
-    def compose_hydra_configuration(overrides: list[str]) -> Any:
+    def compose_hydra_configuration(overrides: list[str]) -> DictConfig:
         from hydra.errors import HydraException
 
         from pirl_plugin.host.checks.overrides import check_overlays, refuse_overrides
@@ -65,7 +71,9 @@ def add_our_configs(module: Any) -> None:
         return composed
 
     @functools.wraps(convert)
-    def convert_to_attrdict(cfg: Any, cmdline_args: Any = None, dump_config: bool = True) -> Any:
+    def convert_to_attrdict(
+        cfg: DictConfig, cmdline_args: list[str] | None = None, dump_config: bool = True
+    ) -> tuple[object, AttrDict]:
         from pirl_plugin.host.checks.configuration import check_configuration, inferred
 
         # In a run of ours the file is written once the run has begun: one that is refused leaves
@@ -79,14 +87,14 @@ def add_our_configs(module: Any) -> None:
     module.convert_to_attrdict = convert_to_attrdict
 
 
-def _epoch(epoch: int, of: int, *, _root_: Any) -> float:
+def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
     """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
     epochs = _root_.config.OPTIMIZER.num_epochs
     # What is no number is refused by the check of the key itself.
     return float(epochs * epoch / of) if isinstance(epochs, (int, float)) else float(epoch)
 
 
-def _trunk_width(*, _root_: Any) -> int | None:
+def _trunk_width(*, _root_: DictConfig) -> int | None:
     """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
     from pirl_plugin.models.width import trunk_width
 
@@ -98,7 +106,7 @@ def _times(one: int, other: int) -> int:
     return int(one * other) if isinstance(other, int) else other
 
 
-def _batch(images: int, *, _root_: Any) -> int:
+def _batch(images: int, *, _root_: DictConfig) -> int:
     """``${pirl_batch:32}``: micro-batches of 32 images, as many as config.TRAINER says."""
     from omegaconf import OmegaConf
 
@@ -106,7 +114,7 @@ def _batch(images: int, *, _root_: Any) -> int:
     return images * count if type(count) is int and count > 0 else images
 
 
-def _train_step(count: Any) -> str:
+def _train_step(count: object) -> str:
     """``${pirl_train_step:KEY}``: the host's train step, or with micro-batches our own."""
     return TRAIN_STEP if type(count) is int and count > 1 else "standard_train_step"
 
@@ -114,7 +122,7 @@ def _train_step(count: Any) -> str:
 _LISTS = r"config\.(?:DATA\.TRAIN\.TRANSFORMS|MODEL\.HEAD\.PARAMS)"
 
 
-def _redirected(overrides: list[str], compose: Callable[[list[str]], Any]) -> list[str]:
+def _redirected(overrides: list[str], compose: Callable[[list[str]], DictConfig]) -> list[str]:
     """Overrides of an entry of a list, as those of the section that the entry refers to.
 
     ``TRANSFORMS.0.KEY=…`` becomes ``VIEWS.KEY=…``, and ``HEAD.PARAMS.0.1.KEY=…`` becomes

@@ -5,10 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.utils.console import LINE, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
+
+    from pirl_plugin.host.host_module import HostModule
 
 # Beginnings of the host's messages that matter to whoever started the run: where it begins, and the
 # results of its SVM tools, which they write to the log alone.
@@ -23,12 +28,12 @@ _SHOWN = (
 _KNOWN = ("Selecting a CPU device",)
 
 
-def page_of_our_runs(module: Any) -> None:
+def page_of_our_runs(module: HostModule) -> None:
     """Wrap ``setup_logging``: where a page is shown, the host's log goes to ``log.txt`` alone."""
     original = module.setup_logging
 
     @functools.wraps(original)
-    def setup_logging(name: str, *args: Any, **kwargs: Any) -> Any:
+    def setup_logging(name: str, *args: object, **kwargs: object) -> object:
         made = original(name, *args, **kwargs)
         if shows_page():
             for handler in logging.getLogger(name).handlers:
@@ -50,7 +55,7 @@ def _for_a_page(record: logging.LogRecord) -> bool:
     return passes
 
 
-def start_page(config: Any, banner: str) -> str:
+def start_page(config: AttrDict, banner: str) -> str:
     """What is about to run, on one page; of other configurations than ours, the banner alone.
 
     Args:
@@ -72,7 +77,7 @@ def start_page(config: Any, banner: str) -> str:
     return "\n".join([banner, *(f"{name:<9} {text}" for name, text in rows.items() if text)])
 
 
-def _data(config: Any) -> str:
+def _data(config: AttrDict) -> str:
     splits = [] if config.TEST_ONLY else ["TRAIN"]
     splits += ["TEST"] if config.TEST_MODEL else []
     return "; ".join(
@@ -83,7 +88,7 @@ def _data(config: Any) -> str:
     )
 
 
-def _model(config: Any) -> str:
+def _model(config: AttrDict) -> str:
     trunk = config.MODEL.TRUNK
     section = trunk.get("PIRL_RESNET" if trunk.NAME == "pirl_resnet" else "RESNETS") or {}
     heads = [
@@ -94,7 +99,7 @@ def _model(config: Any) -> str:
     return f"{trunk.NAME}{size}; {', '.join(heads)}; initial weights: {weights}"
 
 
-def _loss(config: Any) -> str:
+def _loss(config: AttrDict) -> str:
     if config.LOSS.name != "pirl_loss":
         return str(config.LOSS.name)
     loss = config.LOSS.pirl_loss
@@ -106,7 +111,7 @@ def _loss(config: Any) -> str:
     )
 
 
-def _batch(config: Any) -> str:
+def _batch(config: AttrDict) -> str:
     machine, rate = config.DISTRIBUTED, config.OPTIMIZER.param_schedulers.lr
     ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
     each = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA

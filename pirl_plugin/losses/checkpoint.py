@@ -1,25 +1,35 @@
-"""What :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` saves, and how it is loaded."""
+"""What :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` saves, loads, and makes its bank from."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.losses.config import SECTION
+from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.memory import ShardedMemoryBank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch.nn.modules.module import _IncompatibleKeys
 
     from pirl_plugin.losses.config import PIRLLossConfig
     from pirl_plugin.memory import MemoryBank
 
 _EXTRA = "_extra_state"
 _VISSL_BANK, _VISSL_PARAMS = "nce_average.memory", "nce_average.params"
+
+
+class ExtraState(TypedDict):
+    """What a checkpoint holds beside the tensors."""
+
+    step: int
+    hyperparameters: dict[str, Any]  # key of the configuration → value
 
 
 class LossCheckpoint(nn.Module):
@@ -32,15 +42,15 @@ class LossCheckpoint(nn.Module):
     step: int
     seed: int | None
 
-    def hyperparameters(self) -> dict[str, Any]:
+    def hyperparameters(self) -> dict[str, object]:
         """Every key of the configuration, with the seed that is in use."""
         return {**self.config.hyperparameters(), "bank.seed": self.seed or 0}
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> ExtraState:
         """What the checkpoint holds beside the tensors."""
         return {"step": self.step, "hyperparameters": self.hyperparameters()}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state: ExtraState) -> None:
         """Continue the stream of negatives where the checkpoint ends.
 
         The configuration wins over the checkpoint's hyperparameters, and what differs is logged,
@@ -65,7 +75,7 @@ class LossCheckpoint(nn.Module):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    ) -> _IncompatibleKeys:
         """Load a checkpoint of the same data set, of this loss or of VISSL's PIRL and NPID.
 
         Raises:
@@ -95,7 +105,19 @@ class LossCheckpoint(nn.Module):
         self.norm_constant_known = not bool(self.norm_constant.isnan())
         return result
 
-    def _is_z_outdated(self, before: Mapping[str, Any]) -> bool:
+    def resize(self, num_train_samples: int) -> None:
+        """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
+        self.config.num_train_samples = num_train_samples
+        self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
+
+    def resolve_seed(self, seed: int) -> None:
+        """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
+        if self.seed is None:
+            self.seed = seed
+            if seed != 0 and not self.bank.loaded:
+                self.resize(self.bank.num_rows)
+
+    def _is_z_outdated(self, before: Mapping[str, object]) -> bool:
         """Whether an estimated Z of a checkpoint does not belong to this configuration.
 
         It is a mean of exp(s/τ), so it changes with τ; and a Z that was given is no estimate.
@@ -108,7 +130,7 @@ class LossCheckpoint(nn.Module):
     def _from_vissl(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The state of VISSL's ``nce_loss_with_memory``: its rows and, of ``nce``, its τ and Z."""
         ours = dict(self.state_dict())
-        before: dict[str, Any] = {}
+        before: dict[str, float] = {}
         if _VISSL_PARAMS in state:
             temperature, constant = (state[_VISSL_PARAMS][i].double() for i in (1, 2))
             # VISSL keeps τ in float32: 0.07 is read as 0.0700000003.

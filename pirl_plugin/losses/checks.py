@@ -6,12 +6,12 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, NoReturn
+from typing import NoReturn
 
-Check = Callable[[str, Any], None]
+Check = Callable[[str, object], None]
 
 
-def refuse(key: str, value: Any, expected: str, remedy: str) -> NoReturn:
+def refuse(key: str, value: object, expected: str, remedy: str) -> NoReturn:
     """Raise what every check raises.
 
     Raises:
@@ -24,7 +24,7 @@ def refuse(key: str, value: Any, expected: str, remedy: str) -> NoReturn:
 def choice(names: Iterable[str]) -> Check:
     """Make a check that a value is one of ``names``, which may grow after the check is made."""
 
-    def check(key: str, value: Any) -> None:
+    def check(key: str, value: object) -> None:
         if not isinstance(value, str) or value not in names:
             near = _nearest(str(value), names)
             remedy = f"write {near}" if near else "set it to one of these"
@@ -38,7 +38,7 @@ def number(
 ) -> Check:
     """Make a check that a value is a finite number in [low, high], or inside its open ends."""
 
-    def check(key: str, value: Any) -> None:
+    def check(key: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             refuse(key, value, expected, remedy)
         if not low <= float(value) <= high or (above and value == low) or (below and value == high):
@@ -50,9 +50,10 @@ def number(
 def whole_number(low: int, high: int, expected: str, remedy: str) -> Check:
     """Make a check that a value is an integer in [low, high]; 2.0 is none."""
 
-    def check(key: str, value: Any) -> None:
-        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not is_whole or not low <= value <= high:
+    def check(key: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            refuse(key, value, expected, remedy)
+        if not low <= int(value) <= high:
             refuse(key, value, expected, remedy)
 
     return check
@@ -61,7 +62,7 @@ def whole_number(low: int, high: int, expected: str, remedy: str) -> Check:
 def flag() -> Check:
     """Make a check that a value is a bool."""
 
-    def check(key: str, value: Any) -> None:
+    def check(key: str, value: object) -> None:
         if not isinstance(value, bool):
             refuse(key, value, "true or false", "set it to one of these")
 
@@ -73,7 +74,7 @@ def optional(check: Check) -> Check:
     return lambda key, value: None if value is None else check(key, value)
 
 
-def check_keys(section: str, values: Mapping[str, Any], known: list[str]) -> None:
+def check_keys(section: str, values: Mapping[str, object], known: list[str]) -> None:
     """Refuse a key that the section does not have, and name the nearest.
 
     Raises:

@@ -105,7 +105,7 @@ class PIRLLossConfig:
             )
         return list(self.term_weights)
 
-    def hyperparameters(self) -> dict[str, Any]:
+    def hyperparameters(self) -> dict[str, object]:
         """What a checkpoint remembers, to say where a later run's configuration differs.
 
         Every key but the number of images, which the bank's shape tells.
@@ -133,7 +133,7 @@ class PIRLLossConfig:
         return cls(bank=BankConfig(**bank), **values)
 
 
-def _check_weights(key: str, value: Any) -> None:
+def _check_weights(key: str, value: object) -> None:
     expected, remedy = "weights of at least 0, one of them above", "write it as [0.5, 0.5], or null"
     if value is None:
         return
@@ -146,7 +146,7 @@ def _check_weights(key: str, value: Any) -> None:
         refuse(key, weights, expected, remedy)
 
 
-def _check_images(key: str, value: Any) -> None:
+def _check_images(key: str, value: object) -> None:
     if value != -1 or isinstance(value, bool):
         expected = "a number of images, at least 2, or -1 where the host fills it in"
         whole_number(2, _IMAGES, expected, "check config.DATA.TRAIN.DATA_PATHS")(key, value)
@@ -185,6 +185,8 @@ _BANK_CHECKS: dict[str, Check] = {
 }
 
 
-def _check_fields(section: str, config: Any, checks: Mapping[str, Check]) -> None:
+def _check_fields(
+    section: str, config: BankConfig | PIRLLossConfig, checks: Mapping[str, Check]
+) -> None:
     for key, check in checks.items():
         check(f"{section}.{key}", getattr(config, key))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -99,7 +99,7 @@ class PIRLLoss(LossCheckpoint):
         term_weights: Sequence[float] | None = None,
         embedding_dim: int = 128,
         scores: str = "auto",
-        bank: Mapping[str, Any] | BankConfig | None = None,
+        bank: Mapping[str, object] | BankConfig | None = None,
     ) -> None:
         super().__init__()
         keys = {
@@ -223,18 +223,6 @@ class PIRLLoss(LossCheckpoint):
             yield self._whole
         finally:
             self._whole = None
-
-    def resize(self, num_train_samples: int) -> None:
-        """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
-        self.config.num_train_samples = num_train_samples
-        self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
-
-    def resolve_seed(self, seed: int) -> None:
-        """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
-        if self.seed is None:
-            self.seed = seed
-            if seed != 0 and not self.bank.loaded:
-                self.resize(self.bank.num_rows)
 
     @property
     def moves_norm_constant(self) -> bool:

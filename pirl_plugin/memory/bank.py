@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -107,15 +107,28 @@ class MemoryBank(nn.Module):
         """
         return rows
 
-    def draw(self, rows: Tensor, count: int, **options: Any) -> Draw:
+    def draw(
+        self,
+        rows: Tensor,
+        count: int,
+        *,
+        seed: int,
+        step: int,
+        replacement: bool = True,
+        per_batch: bool = False,
+    ) -> Draw:
         """Draw negatives for each image, as indices of :attr:`rows`.
 
         Args:
             rows: ``(B,)`` int64, rows of the data set.
             count: N.
-            **options: of :func:`~pirl_plugin.memory.draw_negatives`.
+            seed: key of the draw.
+            step: training step.
+            replacement: as of :func:`~pirl_plugin.memory.draw_negatives`.
+            per_batch: as of :func:`~pirl_plugin.memory.draw_negatives`.
         """
-        return Draw(rows, self.local_index(rows), len(self.rows), count, **options)
+        index, held = self.local_index(rows), len(self.rows)
+        return Draw(rows, index, held, count, seed, step, replacement, per_batch)
 
     def start_exchange(
         self, rows: Tensor, embeddings: Tensor

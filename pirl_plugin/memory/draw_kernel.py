@@ -9,7 +9,7 @@ from pirl_plugin.utils.numba import compiled
 
 
 @compiled
-def fill_draws(rows, bounds, seed, step, out):  # type: ignore[no-untyped-def]
+def fill_draws(rows, bounds, seed, step, out):
     """Fill ``out`` with integers uniform in [0, bound), keyed on (seed, step, row).
 
     Args:

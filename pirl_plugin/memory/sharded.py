@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -146,7 +146,7 @@ class ShardedMemoryBank(MemoryBank):
         self.permutation = PERMUTATIONS[int(version)](self.num_rows)
         self.loaded = True
 
-    def _sharded_state(self) -> dict[str, Any]:
+    def _sharded_state(self) -> dict[str, Tensor]:
         """The shards as one tensor of shape ``(|D|, …)`` each, split along its first dimension.
 
         Beside them, the same on all ranks, the version of what deals them.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torchvision.models.resnet import ResNet
 
 from pirl_plugin.checkpoints.shapes import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # VISSL's names of features -> the block that puts them out.
 FEATURES = {
@@ -46,13 +49,13 @@ class WideResNet(ResNet):
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
         if small_stem:  # images below about 64 pixels keep their resolution
             self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=3, padding=1, bias=False)
-            self.maxpool = nn.Identity()  # type: ignore[assignment]
+            self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(self.inplanes)
         for i, blocks in enumerate(stages):
             planes = round(64 * width) * 2**i
             stage = self._make_layer(block, planes, blocks, stride=1 if i == 0 else 2)
             setattr(self, f"layer{i + 1}", stage)
-        self.fc = nn.Identity()  # type: ignore[assignment]
+        self.fc = nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -115,7 +118,7 @@ class ResNetTrunk(nn.Module):
         return [found[FEATURES[key]] for key in keys]
 
 
-def new_trunk(section: dict[str, Any]) -> ResNetTrunk:
+def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
     """A randomly initialised trunk of a configuration's ``MODEL.TRUNK.PIRL_RESNET``.
 
     Raises:
@@ -124,7 +127,7 @@ def new_trunk(section: dict[str, Any]) -> ResNetTrunk:
     return ResNetTrunk(**read_section(section))
 
 
-def read_section(section: dict[str, Any]) -> dict[str, Any]:
+def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of :class:`ResNetTrunk` that a configuration's section gives.
 
     Raises:

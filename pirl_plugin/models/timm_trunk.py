@@ -39,7 +39,7 @@ class TimmTrunk(nn.Module):
         ValueError: timm has no network of that name, or it does not take an option.
     """
 
-    def __init__(self, architecture: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
         options = with_image_sizes(architecture, options or {})
         self.net: Any = create_network(architecture, options)
@@ -91,7 +91,7 @@ class TimmTrunk(nn.Module):
             )
 
 
-def with_image_sizes(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
     """The options, with ``dynamic_img_size`` where the network has it."""
     if "dynamic_img_size" in options:
         return dict(options)
@@ -102,7 +102,7 @@ def with_image_sizes(architecture: str, options: Mapping[str, Any]) -> dict[str,
     return {**options, **dynamic}
 
 
-def _stage_names(net: Any) -> dict[str, int]:
+def _stage_names(net: nn.Module) -> dict[str, int]:
     """Names of the stages, and their indices in timm's ``feature_info``."""
     stages = list(getattr(net, "feature_info", None) or [])
     if not stages or not hasattr(net, "forward_intermediates"):

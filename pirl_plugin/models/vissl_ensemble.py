@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import MismatchError, compare_with_model
 from pirl_plugin.checkpoints.vissl_layout import read_trunk_state
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 _KEYS = {"MEMBER", "PARAMS_FILES", "TRUST_PICKLE"}
 
@@ -38,7 +41,7 @@ class PIRLEnsemble(nn.Module):
         MismatchError: a checkpoint does not fit the member.
     """
 
-    def __init__(self, model_config: Any, model_name: str = "pirl_ensemble") -> None:
+    def __init__(self, model_config: AttrDict, model_name: str = "pirl_ensemble") -> None:
         super().__init__()
         from vissl.models.trunks import get_model_trunk
 

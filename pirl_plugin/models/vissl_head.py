@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.models.head import PIRLHead
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 
 class VISSLPIRLHead(PIRLHead):
@@ -15,5 +18,5 @@ class VISSLPIRLHead(PIRLHead):
         **options: of :class:`~pirl_plugin.models.head.PIRLHead`.
     """
 
-    def __init__(self, model_config: Any, **options: Any) -> None:
+    def __init__(self, model_config: AttrDict, **options: Any) -> None:
         super().__init__(**options)

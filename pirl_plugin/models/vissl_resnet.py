@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 
 class PIRLResNet(ResNetTrunk):
@@ -25,5 +28,5 @@ class PIRLResNet(ResNetTrunk):
         ValueError: an unknown key or depth, or a width that is not positive.
     """
 
-    def __init__(self, model_config: Any, model_name: str = "pirl_resnet") -> None:
+    def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
         super().__init__(**read_section(dict(model_config.TRUNK.get("PIRL_RESNET") or {})))

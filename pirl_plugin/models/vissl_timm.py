@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.models.timm_trunk import TimmTrunk
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
 
 class PIRLTimm(TimmTrunk):
@@ -29,11 +32,11 @@ class PIRLTimm(TimmTrunk):
         ValueError: an unknown key or network, or an option that the network does not take.
     """
 
-    def __init__(self, model_config: Any, model_name: str = "pirl_timm") -> None:
+    def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
         super().__init__(*read_section(model_config.TRUNK.get("PIRL_TIMM") or {}))
 
 
-def read_section(section: Any) -> tuple[str, dict[str, Any]]:
+def read_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
     """Name and options of the network that a ``MODEL.TRUNK.PIRL_TIMM`` section asks for.
 
     Raises:
@@ -49,7 +52,7 @@ def read_section(section: Any) -> tuple[str, dict[str, Any]]:
     return str(name), _plain(options or {})
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Lists and dictionaries of Python, of what a configuration's classes hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
-def trunk_width(trunk: Any) -> int | None:
+def trunk_width(trunk: Mapping[str, Any]) -> int | None:
     """Width of the pooled features of a ``MODEL.TRUNK`` section; None for trunks unknown here.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, distributed
@@ -61,9 +61,8 @@ def start_all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Cal
     if world_size() == 1:
         return lambda: local
     parts = local.new_empty(sum(received), *local.shape[1:])
-    work: Any = distributed.all_to_all_single(
-        parts, local.contiguous(), received, sent, async_op=True
-    )
+    work = distributed.all_to_all_single(parts, local.contiguous(), received, sent, async_op=True)
+    assert work is not None, "every rank is of the default group"
 
     def finish() -> Tensor:
         work.wait()  # with NCCL the GPU waits, not the host

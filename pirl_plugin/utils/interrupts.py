@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 
 class Interrupted(BaseException):
@@ -43,7 +44,7 @@ def raised(*signals: signal.Signals) -> Iterator[Received]:
         yield received
         return
 
-    def raise_once(signum: int, frame: Any) -> None:
+    def raise_once(signum: int, frame: FrameType | None) -> None:
         for other in signals:
             signal.signal(other, signal.SIG_IGN)
         received.signum = signum

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numba
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Parameters = ParamSpec("Parameters")
+    Result = TypeVar("Result")
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+
+def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Compile without the interpreter's lock, once per installation.
 
     Where neither the package's folder nor the user's cache can be written to (a read-only

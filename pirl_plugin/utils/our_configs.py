@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches that a process's batch is split into."""
@@ -12,7 +15,7 @@ TRAIN_STEP = "pirl_micro_batches"
 """``TRAINER.TRAIN_STEP_NAME`` of the train step that does so."""
 
 
-def is_ours(config: Any) -> bool:
+def is_ours(config: Mapping[str, Any]) -> bool:
     """Whether a whole configuration of the host is of a run of this plugin.
 
     It is one if its loss is ``pirl_loss``, or if ``HOOKS`` has one of the sections ``PIRL_INPUT``
@@ -26,7 +29,7 @@ def is_ours(config: Any) -> bool:
     return loss == "pirl_loss" or "PIRL_INPUT" in hooks or "PIRL_RUN" in hooks
 
 
-def num_micro_batches(config: Any) -> int:
+def num_micro_batches(config: Mapping[str, Any]) -> int:
     """Micro-batches of a batch of one process; 1 where the host's own train step runs.
 
     Args:

@@ -16,13 +16,13 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Write JSON for people to read, whole or not at all."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def claim_folder(
-    folder: Path, run: Mapping[str, Any], file_name: str = "run.json", what: str = "run"
+    folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
 ) -> dict[str, Any]:
     """Make a folder that of a run; the same run again goes on where it stopped.
 
@@ -53,7 +53,7 @@ def claim_folder(
 
 
 def check_folder(
-    folder: Path, run: Mapping[str, Any], file_name: str = "run.json", what: str = "run"
+    folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
 ) -> None:
     """Refuse a folder that holds another run than ``run``; write nothing.
 

@@ -1,4 +1,4 @@
-"""With Detectron2: the paper's schedule and model, and small runs from a checkpoint to AP."""
+"""With Detectron2: the paper's model, and small runs from a checkpoint to AP."""
 
 import json
 import os
@@ -8,82 +8,23 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.trunk import find_trunk
 from pirl_plugin.detection.heads import register_extra_norm
-from pirl_plugin.detection.setup import check_weights, find_config, load_config, metric_kind
+from pirl_plugin.detection.setup import check_weights, find_config, load_config
 from pirl_plugin.export import export_checkpoint
 from pirl_plugin.models.vissl_resnet import PIRLResNet
-from pirl_plugin.utils.config_root import config_root
-from tests.helpers.export_files import bare, small_trunk, vissl_checkpoint
+from tests.helpers.detection import NARROW, SMALL, WIDTH
+from tests.helpers.export_files import small_trunk, vissl_checkpoint
 
 pytest.importorskip(
     "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
 )
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted((config_root() / "detection").glob("*.yaml"))
-WIDTH = 0.25  # of ResNet-50, and what makes Detectron2 build the same
-NARROW = [
-    *("MODEL.RESNETS.STEM_OUT_CHANNELS", "16"),
-    *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64"),
-    *("MODEL.RESNETS.WIDTH_PER_GROUP", "16"),
-]
-SMALL = [*NARROW, "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MIN_SIZE_TEST", "64"]
-
-
-def rates(config):
-    """The learning rate of every iteration."""
-    from detectron2.solver import build_lr_scheduler
-
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.SOLVER.BASE_LR)
-    scheduler = build_lr_scheduler(config, optimizer)
-    trace = []
-    for _ in range(config.SOLVER.MAX_ITER):
-        trace.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    return np.array(trace)
-
-
-@pytest.mark.parametrize(
-    ("name", "base", "warmup", "drop", "iterations"),
-    [
-        ("voc07_pirl", 0.003, 1000, 9500, 12_500),
-        ("voc0712_pirl", 0.003, 1000, 17_000, 25_000),
-        ("voc07_supervised_jigsaw", 0.02, 100, 9500, 12_500),
-        ("voc0712_supervised_jigsaw", 0.02, 100, 17_000, 25_000),
-    ],
-)
-def test_learning_rate__is_the_appendixs_at_every_iteration(name, base, warmup, drop, iterations):
-    trace = rates(load_config(find_config(name)))
-    step = np.arange(iterations)
-    expected = np.full(iterations, base)  # from base / 3 linearly to base, and base / 10 at the end
-    expected[:warmup] = base * (1 / 3 + (2 / 3) * step[:warmup] / warmup)
-    expected[drop:] = base / 10
-    np.testing.assert_allclose(trace, expected, rtol=1e-9)
-    if name == "voc07_pirl":
-        assert trace[[0, 500, 1000, 9499, 9500]] == pytest.approx(
-            [0.001, 0.002, 0.003, 0.003, 0.0003]
-        )
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_configs__have_no_key_that_detectron2_does_not_read(file):
-    assert load_config(file).VERSION == 2  # an unknown key would have raised
-
-
-def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():
-    from detectron2.engine import DefaultTrainer
-
-    config = DefaultTrainer.auto_scale_workers(load_config(find_config("voc07_pirl")), 1)
-    solver = config.SOLVER
-    assert (solver.IMS_PER_BATCH, solver.BASE_LR) == (2, pytest.approx(0.003 / 8))
-    assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (100_000, (76_000,), 8000)
 
 
 def model_of(name, *options):
@@ -143,34 +84,6 @@ def test_moco24k__ends_res5_in_one_more_norm():
     assert isinstance(res5.norm, torch.nn.SyncBatchNorm)
     assert res5.norm.num_features == 512
     assert all(p.requires_grad for p in model.parameters())
-
-
-def test_check_weights__gives_the_options_that_fit():
-    trunk = find_trunk(bare(small_trunk(50, WIDTH)), "weights")
-    with pytest.raises(ValueError, match=r"the weights are ResNet-50 of width 0\.25") as stopped:
-        check_weights(load_config(find_config("voc07_pirl")), trunk)
-    options = str(stopped.value).partition("add ")[2].replace('"', "").split()
-    assert options == NARROW
-    check_weights(load_config(find_config("voc07_pirl"), options), trunk)
-    bgr = load_config(find_config("voc07_pirl"), [*NARROW, "INPUT.FORMAT", "BGR"])
-    with pytest.raises(ValueError, match=r"INPUT\.FORMAT BGR: add INPUT\.FORMAT \"RGB\""):
-        check_weights(bgr, trunk)
-    basic = find_trunk(bare(small_trunk(18)), "weights")
-    with pytest.raises(ValueError, match="C4 has bottlenecks: expected ResNet-50"):
-        check_weights(bgr, basic)
-
-
-def test_load_config__names_what_it_does_not_know():
-    with pytest.raises(ValueError, match=r"voc07_pirl\.yaml.*SOLVER\.BASE_RATE"):
-        load_config(find_config("voc07_pirl"), ["SOLVER.BASE_RATE", "1"])
-    with pytest.raises(ValueError, match="not pairs of KEY VALUE"):
-        load_config(find_config("voc07_pirl"), ["SOLVER.BASE_LR"])
-
-
-def test_metric__is_named():
-    assert metric_kind("voc_2007_test").startswith("PASCAL VOC 2007, 11 recall points")
-    assert metric_kind("voc_2012_val").startswith("PASCAL VOC 2010 and later")
-    assert metric_kind("coco_2017_val").startswith("COCO")
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ import torch
 import yaml
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.features import load_trunk, read_images, trunk_features
+from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.image_folder import LabelledCrops, default_workers, labelled_features
+from pirl_plugin.models.load import load_trunk
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 

@@ -6,9 +6,11 @@ import shutil
 import pytest
 import torch
 
-from pirl_plugin.evaluation.features import load_trunk, new_trunk, read_images, save_trunk
+from pirl_plugin.evaluation.features import read_images
 from pirl_plugin.experiments import quickstart_command
 from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
+from pirl_plugin.models.load import load_trunk, save_trunk
+from pirl_plugin.models.resnet import new_trunk
 
 
 def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):

@@ -7,7 +7,7 @@ import torch
 import torchvision
 
 from pirl_plugin.checkpoints.compare import MismatchError
-from pirl_plugin.evaluation.features import load_trunk
+from pirl_plugin.models.load import load_trunk
 from pirl_plugin.models.vissl_ensemble import PIRLEnsemble
 from tests.helpers.host_tools import write_checkpoint
 

@@ -38,13 +38,13 @@ def box_radii(sigmas: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @_jit
-def _add(line, sums):  # type: ignore[no-untyped-def]
+def _add(line, sums):
     for x in range(sums.size):
         sums[x] += line[x]
 
 
 @_jit
-def _weigh(sums, first, last, out, inner, outer):  # type: ignore[no-untyped-def]
+def _weigh(sums, first, last, out, inner, outer):
     for x in range(sums.size):
         ends = np.uint32(np.uint32(first[x]) + np.uint32(last[x]))
         total = np.uint32(sums[x] * inner) + np.uint32(ends * outer)
@@ -52,7 +52,7 @@ def _weigh(sums, first, last, out, inner, outer):  # type: ignore[no-untyped-def
 
 
 @_jit
-def _along_rows(plane, padded, sums, reach, inner, outer):  # type: ignore[no-untyped-def]
+def _along_rows(plane, padded, sums, reach, inner, outer):
     """One box filter along every row of (P, P), in place; ``padded`` holds P + 2·reach + 2."""
     size = sums.size
     for y in range(size):
@@ -68,7 +68,7 @@ def _along_rows(plane, padded, sums, reach, inner, outer):  # type: ignore[no-un
 
 
 @_jit
-def _along_columns(plane, out, sums, reach, inner, outer):  # type: ignore[no-untyped-def]
+def _along_columns(plane, out, sums, reach, inner, outer):
     """One box filter along every column of (P, P), a row at a time, into ``out``."""
     size = sums.size
     for y in range(size):
@@ -80,7 +80,7 @@ def _along_columns(plane, out, sums, reach, inner, outer):  # type: ignore[no-un
 
 
 @compiled
-def _blur(views, radii):  # type: ignore[no-untyped-def]
+def _blur(views, radii):
     size = views.shape[3]
     sums = np.empty(size, np.uint32)
     spare = np.empty((size, size), np.uint8)

@@ -34,7 +34,7 @@ _SHARP, _SHARP_SPAN = SHARPNESS_FACTORS[0], SHARPNESS_FACTORS[1] - SHARPNESS_FAC
 
 
 @compiled
-def fill_rows(draws, low, high, chances, rows):  # type: ignore[no-untyped-def]
+def fill_rows(draws, low, high, chances, rows):
     """Fill rows of parameters.
 
     Args:

@@ -47,21 +47,21 @@ _SIXTH = 1.0 / 6.0
 
 
 @_jit
-def _blend(base, value, factor):  # type: ignore[no-untyped-def]
+def _blend(base, value, factor):
     """PIL's blend: ``base`` + ``factor``·(``value`` − ``base``), clipped, rounded down."""
     mixed = base + factor * (value - base)
     return np.floor(min(max(mixed, _F0), _F255))
 
 
 @_jit
-def _luma(r, g, b):  # type: ignore[no-untyped-def]
+def _luma(r, g, b):
     """ITU-R 601 luma in 16-bit fixed point, as PIL's conversion to ``L``."""
     weighted = np.int32(r) * 19595 + np.int32(g) * 38470 + np.int32(b) * 7471
     return (weighted + 32768) >> 16
 
 
 @_jit
-def _sum_luma(r, g, b):  # type: ignore[no-untyped-def]
+def _sum_luma(r, g, b):
     total = np.int32(0)
     for x in range(r.size):
         total += _luma(r[x], g[x], b[x])
@@ -69,7 +69,7 @@ def _sum_luma(r, g, b):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _saturate(r, g, b, factor):  # type: ignore[no-untyped-def]
+def _saturate(r, g, b, factor):
     for x in range(r.size):
         grey = np.float32(_luma(r[x], g[x], b[x]))
         r[x] = _blend(grey, r[x], factor)
@@ -78,7 +78,7 @@ def _saturate(r, g, b, factor):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _blend_chunk(r, g, b, base, factor):  # type: ignore[no-untyped-def]
+def _blend_chunk(r, g, b, base, factor):
     for x in range(r.size):
         r[x] = _blend(base, r[x], factor)
         g[x] = _blend(base, g[x], factor)
@@ -86,13 +86,13 @@ def _blend_chunk(r, g, b, base, factor):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _fall(value, saturation, depth):  # type: ignore[no-untyped-def]
+def _fall(value, saturation, depth):
     share = min(max(depth, _F0), _F255) / _F255
     return np.floor(value * (_F1 - saturation * share) + _HALF)
 
 
 @_jit
-def _turn_hue(r, g, b, shift):  # type: ignore[no-untyped-def]
+def _turn_hue(r, g, b, shift):
     """To PIL's 8-bit HSV, turn the hue by ``shift``/256 turns (0 … 255), and back.
 
     Doubles are used where PIL has doubles and a float would round across an integer; so it is
@@ -125,7 +125,7 @@ def _turn_hue(r, g, b, shift):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _jitter_chunk(r, g, b, row, first, last, shift, mean):  # type: ignore[no-untyped-def]
+def _jitter_chunk(r, g, b, row, first, last, shift, mean):
     """Apply the jitter operations at places ``first`` … ``last`` − 1 of the order."""
     for place in range(first, last):
         operation = int(row[ORDER + place])
@@ -142,7 +142,7 @@ def _jitter_chunk(r, g, b, row, first, last, shift, mean):  # type: ignore[no-un
 
 
 @_jit
-def _cut(canvas, top, left, flip, planes, size):  # type: ignore[no-untyped-def]
+def _cut(canvas, top, left, flip, planes, size):
     """Copy a view from the interleaved canvas (H, W·3) into its planes (3, P·P)."""
     for y in range(size):
         start = 3 * left
@@ -163,19 +163,19 @@ def _cut(canvas, top, left, flip, planes, size):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _fetch(source, values):  # type: ignore[no-untyped-def]
+def _fetch(source, values):
     for x in range(values.size):
         values[x] = source[x]
 
 
 @_jit
-def _store(values, target):  # type: ignore[no-untyped-def]
+def _store(values, target):
     for x in range(values.size):
         target[x] = np.uint8(np.int32(values[x]))
 
 
 @_jit
-def _jitter_pass(planes, row, first, last, mean, chunk):  # type: ignore[no-untyped-def]
+def _jitter_pass(planes, row, first, last, mean, chunk):
     """Run places ``first`` … ``last`` − 1 of the jitter over a view; return its sum of luma."""
     shift = np.float32(np.int32(np.float64(row[HUE]) * 255.0) & 255)
     total = 0
@@ -194,7 +194,7 @@ def _jitter_pass(planes, row, first, last, mean, chunk):  # type: ignore[no-unty
 
 
 @_jit
-def _jitter(planes, row, chunk):  # type: ignore[no-untyped-def]
+def _jitter(planes, row, chunk):
     """Apply the colour jitter: in one pass up to contrast, which needs the mean, and another."""
     contrast_at = 4
     for place in range(4):
@@ -207,7 +207,7 @@ def _jitter(planes, row, chunk):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _sharpen(plane, out, size, factor):  # type: ignore[no-untyped-def]
+def _sharpen(plane, out, size, factor):
     """Blend a channel with its 3×3 smoothing (weights 1, centre 5, sum 13); its border stays.
 
     The plane is one line of P·P bytes, in which a pixel's neighbours lie P − 1, P and P + 1 away;
@@ -233,7 +233,7 @@ def _sharpen(plane, out, size, factor):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _extras(plane, spare, size, row):  # type: ignore[no-untyped-def]
+def _extras(plane, spare, size, row):
     """Posterize, sharpen, solarize and autocontrast one channel in place."""
     mask = np.uint8((255 << (8 - int(row[POSTERIZE]))) & 255)
     for x in range(plane.size):
@@ -258,7 +258,7 @@ def _extras(plane, spare, size, row):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _equalize(plane):  # type: ignore[no-untyped-def]
+def _equalize(plane):
     """Histogram equalisation of one channel in place, with PIL's integer steps."""
     counts = np.zeros(256, np.int64)
     for x in range(plane.size):
@@ -279,7 +279,7 @@ def _equalize(plane):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _greyscale(r, g, b):  # type: ignore[no-untyped-def]
+def _greyscale(r, g, b):
     for x in range(r.size):
         grey = np.uint8(_luma(r[x], g[x], b[x]))
         r[x] = grey
@@ -288,7 +288,7 @@ def _greyscale(r, g, b):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def render_views(canvas, corners, rows, out):  # type: ignore[no-untyped-def]
+def render_views(canvas, corners, rows, out):
     """Cut views out of an image and apply each one's parameter row (all but blur).
 
     Args:

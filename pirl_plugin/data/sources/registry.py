@@ -37,7 +37,7 @@ def open_source(name: str, path: str | os.PathLike[str], **options: Any) -> Imag
     """
     made = source_class(name)
     taken = inspect.signature(made).parameters
-    return made(path, **{key: value for key, value in options.items() if key in taken})  # type: ignore[arg-type]
+    return made(path, **{key: value for key, value in options.items() if key in taken})
 
 
 def source_at(path: str | os.PathLike[str], **options: Any) -> ImageSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from pirl_plugin.evaluation.paper_settings.common import (
     COMMON,
@@ -14,7 +14,7 @@ from pirl_plugin.evaluation.paper_settings.common import (
     VOC07,
 )
 
-_MEAN_STD: dict[str, Any] = {
+_MEAN_STD: dict[str, object] = {
     "name": "Normalize",
     "mean": [0.485, 0.456, 0.406],
     "std": [0.229, 0.224, 0.225],
@@ -39,7 +39,9 @@ _CHANNELS_C2X = (128, 512, 1024, 2048, 4096)
 _DIMENSIONS_C2X = (8192, 8192, 9216, 8192, 8192)
 
 
-def _benchmark(data: str, crop: list[dict[str, Any]], test: list[dict[str, Any]]) -> dict[str, Any]:
+def _benchmark(
+    data: str, crop: list[dict[str, object]], test: list[dict[str, object]]
+) -> dict[str, object]:
     """What all benchmarks share, with the names of the transforms before ``ToTensor``."""
     tail = [{"name": "ToTensor"}, _MEAN_STD]
     shared = {"INPUT_KEY_NAMES": ["data"], "COLLATE_FUNCTION": "default_collate"}
@@ -58,7 +60,7 @@ def _benchmark(data: str, crop: list[dict[str, Any]], test: list[dict[str, Any]]
 
 def _classifiers(
     classes: int, channels: tuple[int, ...] = _CHANNELS, dims: tuple[int, ...] = _DIMENSIONS
-) -> dict[str, Any]:
+) -> dict[str, object]:
     heads = [
         ["eval_mlp", {"in_channels": inputs, "dims": [size, classes]}]
         for inputs, size in zip(channels, dims, strict=True)
@@ -66,7 +68,7 @@ def _classifiers(
     return {"MODEL.HEAD.NUM_CLASSES": classes, "MODEL.HEAD.PARAMS": heads}
 
 
-def _frozen(pools: list[Any], extract: bool) -> dict[str, Any]:
+def _frozen(pools: Sequence[object], extract: bool) -> dict[str, object]:
     return {
         "MODEL.FEATURE_EVAL_SETTINGS": {
             "EVAL_MODE_ON": True,
@@ -78,12 +80,12 @@ def _frozen(pools: list[Any], extract: bool) -> dict[str, Any]:
     }
 
 
-def _linear(data: str, classes: int, epochs: int) -> dict[str, Any]:
-    crop: list[dict[str, Any]] = [
+def _linear(data: str, classes: int, epochs: int) -> dict[str, object]:
+    crop: list[dict[str, object]] = [
         {"name": "RandomResizedCrop", "size": 224, "scale": [0.08, 1.0]},
         {"name": "RandomHorizontalFlip"},
     ]
-    test: list[dict[str, Any]] = [
+    test: list[dict[str, object]] = [
         {"name": "Resize", "size": 256},
         {"name": "CenterCrop", "size": 224},
     ]
@@ -121,8 +123,8 @@ _SEMI = _linear(IMAGENET, 1000, 70) | {
     "OPTIMIZER.param_schedulers.lr.values": [0.01, 0.001, 0.0001],
     "OPTIMIZER.param_schedulers.lr.milestones": [30, 60],
 }
-_WARPED: list[dict[str, Any]] = [{"name": "Resize", "size": [224, 224]}]
-BENCHMARKS: dict[str, dict[str, Any]] = {  # column → what is fixed
+_WARPED: list[dict[str, object]] = [{"name": "Resize", "size": [224, 224]}]
+BENCHMARKS: dict[str, dict[str, object]] = {  # column → what is fixed
     IMAGENET: _linear(IMAGENET, 1000, 28),
     PLACES: _linear(PLACES, 205, 14),
     INATURALIST: _linear(INATURALIST, 8142, 84),
@@ -156,7 +158,7 @@ BENCHMARKS: dict[str, dict[str, Any]] = {  # column → what is fixed
 }
 # What takes the place of a column's values on another trunk. The paper trains the classifier of
 # PIRL-ens longer, as CMC does, and does not say how long.
-TRUNKS: dict[str, dict[str, dict[str, Any]]] = {
+TRUNKS: dict[str, dict[str, dict[str, object]]] = {
     "PIRL-c2x": {
         column: {
             "MODEL.TRUNK.RESNETS.WIDTH_MULTIPLIER": 2,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 IMAGENET, PLACES, INATURALIST, VOC07, YFCC = (
     "ImageNet", "Places205", "iNaturalist-2018", "VOC07", "YFCC-1M",
 )  # fmt: skip
@@ -20,7 +18,7 @@ SPLIT = {  # of the images of a run
     "COLLATE_FUNCTION_PARAMS": {},
     "DROP_LAST": False,
 }
-COMMON: dict[str, Any] = {
+COMMON: dict[str, object] = {
     "TEST_ONLY": False,
     "HOOKS.EMA_MODEL": {"SAVE_EMA_MODEL": False, "ENABLE_EMA_METERS": False},
     "HOOKS.PIRL_INPUT.autocast": None,

@@ -5,8 +5,6 @@ A key that is not here has Detectron2's default value, and may not be set to ano
 
 from __future__ import annotations
 
-from typing import Any
-
 FREE = {  # pattern of a key → why it may differ
     "SEED": "seed",
     "OUTPUT_DIR": "path",
@@ -19,7 +17,7 @@ FREE = {  # pattern of a key → why it may differ
     "VERSION": "of the file's form",
     "_BASE_": "path; the values it gives are compared",
 }
-_BASE: dict[str, Any] = {
+_BASE: dict[str, object] = {
     "MODEL": {
         "META_ARCHITECTURE": "GeneralizedRCNN",
         "MASK_ON": False,
@@ -50,7 +48,7 @@ _BASE: dict[str, Any] = {
 }
 _VOC07 = {"DATASETS.TRAIN": ["voc_2007_trainval"], "SOLVER.STEPS": [9500], "SOLVER.MAX_ITER": 12500}
 _BASELINES = {"SOLVER.BASE_LR": 0.02, "SOLVER.WARMUP_ITERS": 100}
-CONFIGS: dict[str, dict[str, Any]] = {  # configuration → what is fixed
+CONFIGS: dict[str, dict[str, object]] = {  # configuration → what is fixed
     "voc0712_pirl": _BASE,
     "voc0712_supervised_jigsaw": _BASE | _BASELINES,
     "voc07_pirl": _BASE | _VOC07,

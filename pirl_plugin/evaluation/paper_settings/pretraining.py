@@ -6,7 +6,7 @@ from typing import Any
 
 from pirl_plugin.evaluation.paper_settings.common import COMMON, CROSS_ENTROPY, IMAGENET, YFCC
 
-_PRETRAINING: dict[str, Any] = COMMON | {
+_PRETRAINING: dict[str, object] = COMMON | {
     "data set": IMAGENET,
     "global batch": 1024,
     "TEST_MODEL": False,
@@ -32,17 +32,17 @@ _PRETRAINING: dict[str, Any] = COMMON | {
 }
 _JIGSAW_VIEW = {"patches_crop_size": 255, "patches_scale": [0.6, 1.0], "grid": 3, "patch_size": 64}
 _IMAGE_VIEW = {"image_size": 224, "image_scale": [0.08, 1.0]}
-_PATCHES: dict[str, Any] = {"num_permutations": None, "flip": "patch", "photometric": {}}
+_PATCHES: dict[str, object] = {"num_permutations": None, "flip": "patch", "photometric": {}}
 
 
-def _view(name: str, *parts: dict[str, Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": name, "photometric": {}}
+def _view(name: str, *parts: dict[str, object]) -> dict[str, object]:
+    entry: dict[str, object] = {"name": name, "photometric": {}}
     for part in parts:
         entry |= part
     return {"DATA.TRAIN.TRANSFORMS": [entry]}
 
 
-def _heads(width: int, transformed: str | None, patches: int) -> dict[str, Any]:
+def _heads(width: int, transformed: str | None, patches: int) -> dict[str, object]:
     """The heads g and f, in the loss's order; f alone without a transformed version."""
     linear = {"in_dim": width, "out_dim": 128, "hidden_dim": None}
     f, g = (["pirl_head", linear | {"num_patches": count}] for count in (1, patches))
@@ -59,7 +59,7 @@ def _heads(width: int, transformed: str | None, patches: int) -> dict[str, Any]:
     }
 
 
-_CONTRASTIVE: dict[str, Any] = _PRETRAINING | {
+_CONTRASTIVE: dict[str, object] = _PRETRAINING | {
     "LOSS.name": "pirl_loss",
     "LOSS.pirl_loss": {
         "estimator": "nce",

@@ -14,7 +14,7 @@ import threading
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import write_json
@@ -22,6 +22,13 @@ from pirl_plugin.utils.outputs import write_json
 _CHECKPOINT = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 _INTERVAL = 1.0
 _PROC = Path("/proc")
+
+
+class _Noted(TypedDict):
+    """What ``clock.json`` holds."""
+
+    start: dict[str, float]  # ``cpu`` and ``wall`` seconds before this start, and its ``time``
+    marks: dict[int, dict[str, float]]  # epoch → ``cpu`` and ``wall`` seconds
 
 
 class Clock:
@@ -53,7 +60,7 @@ class Clock:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """Note what was written last."""
         self._stop.set()
         self._thread.join()
@@ -86,11 +93,11 @@ class Clock:
         write_json(self._file, self._noted)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> _Noted:
     if not file.is_file():
         return {"start": {"cpu": 0.0, "wall": 0.0, "time": time.time()}, "marks": {}}
-    noted: dict[str, Any] = json.loads(file.read_text())
-    return noted | {"marks": {int(epoch): mark for epoch, mark in noted["marks"].items()}}
+    noted: _Noted = json.loads(file.read_text())  # whose epochs are strings
+    return {**noted, "marks": {int(epoch): mark for epoch, mark in noted["marks"].items()}}
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:

@@ -6,16 +6,17 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 
+from pirl_plugin.experiments.claims.claims_file import Metric, Statistic
 from pirl_plugin.experiments.claims.rows import Rows, at_time
 
 # (rows, seed, metric) → difference of that seed; None where a run is missing.
-Measure = Callable[[Rows, int, str], float | None]
+Measure = Callable[[Rows, int, Metric], float | None]
 
 
 def over(better: str, worse: str) -> Measure:
     """Equal images seen: the end of one run of the main comparison against another's."""
 
-    def measure(rows: Rows, seed: int, metric: str) -> float | None:
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         one, other = rows.main(better, seed), rows.main(worse, seed)
         return float(one[metric] - other[metric]) if one and other else None
 
@@ -25,7 +26,7 @@ def over(better: str, worse: str) -> Measure:
 def at_equal_time(better: str, *worse: str) -> Measure:
     """What each has reached when the first of the two longest runs ends."""
 
-    def measure(rows: Rows, seed: int, metric: str) -> float | None:
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         untrained = rows.main("random", seed)
         mine, theirs = rows.curves([better], seed), rows.curves(worse, seed)
         if not untrained or not rows.main(better, seed) or not rows.main(worse[-1], seed):
@@ -43,7 +44,7 @@ def at_equal_time(better: str, *worse: str) -> Measure:
 def layers(method: str, difference: Callable[[Mapping[str, float]], float]) -> Measure:
     """A difference between the layers of one run of the main comparison."""
 
-    def measure(rows: Rows, seed: int, metric: str) -> float | None:
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         row = rows.main(method, seed)
         return difference(row["linear_by_layer"]) if row else None
 
@@ -55,7 +56,7 @@ def swept(
 ) -> Measure:
     """A difference over a sweep of PIRL (jigsaw), once the values it needs are there."""
 
-    def measure(rows: Rows, seed: int, metric: str) -> float | None:
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         found = rows.sweep(name, "pirl_jigsaw", seed)
         if not found or not set(needed) <= set(found):
             return None
@@ -64,7 +65,7 @@ def swept(
     return measure
 
 
-def over_jigsaw_everywhere(rows: Rows, seed: int, metric: str) -> float | None:
+def over_jigsaw_everywhere(rows: Rows, seed: int, metric: Metric) -> float | None:
     """The smallest lead over the numbers of permutations that both have."""
     pirl, jigsaw = (rows.sweep("permutations", m, seed) for m in ("pirl_jigsaw", "jigsaw"))
     both = sorted(set(pirl) & set(jigsaw))
@@ -73,7 +74,7 @@ def over_jigsaw_everywhere(rows: Rows, seed: int, metric: str) -> float | None:
     return min(float(pirl[value][metric] - jigsaw[value][metric]) for value in both)
 
 
-def per_doubling(rows: Rows, seed: int, metric: str) -> float | None:
+def per_doubling(rows: Rows, seed: int, metric: Metric) -> float | None:
     """Least-squares slope of the measurement over log2 N, once all values of N are there."""
     found = rows.sweep("negatives", "pirl_jigsaw", seed)
     if len(found) < max(3, len(rows.negatives_swept)):
@@ -82,25 +83,24 @@ def per_doubling(rows: Rows, seed: int, metric: str) -> float | None:
     return statistics.linear_regression(values, [float(r[metric]) for r in found.values()]).slope
 
 
-def invariance(statistic: str) -> Measure:
+def invariance(statistic: Statistic) -> Measure:
     """``mean`` or ``std`` of the jigsaw classifier's distances, minus PIRL's."""
 
-    def measure(rows: Rows, seed: int, metric: str) -> float | None:
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         pair = [rows.main(method, seed) for method in ("jigsaw", "pirl_jigsaw")]
-        values = [(row or {}).get("invariance", {}).get(statistic) for row in pair]
-        if None in values:
-            return None
-        return float(values[0] - values[1])
+        values = [row["invariance"][statistic] for row in pair if row and "invariance" in row]
+        return float(values[0] - values[1]) if len(values) == len(pair) else None
 
     return measure
 
 
-def relative_invariance(rows: Rows, seed: int, metric: str) -> float | None:
+def relative_invariance(rows: Rows, seed: int, metric: Metric) -> float | None:
     """Distances of the same image as a share of those of different images."""
     shares = []
     for method in ("jigsaw", "pirl_jigsaw"):
-        measured = (rows.main(method, seed) or {}).get("invariance")
-        if measured is None:
+        row = rows.main(method, seed)
+        if row is None or "invariance" not in row:
             return None
+        measured = row["invariance"]
         shares.append(float(measured["mean"] / measured["different_mean"]))
     return shares[0] - shares[1]

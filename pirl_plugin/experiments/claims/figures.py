@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.invariance import PAIRS
 from pirl_plugin.experiments.claims.methods import METHODS
@@ -13,15 +13,16 @@ from pirl_plugin.experiments.sweep_results import label
 from pirl_plugin.experiments.sweep_values import SWEEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from pirl_plugin.experiments.claims.claims_file import Axis, ClaimRow, Metric
     from pirl_plugin.experiments.claims.rows import Rows
 
-_METRICS = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
+_METRICS: dict[Metric, str] = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
 _PALETTE = ("0.5", "C0", "C3", "C1", "C6", "C8", "C2", "k", "C4", "C9")
 _COLORS = dict(zip(METHODS, _PALETTE, strict=True))
 _DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
@@ -52,16 +53,16 @@ def write_figures(out: Path, rows: Rows) -> list[str]:
     return written
 
 
-def _new(columns: int, width: float, **shared: Any) -> tuple[Figure, Sequence[Axes]]:
+def _new(columns: int, width: float) -> tuple[Figure, Sequence[Axes]]:
     import matplotlib
     from matplotlib.figure import Figure
 
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs, the same bytes
     drawing = Figure(figsize=(width, 3.6), layout="constrained")
-    return drawing, drawing.subplots(1, columns, squeeze=False, **shared)[0]
+    return drawing, drawing.subplots(1, columns, squeeze=False)[0]
 
 
-def _curves(rows: Rows, axis: str, title: str, unit: float) -> Figure | None:
+def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
     """Accuracy during training: a line a method, means over seeds, a band from least to most."""
     runs = {method: rows.of(method) for method in METHODS}
     trained = {method: found for method, found in runs.items() if found}
@@ -133,7 +134,7 @@ def _invariance(rows: Rows) -> Figure | None:
         if found:
             y = [_mean(values) for values in zip(*(m["density"] for m in found), strict=True)]
             edges = [2 * i / len(y) for i in range(len(y) + 1)]
-            mean, std = (_mean(m[name] for m in found) for name in ("mean", "std"))
+            mean, std = _mean(m["mean"] for m in found), _mean(m["std"] for m in found)
             about = f"{METHODS[method].label}: {mean:.2f} ± {std:.2f}"
             axes.stairs(y, edges, color=_COLORS[method], ls=_DASHED.get(method, "-"), label=about)
     axes.set_xlabel("l2 distance of unit vectors, image and transformed image")
@@ -146,7 +147,7 @@ def _sweep(rows: Rows, name: str) -> Figure | None:
     """Accuracy against what is swept: means over seeds, a dot for each model."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-    found: dict[str, dict[float, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[float, list[ClaimRow]]] = defaultdict(lambda: defaultdict(list))
     for method in SWEEPS[name].values:
         key = "pirl_jigsaw" if method == "PIRL" else "jigsaw"
         for seed in rows.seeds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.invariance_command import main as invariance
 from pirl_plugin.experiments.claims.clock import checkpoints
@@ -14,6 +14,7 @@ from pirl_plugin.experiments.claims.rows import Rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance
     from pirl_plugin.experiments.claims.model import Settings
     from pirl_plugin.experiments.claims.record import Record
 
@@ -50,19 +51,19 @@ def add_invariance(record: Record, settings: Settings) -> None:
                 row["invariance"] = found
 
 
-def _checkpoint(row: dict[str, Any], settings: Settings) -> Path | None:
+def _checkpoint(row: ClaimRow, settings: Settings) -> Path | None:
     """The final one of a run, where its folder is here."""
     return checkpoints(settings.out / job_of(row).name / "pretrain").get(row["epochs"])
 
 
-def _measure(files: list[Path], settings: Settings, name: str) -> list[dict[str, Any]]:
+def _measure(files: list[Path], settings: Settings, name: str) -> list[Invariance]:
     """Of each model ``mean``, ``std`` and the density; of different images beside them."""
     out = settings.out / "invariance" / name
     if not (out / "invariance.json").is_file():
         where = ["--data", str(settings.data.val), "--out", str(out), "--images", str(IMAGES)]
         invariance(["--checkpoint", *map(str, files), *where])
     results = json.loads((out / "invariance.json").read_text())
-    found = []
+    found: list[Invariance] = []
     for model in results["models"]:
         same, different = model["heads"]["same"], model["heads"]["different"]
         found.append(

@@ -8,11 +8,11 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
-from pirl_plugin.evaluation.features import load_trunk, read_images, save_trunk, trunk_features
+from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.experiments.claims.clock import Clock, checkpoints, costs, remove_partial
@@ -22,8 +22,12 @@ from pirl_plugin.experiments.claims.scales import Scale
 from pirl_plugin.experiments.quickstart_data import Data, quick_linear
 from pirl_plugin.experiments.sweep_launch import Here
 from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.outputs import write_json
+
+if TYPE_CHECKING:
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Settings:
     threads: int
 
 
-def make(job: Job, settings: Settings) -> dict[str, Any]:
+def make(job: Job, settings: Settings) -> ClaimRow:
     """Pre-train and evaluate a model, or go on where that stopped.
 
     Returns:
@@ -63,7 +67,7 @@ def make(job: Job, settings: Settings) -> dict[str, Any]:
     found = found or _pretrain(job, settings, folder, points)
     spent = costs(folder / "pretrain", points)
     began = time.monotonic()
-    measured = []
+    measured: list[Point] = []
     for epoch in points:
         cost = spent[epoch]
         seconds = cost["cpu"] if settings.scale.cpu_time and cost["cpu"] else cost["wall"]
@@ -78,7 +82,7 @@ def make(job: Job, settings: Settings) -> dict[str, Any]:
         )
     final = {name: value for name, value in measured[-1].items() if name != "epoch"}
     evaluation = {"evaluation_seconds": round(time.monotonic() - began, 1)}
-    return {**job.row(), **final, **evaluation, "points": measured}
+    return cast("ClaimRow", {**job.row(), **final, **evaluation, "points": measured})
 
 
 def _random(job: Job, settings: Settings, folder: Path) -> dict[int, Path]:
@@ -129,13 +133,11 @@ def _finish(run: Run, threads: int, points: list[int] | None = None) -> None:
             here.start(run)
 
 
-def _evaluate(
-    job: Job, settings: Settings, checkpoint: Path, folder: Path, epoch: int
-) -> dict[str, Any]:
+def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoch: int) -> Measured:
     """Run the host's linear benchmark of every layer, and kNN; what is measured is not again."""
     file = folder / f"evaluation_{epoch}.json"
     if file.is_file():
-        measured: dict[str, Any] = json.loads(file.read_text())
+        measured: Measured = json.loads(file.read_text())
         return measured
     run = Run(
         f"{METHODS[job.method].label}, seed {job.seed}, epoch {epoch}: linear",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.sweep_results import label
@@ -11,6 +11,8 @@ from pirl_plugin.experiments.sweep_values import NUM_ORDERS, SWEEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pirl_plugin.experiments.claims.claims_file import JobFacts
 
 # Sweep → values of PIRL (jigsaw); N is cut at half the data set. |T| = 100 is the jigsaw
 # classifier's, and its values are those that it can take too.
@@ -56,7 +58,7 @@ class Job:
         """What the sweep sets in its pre-training."""
         return tuple(f"{SWEEPS[sweep].key}={value}" for sweep, value in self.changed)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JobFacts:
         """What identifies it in ``claims.json``."""
         return {
             "method": self.method,
@@ -66,7 +68,7 @@ class Job:
         }
 
 
-def job_of(row: dict[str, Any]) -> Job:
+def job_of(row: JobFacts) -> Job:
     """The job that a row of ``claims.json`` is the result of."""
     changed = tuple(sorted((row.get("changed") or {}).items()))
     return Job(row["method"], row["seed"], row["epochs"], changed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.methods import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow
     from pirl_plugin.experiments.claims.plan import Job
 
 _SECONDS_PER_IMAGE = 0.008  # of PIRL (jigsaw) on one core, until one has been measured
@@ -28,7 +29,7 @@ class Progress:
     """
 
     def __init__(
-        self, left: Sequence[Job], rows: Iterable[dict[str, Any]], num_train: int, side_by_side: int
+        self, left: Sequence[Job], rows: Iterable[ClaimRow], num_train: int, side_by_side: int
     ) -> None:
         self._left, self._rows = list(left), list(rows)
         self._num_train, self._side_by_side = num_train, side_by_side
@@ -42,7 +43,7 @@ class Progress:
             flush=True,
         )
 
-    def ended(self, job: Job, row: dict[str, Any] | None) -> None:
+    def ended(self, job: Job, row: ClaimRow | None) -> None:
         """Say what a job has measured."""
         self._left.remove(job)
         if row is None:

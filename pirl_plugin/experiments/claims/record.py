@@ -8,7 +8,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -19,14 +19,23 @@ from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, DataFacts, Setting, Verdict
     from pirl_plugin.experiments.quickstart_data import Data
 
 _PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 # What must be equal for two files' runs to be compared; the rest of a setting is for people.
-_FIXED = ("scale", "network", "data", "epochs", "evaluated_every")
+_FIXED: tuple[Literal["scale", "network", "data", "epochs", "evaluated_every"], ...] = (
+    "scale",
+    "network",
+    "data",
+    "epochs",
+    "evaluated_every",
+)
 
 
-def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) -> dict[str, Any]:
+def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) -> Setting:
     """What all runs of a comparison were made with.
 
     Args:
@@ -73,18 +82,19 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
     }
 
 
-def _fingerprint(data: Data) -> dict[str, Any]:
+def _fingerprint(data: Data) -> DataFacts:
     """Counts, and a digest of the names of all images."""
     digest = hashlib.sha256()
     counts = {}
     for name, split in (("train", data.train), ("val", data.val)):
         paths = list(find_images(str(split)))
-        counts[f"{name}_images"] = len(paths)
+        counts[name] = len(paths)
         digest.update("\n".join([name, *paths]).encode())
     return {
         "name": data.train.parent.name,
         "classes": data.num_classes,
-        **counts,
+        "train_images": counts["train"],
+        "val_images": counts["val"],
         "digest": digest.hexdigest()[:16],
     }
 
@@ -124,8 +134,9 @@ class Record:
         SystemExit: the file holds runs of another setting.
     """
 
-    def __init__(self, file: Path, setting: dict[str, Any]) -> None:
-        self.file, self.setting, self.rows = file, setting, list[dict[str, Any]]()
+    def __init__(self, file: Path, setting: Setting) -> None:
+        self.file, self.setting = file, setting
+        self.rows: list[ClaimRow] = []
         self.take(file)
 
     def take(self, file: Path) -> None:
@@ -147,12 +158,12 @@ class Record:
         known = {job_of(row) for row in self.rows}
         self.rows += [row for row in content["runs"] if job_of(row) not in known]
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: ClaimRow) -> None:
         """Add or replace the row of one job."""
         job = job_of(row)
         self.rows = [other for other in self.rows if job_of(other) != job] + [row]
 
-    def write(self, claims: list[dict[str, Any]]) -> None:
+    def write(self, claims: Sequence[Verdict]) -> None:
         """Write the file; a kill leaves the old one or the new one."""
         order = list(METHODS)
         rows = sorted(
@@ -169,6 +180,6 @@ class Record:
         write_text(self.file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def _comparable(value: Any) -> Any:
+def _comparable(value: object) -> object:
     """A setting without what may differ: the name of the folder of the images."""
     return {k: v for k, v in value.items() if k != "name"} if isinstance(value, dict) else value

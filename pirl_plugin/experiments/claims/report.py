@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.figures import write_figures
 from pirl_plugin.experiments.claims.methods import METHODS
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Difference, Setting, Verdict
+
 
 def write_report(
     out: Path,
-    setting: dict[str, Any],
-    rows: Sequence[dict[str, Any]],
-    claims: Sequence[dict[str, Any]],
+    setting: Setting,
+    rows: Sequence[ClaimRow],
+    claims: Sequence[Verdict],
 ) -> None:
     """Write ``tables.md`` and the figures that there are runs for.
 
@@ -38,7 +40,7 @@ def write_report(
     write_figures(out, found)
 
 
-def _setting(setting: dict[str, Any]) -> str:
+def _setting(setting: Setting) -> str:
     data, versions = setting["data"], setting["versions"]
     lines = [
         "# Measured",
@@ -86,7 +88,7 @@ def _methods(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def _claims(claims: Sequence[dict[str, Any]]) -> str:
+def _claims(claims: Sequence[Verdict]) -> str:
     lines = [
         "## Claims",
         "",
@@ -103,18 +105,19 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
             f"`{claim['id']}`: {claim['statement']}",
             claim["source"],
             f"**{claim['verdict']}**" if claim["seeds"] else "not measured yet",
-            _difference(claim),
+            _difference(claim, claim["unit"]),
             str(len(claim["seeds"])),
-            *(_difference(claim.get(name)) for name in ("by_best_layer", "by_knn")),
+            _difference(claim.get("by_best_layer")),
+            _difference(claim.get("by_knn")),
         ]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
 
 
-def _difference(measured: dict[str, Any] | None) -> str:
+def _difference(measured: Difference | None, unit: str = "top-1") -> str:
     if not measured or measured["difference"] is None:
         return ""
-    digits = 2 if "top-1" in measured.get("unit", "top-1") else 3
+    digits = 2 if "top-1" in unit else 3
     error = measured["standard_error"]
     value = f"{measured['difference']:+.{digits}f}"
     return value if error is None else f"{value} ± {error:.{digits}f}"

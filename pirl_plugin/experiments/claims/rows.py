@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.plan import Job, main_epochs, sweep_epochs, sweep_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Metric, Setting
 
 
 class Rows:
@@ -18,7 +20,7 @@ class Rows:
         setting: of ``claims.json``.
     """
 
-    def __init__(self, rows: Iterable[dict[str, Any]], setting: dict[str, Any]) -> None:
+    def __init__(self, rows: Iterable[ClaimRow], setting: Setting) -> None:
         self.epochs = setting["epochs"]
         self.num_train = setting["data"]["train_images"]
         self.negatives = setting["network"]["negatives"]
@@ -32,19 +34,19 @@ class Rows:
         }
         self.seeds = sorted({row["seed"] for row in rows})
 
-    def main(self, method: str, seed: int) -> dict[str, Any] | None:
+    def main(self, method: str, seed: int) -> ClaimRow | None:
         """The run of the main comparison."""
         return self._found.get((method, (), main_epochs(method, self.epochs), seed))
 
-    def of(self, method: str) -> list[dict[str, Any]]:
+    def of(self, method: str) -> list[ClaimRow]:
         """The runs of the main comparison, of each seed that there is."""
         return [row for seed in self.seeds if (row := self.main(method, seed))]
 
-    def job(self, job: Job) -> dict[str, Any] | None:
+    def job(self, job: Job) -> ClaimRow | None:
         """The run of a job."""
         return self._found.get((job.method, job.changed, job.epochs, job.seed))
 
-    def sweep(self, name: str, method: str, seed: int) -> dict[float, dict[str, Any]]:
+    def sweep(self, name: str, method: str, seed: int) -> dict[float, ClaimRow]:
         """Value → run, of a sweep's finished models of one method."""
         default = {
             ("lambda", "pirl_jigsaw"): 0.5,
@@ -60,7 +62,7 @@ class Rows:
                 found[dict(job.changed).get(name, default[name, method])] = row
         return dict(sorted(found.items()))
 
-    def curves(self, methods: Sequence[str], seed: int) -> list[dict[str, Any]]:
+    def curves(self, methods: Sequence[str], seed: int) -> list[ClaimRow]:
         """Runs of a seed of some methods, of any length, with nothing swept."""
         return [
             row
@@ -69,7 +71,7 @@ class Rows:
         ]
 
 
-def at_time(row: dict[str, Any], seconds: float, metric: str, start: float) -> float:
+def at_time(row: ClaimRow, seconds: float, metric: Metric, start: float) -> float:
     """A measurement after so many seconds of pre-training, between the points of its curve.
 
     Args:

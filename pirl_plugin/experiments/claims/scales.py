@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Scale:
     about: str
     model: str
     machine: str
-    trunk: dict[str, Any]
+    trunk: dict[str, float]
     features: int
     image_size: int
     patches_crop_size: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from pirl_plugin.experiments.claims import paper
 from pirl_plugin.experiments.claims.differences import (
@@ -18,14 +18,18 @@ from pirl_plugin.experiments.claims.differences import (
     swept,
 )
 from pirl_plugin.experiments.claims.paper import LAYERS
-from pirl_plugin.experiments.claims.statistics import LEVEL, t_interval
+from pirl_plugin.experiments.claims.statistics import LEVEL, Interval, t_interval
 
 if TYPE_CHECKING:
+    from pirl_plugin.experiments.claims.claims_file import Metric, Verdict
     from pirl_plugin.experiments.claims.differences import Measure
     from pirl_plugin.experiments.claims.rows import Rows
 
 # What is said beside the verdict, which is that of linear_top1.
-_ALSO = {"by_best_layer": "linear_best_top1", "by_knn": "knn_top1"}
+_ALSO: dict[Literal["by_best_layer", "by_knn"], Metric] = {
+    "by_best_layer": "linear_best_top1",
+    "by_knn": "knn_top1",
+}
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,12 @@ class Claim:
     by_accuracy: bool = True
 
 
-def verdicts(rows: Rows) -> list[dict[str, Any]]:
+def verdicts(rows: Rows) -> list[Verdict]:
     """The ``claims`` of ``claims.json``; also those that no run speaks about yet."""
-    found = []
+    found: list[Verdict] = []
     for claim in CLAIMS:
         interval, differences = _interval(claim.measure, rows, "linear_top1")
-        entry: dict[str, Any] = {
+        entry: Verdict = {
             "id": claim.id,
             "statement": claim.statement,
             "source": claim.source,
@@ -78,7 +82,7 @@ def verdicts(rows: Rows) -> list[dict[str, Any]]:
     return found
 
 
-def _interval(measure: Measure, rows: Rows, metric: str) -> Any:
+def _interval(measure: Measure, rows: Rows, metric: Metric) -> tuple[Interval, dict[int, float]]:
     by_seed = {seed: measure(rows, seed, metric) for seed in rows.seeds}
     differences = {seed: value for seed, value in by_seed.items() if value is not None}
     return t_interval(list(differences.values())), differences

@@ -5,13 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.model import Settings, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.queues import Queue
 
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow
     from pirl_plugin.experiments.claims.plan import Job
 
 
@@ -20,7 +22,7 @@ def finished_rows(
     settings: Settings,
     side_by_side: int,
     announce: Callable[[Job], object],
-) -> Iterator[tuple[Job, dict[str, Any] | str]]:
+) -> Iterator[tuple[Job, ClaimRow | str]]:
     """Each job with its row, or with what is to be said of its failure, as they end.
 
     Args:
@@ -46,14 +48,14 @@ def finished_rows(
             yield futures[future], future.result()
 
 
-def _outcome(job: Job, settings: Settings) -> dict[str, Any] | str:
+def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
     try:
         return make(job, settings)
     except (SystemExit, OSError, ValueError) as error:
         return str(error) or type(error).__name__
 
 
-def _take_device(numbers: Any) -> None:
+def _take_device(numbers: Queue[int]) -> None:
     """This process, and the runs it starts, see one GPU of those that the user lets us see."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     number = numbers.get()

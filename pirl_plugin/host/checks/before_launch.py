@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.combinations import check_combination
 from pirl_plugin.host.checks.data import check_classes, check_data
@@ -17,9 +17,11 @@ from pirl_plugin.host.compat.resuming import check_saving
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vissl.config import AttrDict
+
 __all__ = ["CHECKS", "check_machine", "check_port"]
 
-CHECKS: tuple[Callable[[Any], None], ...] = (
+CHECKS: tuple[Callable[[AttrDict], None], ...] = (
     check_folder,
     check_combination,
     check_micro_batches,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import VIEWS
 from pirl_plugin.host.checks.refusal import refuse, shown
 from pirl_plugin.models.width import trunk_width
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vissl.config import AttrDict
+
 # Features of the trunk's full width; none asked for is the last, flattened.
 _POOLED: tuple[list[str], ...] = ([], ["flatten"], ["res5avg"])
 
 
-def check_combination(config: Any) -> None:
+def check_combination(config: AttrDict) -> None:
     """See that the transform makes what the model takes, and that the heads fit the trunk.
 
     Only configurations whose first training transform is one of ours are looked at.
@@ -50,7 +55,7 @@ def check_combination(config: Any) -> None:
         )
 
 
-def _check_views_are_used(model: Any, inputs: list[str]) -> None:
+def _check_views_are_used(model: AttrDict, inputs: list[str]) -> None:
     mapping = model.MULTI_INPUT_HEAD_MAPPING
     if not isinstance(mapping, list) or not all(
         isinstance(entry, list) and len(entry) == 2 for entry in mapping
@@ -74,7 +79,9 @@ def _check_views_are_used(model: Any, inputs: list[str]) -> None:
         )
 
 
-def _first_modules(model: Any, inputs: list[str]) -> list[tuple[str, list[str], str, Any]]:
+def _first_modules(
+    model: AttrDict, inputs: list[str]
+) -> list[tuple[str, list[str], str, Mapping[str, Any]]]:
     """For each head: its view, its features, and name and options of its first module."""
     heads, mapping = model.HEAD.PARAMS, model.MULTI_INPUT_HEAD_MAPPING
     if not mapping:  # one input, whose heads are modules of a sequence
@@ -86,7 +93,9 @@ def _first_modules(model: Any, inputs: list[str]) -> list[tuple[str, list[str], 
     ]
 
 
-def _check_width(model: Any, features: list[str], name: str, options: Any) -> None:
+def _check_width(
+    model: AttrDict, features: list[str], name: str, options: Mapping[str, Any]
+) -> None:
     try:
         width = trunk_width(model.TRUNK)
     except ValueError as error:  # timm is not installed, or does not have the network

@@ -14,6 +14,9 @@ from pirl_plugin.host.checks.refusal import refuse, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
 _LISTS = (
     "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES",
     *(
@@ -25,7 +28,7 @@ _LISTS = (
 )
 
 
-def check_configuration(composed: Any) -> bool:
+def check_configuration(composed: DictConfig) -> bool:
     """Check all that the values alone tell, before anything is written or started.
 
     Lists of one may be given without their brackets: ``config.DATA.TRAIN.DATA_PATHS=photos``.
@@ -66,7 +69,12 @@ def check_configuration(composed: Any) -> bool:
     return True
 
 
-def inferred(convert: Callable[..., Any], composed: Any, *args: Any, **kwargs: Any) -> Any:
+def inferred(
+    convert: Callable[..., tuple[object, AttrDict]],
+    composed: DictConfig,
+    *args: object,
+    **kwargs: object,
+) -> tuple[object, AttrDict]:
     """What the host's ``convert`` makes of a configuration of ours, whose schedule is checked.
 
     Raises:
@@ -97,7 +105,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().rstrip(":.")
 
 
-def uses_our_parts(config: Any) -> bool:
+def uses_our_parts(config: object) -> bool:
     """Whether the configuration names a part of this plugin."""
     if find(config, "LOSS.name") == "pirl_loss" or find(config, "HOOKS.PIRL_INPUT") is not None:
         return True

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.refusal import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+    from vissl.config import AttrDict
+
 _HOSTS_DISK = ("disk_folder", "disk_filelist")  # data sources that read what a path names
 
 
-def check_data(config: Any) -> None:
+def check_data(config: AttrDict) -> None:
     """Refuse, in one sentence and before any process is started, data that cannot be trained on.
 
     Raises:
@@ -46,7 +50,7 @@ def check_data(config: Any) -> None:
                 refuse(str(error), error)
 
 
-def _check_named(split: str, data: Any, paths: Sequence[Any]) -> None:
+def _check_named(split: str, data: AttrDict, paths: Sequence[object]) -> None:
     """Refuse files that the host's own sources miss only when all is set up, or never miss."""
     from iopath.common.file_io import g_pathmgr
 
@@ -62,7 +66,7 @@ def _check_named(split: str, data: Any, paths: Sequence[Any]) -> None:
             )
 
 
-def check_classes(config: Any) -> None:
+def check_classes(config: AttrDict) -> None:
     """Refuse classes, of folders, lists or annotations, that a classifier cannot be trained on.
 
     Raises:
@@ -80,7 +84,7 @@ def check_classes(config: Any) -> None:
             refuse(str(error), error)
         if folder and labels is None:
             folders[split] = folder
-        elif folder and labels.ndim == 1:
+        elif folder and labels is not None and labels.ndim == 1:
             highest[folder, split] = int(labels.max())
     classes = {split: (folder, class_folders(folder)) for split, folder in folders.items()}
     if len(classes) == 2:
@@ -117,7 +121,7 @@ def check_classes(config: Any) -> None:
             )
 
 
-def _labelled(config: Any, split: str) -> tuple[str, Any]:
+def _labelled(config: AttrDict, split: str) -> tuple[str, NDArray[np.integer] | None]:
     """Folder of the classes' folders and None; or of the annotations and their labels; or ''."""
     from vissl.data.dataset_catalog import get_data_files
 
@@ -135,7 +139,7 @@ def _labelled(config: Any, split: str) -> tuple[str, Any]:
     return (path, data.get_labels()) if root is None else (root, None)
 
 
-def splits_of(config: Any) -> list[str]:
+def splits_of(config: AttrDict) -> list[str]:
     """The splits that a run reads."""
     splits = ["TRAIN"] if not config.TEST_ONLY else []
     return splits + (["TEST"] if config.TEST_MODEL else [])

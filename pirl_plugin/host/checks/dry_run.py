@@ -11,13 +11,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine, check_port
 from pirl_plugin.host.checks.images import num_images
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.console import span
 from pirl_plugin.utils.our_configs import num_micro_batches
+
+if TYPE_CHECKING:
+    import torch
+    from classy_vision.losses import ClassyLoss
+    from torch import Tensor, nn
+    from vissl.config import AttrDict
 
 _STEPS = 5  # timed at most, after one that is not
 _SECONDS = 20.0  # after which no further step is begun
@@ -44,7 +50,7 @@ class Measured:
     momentum: int
 
 
-def dry_run(config: Any, node_id: int) -> None:
+def dry_run(config: AttrDict, node_id: int) -> None:
     """Print what a run will take.
 
     Args:
@@ -73,7 +79,7 @@ def dry_run(config: Any, node_id: int) -> None:
 
 
 def forecast(
-    config: Any, images: int, bank: int, measured: Measured, free: int | None
+    config: AttrDict, images: int, bank: int, measured: Measured, free: int | None
 ) -> list[str]:
     """The lines of the report.
 
@@ -122,7 +128,7 @@ def forecast(
     return lines
 
 
-def bank_bytes(config: Any, images: int) -> int:
+def bank_bytes(config: AttrDict, images: int) -> int:
     """Bytes of the memory bank on each rank; 0 without one."""
     if config.LOSS.name != "pirl_loss":
         return 0
@@ -135,11 +141,11 @@ def bank_bytes(config: Any, images: int) -> int:
     return row * (math.ceil(images / ranks) if bank.get("placement") == "sharded" else images)
 
 
-def _bank(config: Any) -> dict[str, Any]:
+def _bank(config: AttrDict) -> dict[str, Any]:
     return dict(config.LOSS.pirl_loss.get("bank") or {})
 
 
-def free_bytes(config: Any) -> int | None:
+def free_bytes(config: AttrDict) -> int | None:
     """Bytes free where the checkpoints go; None of what is no local folder."""
     if "://" in config.CHECKPOINT.DIR:
         return None
@@ -147,7 +153,7 @@ def free_bytes(config: Any) -> int | None:
     return shutil.disk_usage(next(p for p in (path, *path.parents) if p.exists())).free
 
 
-def measure(config: Any, images: int) -> Measured:
+def measure(config: AttrDict, images: int) -> Measured:
     """Time input, and forward and backward passes, on the run's own data and device."""
     import torch
     from vissl.data import build_dataset
@@ -196,7 +202,7 @@ def measure(config: Any, images: int) -> Measured:
     )
 
 
-def _built_loss(config: Any, images: int) -> Any:
+def _built_loss(config: AttrDict, images: int) -> ClassyLoss:
     from classy_vision.losses import build_loss
 
     section = {**config.LOSS[config.LOSS.name], "name": config.LOSS.name}
@@ -206,7 +212,7 @@ def _built_loss(config: Any, images: int) -> Any:
     return build_loss(section)
 
 
-def _prepare(config: Any, model: Any, device: Any) -> None:
+def _prepare(config: AttrDict, model: nn.Module, device: torch.device) -> None:
     """Normalise inputs, in the run's precision, as in the run."""
     if "PIRL_INPUT" not in config.HOOKS:
         return
@@ -220,7 +226,7 @@ def _prepare(config: Any, model: Any, device: Any) -> None:
     hook.on_start(SimpleNamespace(base_model=model, device=device))
 
 
-def _first(value: Any) -> Any:
+def _first(value: Tensor | list[Tensor]) -> Tensor:
     return value[0] if isinstance(value, list) else value
 
 

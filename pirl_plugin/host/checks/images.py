@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.data.names import DISK_FOLDER
 from pirl_plugin.host.checks.data import splits_of
@@ -15,12 +15,14 @@ from pirl_plugin.host.checks.refusal import refuse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from vissl.config import AttrDict
+
     File = tuple[str, Callable[[], bytes | bytearray]]
 
 _SAMPLE = 8  # files of each source
 
 
-def check_images(config: Any) -> None:
+def check_images(config: AttrDict) -> None:
     """Refuse data of which no file in a sample can be decoded, or that a run cannot be made of.
 
     Raises:
@@ -37,7 +39,7 @@ def check_images(config: Any) -> None:
     _check_number(config)
 
 
-def _check_decoding(config: Any, split: str, source: str, path: str) -> None:
+def _check_decoding(config: AttrDict, split: str, source: str, path: str) -> None:
     from pirl_plugin.data.decode import decode_image
 
     reason: Exception | None = None
@@ -58,7 +60,7 @@ def _check_decoding(config: Any, split: str, source: str, path: str) -> None:
         )
 
 
-def _some_files(config: Any, split: str, source: str, path: str) -> Iterable[File]:
+def _some_files(config: AttrDict, split: str, source: str, path: str) -> Iterable[File]:
     """Name and reader of some files; a tar's members are read by their source alone."""
     from pirl_plugin.data.sources.paths import find_images
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
@@ -71,7 +73,7 @@ def _some_files(config: Any, split: str, source: str, path: str) -> Iterable[Fil
     return [(images.path_of(row), functools.partial(images.read, row)) for row in rows]
 
 
-def num_images(config: Any, split: str = "TRAIN") -> int | None:
+def num_images(config: AttrDict, split: str = "TRAIN") -> int | None:
     """Number of images of a split; None where a source is not one of this plugin."""
     from vissl.data.dataset_catalog import get_data_files
 
@@ -86,7 +88,7 @@ def num_images(config: Any, split: str = "TRAIN") -> int | None:
     return min(count, data.DATA_LIMIT) if data.DATA_LIMIT > 0 else count
 
 
-def _check_number(config: Any) -> None:
+def _check_number(config: AttrDict) -> None:
     """Count the images only where a key of the run depends on their number."""
     train, machine = config.DATA.TRAIN, config.DISTRIBUTED
     without = config.LOSS.name == "pirl_loss" and not config.LOSS.pirl_loss.get("replacement", True)

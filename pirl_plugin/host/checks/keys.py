@@ -219,7 +219,7 @@ OURS: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_values(config: dict[str, Any]) -> None:
+def check_values(config: dict[str, object]) -> None:
     """Refuse a value that is not what the table says, and an unknown key in a section of ours.
 
     Args:
@@ -229,7 +229,7 @@ def check_values(config: dict[str, Any]) -> None:
         SystemExit: the first such key.
     """
     for key, (kind, example) in TABLE.items():
-        value = config
+        value: object = config
         for depth, name in enumerate(names := key.split(".")):
             if not isinstance(value, dict):
                 section = ".".join(names[:depth])
@@ -256,7 +256,7 @@ def check_values(config: dict[str, Any]) -> None:
                 )
 
 
-def find(tree: Any, key: str) -> Any:
+def find(tree: object, key: str) -> Any:
     """The value at a dotted key of nested dictionaries; None where there is none."""
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ class Kind:
     """
 
     expected: str
-    holds: Callable[[Any], bool]
+    holds: Callable[[object], bool]
 
 
 def integer(low: int, high: int | None = None, other: int | None = None) -> Kind:
@@ -31,7 +31,7 @@ def integer(low: int, high: int | None = None, other: int | None = None) -> Kind
     if other is not None:
         expected += f", or {other}"
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         if not isinstance(value, int) or isinstance(value, bool):
             return False
         return value == other or (low <= value and (high is None or value <= high))
@@ -44,7 +44,7 @@ def number(low: float = 0.0, high: float = math.inf, *, above: bool = False) -> 
     lower = f"above {low:g}" if above else f"of at least {low:g}"
     expected = f"a finite number {lower}" + (f", at most {high:g}" if high < math.inf else "")
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return False
         return math.isfinite(value) and (value > low if above else value >= low) and value <= high
@@ -62,7 +62,7 @@ def text(expected: str = "text", *, empty: bool = False) -> Kind:
     return Kind(expected, lambda value: isinstance(value, str) and (empty or bool(value.strip())))
 
 
-def choice(*values: Any) -> Kind:
+def choice(*values: object) -> Kind:
     """One of a few values, compared with their types: ``1`` is not ``True``."""
     names = ", ".join("null" if value is None else str(value) for value in values)
     known = [(type(value), value) for value in values]
@@ -72,7 +72,7 @@ def choice(*values: Any) -> Kind:
 def list_of(kind: Kind, expected: str, *, shortest: int = 0, longest: int | None = None) -> Kind:
     """A list of values of one kind."""
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         if not isinstance(value, list) or len(value) < shortest:
             return False
         return (longest is None or len(value) <= longest) and all(map(kind.holds, value))

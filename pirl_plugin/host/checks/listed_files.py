@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vissl.config import AttrDict
 
 SAMPLE = 200  # files
 
@@ -31,7 +33,7 @@ def missing(file_of: Callable[[int], str], number: int, sample: int = SAMPLE) ->
     return [path for path in paths if not (os.path.isfile(path) and os.access(path, os.R_OK))]
 
 
-def check_listed_files(config: Any) -> None:
+def check_listed_files(config: AttrDict) -> None:
     """Refuse data whose files are not there: a list's, or those that annotations name.
 
     A folder's files were found by looking into it.

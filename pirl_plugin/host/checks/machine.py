@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.refusal import refuse, shown
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
 
-def check_machine(config: Any) -> None:
+
+def check_machine(config: AttrDict) -> None:
     """Refuse GPUs that are not here, nodes that cannot find each other, and a port in use.
 
     Raises:
@@ -49,7 +52,7 @@ def _what_works_here(gpus: int) -> str:
     return f"add +config/pirl/machines=1node_8gpu config.DISTRIBUTED.NUM_PROC_PER_NODE={gpus}"
 
 
-def check_folder(config: Any) -> None:
+def check_folder(config: AttrDict) -> None:
     """Refuse a checkpoint folder that cannot be made or written to.
 
     Raises:
@@ -71,7 +74,7 @@ def check_folder(config: Any) -> None:
     )
 
 
-def check_negatives(config: Any) -> None:
+def check_negatives(config: AttrDict) -> None:
     """Refuse so many negatives that their draw alone, int64 ``(B, N)``, exceeds the memory.
 
     Raises:
@@ -93,7 +96,7 @@ def check_negatives(config: Any) -> None:
         )
 
 
-def memory_of_device(config: Any) -> int:
+def memory_of_device(config: AttrDict) -> int:
     """Bytes of memory of the first GPU, or of this machine; 0 where it is not known."""
     import torch
 
@@ -105,7 +108,7 @@ def memory_of_device(config: Any) -> int:
         return 0
 
 
-def check_port(config: Any, node_id: int) -> None:
+def check_port(config: AttrDict, node_id: int) -> None:
     """Refuse a port of the first node that another program listens on.
 
     Raises:

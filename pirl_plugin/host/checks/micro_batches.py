@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, num_micro_batches
 
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
+
 _LOSSES = ("pirl_loss", "cross_entropy_multiple_output_single_target")
 
 
-def check_micro_batches(config: Any) -> None:
+def check_micro_batches(config: AttrDict) -> None:
     """See that a batch splits into ``TRAINER.PIRL_MICRO_BATCHES`` parts whose losses add up.
 
     Raises:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.data.names import VIEWS
 from pirl_plugin.host.checks.configuration import uses_our_parts
 from pirl_plugin.host.checks.parts import MANY_IMAGES
 from pirl_plugin.host.checks.refusal import refuse, shown
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from PIL import Image
+    from torch import Tensor, nn
+    from vissl.config import AttrDict
+
+    from pirl_plugin.data.sources.vissl_source import SourceImage
+
 _ASSUMED = (320, 480)  # height and width of a photo, where the transforms take any
 
 
-def check_shapes(config: Any) -> None:
+def check_shapes(config: AttrDict) -> None:
     """Refuse sizes of views, features, pools and heads that do not go together.
 
     The model is built on PyTorch's ``meta`` device and given a batch of two images' shapes.
@@ -37,7 +46,7 @@ def check_shapes(config: Any) -> None:
             _forward(config, model, split, batch)
 
 
-def batch_of(config: Any, split: str, images: int = 2) -> Any:
+def batch_of(config: AttrDict, split: str, images: int = 2) -> dict[str, Tensor | list[Tensor]]:
     """What the collator makes of some images; their pixels mean nothing.
 
     Raises:
@@ -56,7 +65,7 @@ def batch_of(config: Any, split: str, images: int = 2) -> Any:
     samples = []
     for row in range(images):
         # Of an image that cannot be read, our transforms make black views of the right sizes.
-        image: Any = Image.new("RGB", _ASSUMED[::-1])
+        image: Image.Image | SourceImage = Image.new("RGB", _ASSUMED[::-1])
         if ours:
             image = SourceImage(torch.zeros(3, *_ASSUMED, dtype=torch.uint8), 0, 0)
         valid = 0 if ours else 1
@@ -79,11 +88,11 @@ def batch_of(config: Any, split: str, images: int = 2) -> Any:
         )
 
 
-def _named(entries: list[Any]) -> str:
+def _named(entries: Sequence[Mapping[str, object]]) -> str:
     return shown([entry.get("name") for entry in entries])
 
 
-def _model(config: Any) -> Any:
+def _model(config: AttrDict) -> nn.Module | None:
     from vissl.models import build_model
 
     model = copy.deepcopy(config.MODEL)
@@ -98,7 +107,12 @@ def _model(config: Any) -> Any:
         refuse(f"config.MODEL cannot be built: {type(error).__name__}: {error}", error)
 
 
-def _forward(config: Any, model: Any, split: str, batch: Any) -> None:
+def _forward(
+    config: AttrDict,
+    model: nn.Module | None,
+    split: str,
+    batch: Mapping[str, Tensor | list[Tensor]],
+) -> None:
     import torch
 
     names = config.DATA[split].INPUT_KEY_NAMES
@@ -109,8 +123,8 @@ def _forward(config: Any, model: Any, split: str, batch: Any) -> None:
             f"{', '.join(batch)}; set config.DATA.{split}.INPUT_KEY_NAMES=[{next(iter(batch))}]"
         )
     # As the host's train step takes them: lists of one, and one input without its name.
-    taken = {name: batch[name] for name in names}
-    taken = {n: value[0] if isinstance(value, list) else value for n, value in taken.items()}
+    given = {name: batch[name] for name in names}
+    taken = {n: value[0] if isinstance(value, list) else value for n, value in given.items()}
     inputs = {
         name: torch.empty(value.shape, dtype=torch.float32, device="meta")
         for name, value in taken.items()
@@ -137,7 +151,7 @@ def _forward(config: Any, model: Any, split: str, batch: Any) -> None:
         _check_outputs(config, outputs)
 
 
-def _check_outputs(config: Any, outputs: list[Any]) -> None:
+def _check_outputs(config: AttrDict, outputs: Sequence[Tensor | list[Tensor]]) -> None:
     """Refuse outputs that the loss cannot take: their number, and their width."""
     from pirl_plugin.losses.config import PIRLLossConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pirl_plugin.host.checks.names import close_names, nearest
 from pirl_plugin.host.checks.refusal import refuse
@@ -14,11 +14,13 @@ from pirl_plugin.utils.config_root import config_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from omegaconf import DictConfig
+
 _LISTED = "pirl-plugin configs lists them"
 
 
 def refuse_overrides(
-    error: Exception, overrides: Sequence[str], compose: Callable[[list[str]], Any]
+    error: Exception, overrides: Sequence[str], compose: Callable[[list[str]], DictConfig]
 ) -> NoReturn:
     """Say in one sentence why Hydra could not compose.
 
@@ -63,7 +65,7 @@ def refuse_overrides(
 
 
 # Group of overlays -> what the config must have, the test of it, and what to take instead.
-_GROUPS: dict[str, tuple[str, Callable[[Any], bool], str]] = {
+_GROUPS: dict[str, tuple[str, Callable[[DictConfig], bool], str]] = {
     "bank": (
         "a config with a memory bank",
         lambda config: config.LOSS.name == "pirl_loss",
@@ -100,7 +102,7 @@ _GROUPS: dict[str, tuple[str, Callable[[Any], bool], str]] = {
 }
 
 
-def check_overlays(composed: Any, overrides: Sequence[str]) -> None:
+def check_overlays(composed: DictConfig, overrides: Sequence[str]) -> None:
     """Refuse an overlay that changes nothing in its config, or half of what must change.
 
     Raises:
@@ -142,7 +144,7 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
     )
 
 
-def _keys(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> list[str]:
+def _keys(overrides: Sequence[str], compose: Callable[[list[str]], DictConfig]) -> list[str]:
     """All keys of the config and overlays that the overrides name."""
     from omegaconf import OmegaConf
 
@@ -154,7 +156,7 @@ def _keys(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> list
     return list(_leaves(tree, ""))
 
 
-def _leaves(tree: Any, path: str) -> list[str]:
+def _leaves(tree: object, path: str) -> list[str]:
     """Dotted keys of all values and sections."""
     entries = tree.items() if isinstance(tree, dict) else ()
     found = [path] if path else []

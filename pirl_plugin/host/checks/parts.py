@@ -12,7 +12,10 @@ from pirl_plugin.host.checks.names import close_names, nearest
 from pirl_plugin.host.checks.refusal import refuse, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch import nn
+    from vissl.config import AttrDict
 
 _LARGEST_SIDE = 8192  # of a view, pixels
 # Transform -> its options in pixels.
@@ -52,7 +55,7 @@ _SECTIONS = (
 _CLOSE = 0.75
 
 
-def check_parts(config: dict[str, Any]) -> None:
+def check_parts(config: dict[str, object]) -> None:
     """Refuse names that are not registered and options that our classes cannot use.
 
     Args:
@@ -92,7 +95,7 @@ def check_loss(config: Mapping[str, Any], num_images: int = MANY_IMAGES) -> None
         refuse(f"config.{sentence}" if sentence.startswith("LOSS.") else sentence, error)
 
 
-def check_known(config: dict[str, Any]) -> None:
+def check_known(config: dict[str, object]) -> None:
     """Refuse a key that nothing reads and that is a known key but for a slip of the pen."""
     from pirl_plugin.hooks.input_hook import PIRLInputHook
 
@@ -118,17 +121,17 @@ def check_known(config: dict[str, Any]) -> None:
             )
 
 
-def _hosts_defaults() -> dict[str, Any]:
+def _hosts_defaults() -> dict[str, object]:
     import vissl.config
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(vissl.config.__file__).with_name("defaults.yaml").read_text()
-    defaults: dict[str, Any] = yaml.load(text, loader)["config"]
+    defaults: dict[str, object] = yaml.load(text, loader)["config"]
     return defaults
 
 
-def _check_registered(config: dict[str, Any]) -> None:
+def _check_registered(config: dict[str, object]) -> None:
     from torch import nn
 
     for key, registry in REGISTRIES.items():
@@ -213,7 +216,9 @@ def _head_modules(params: list[Any], key: str) -> Iterable[tuple[str, Any]]:
             yield f"{key}.{index}", entry
 
 
-def _build_on_meta(head: Any, model: Any, options: dict[str, Any]) -> None:
+def _build_on_meta(
+    head: Callable[..., nn.Module], model: AttrDict, options: dict[str, object]
+) -> None:
     """Build without memory; sizes of a wrong type or below 1 are refused as they would be."""
     import torch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NoReturn
+from typing import NoReturn
 
 # Set to 1, each shows where in the code a mistake was found.
 TRACEBACK_VARIABLES = ("PIRL_PLUGIN_TRACEBACK", "HYDRA_FULL_ERROR")
@@ -35,7 +35,7 @@ def refuse(sentence: str, cause: BaseException | None = None) -> NoReturn:
     raise SystemExit(line) from None
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as a reader of YAML knows it, cut where it is long.
 
     Example:

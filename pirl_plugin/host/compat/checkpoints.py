@@ -10,10 +10,24 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.our_configs import is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+    from vissl.config import AttrDict
+    from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
+    from vissl.trainer.train_task import SelfSupervisionTask
+
+    from pirl_plugin.checkpoints.compare import Mismatch
+    from pirl_plugin.host.host_module import HostModule
+
+    # Where the weights are, the prefix to remove from their names and the one to add.
+    Names = tuple[str | list[str] | None, str | None, str | None]
 
 _FILE = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE"
 _OURS_ONLY = (".pkl", ".safetensors")  # files that the host's own reader does not know
@@ -21,7 +35,7 @@ _OURS_ONLY = (".pkl", ".safetensors")  # files that the host's own reader does n
 _SENTENCES = "MismatchError|DiskFullError|NonFiniteStateError|DamagedError"
 
 
-def refuse_mismatches(module: Any) -> None:
+def refuse_mismatches(module: HostModule) -> None:
     """Broke (never worked): weights that fit nothing were skipped with a log line each.
 
     The host went on from random initialisation, or from a part of the weights. Heads are not
@@ -33,16 +47,16 @@ def refuse_mismatches(module: Any) -> None:
 
     @functools.wraps(original)
     def init_model_from_consolidated_weights(
-        config: Any,
-        model: Any,
-        state_dict: Any,
-        state_dict_key_name: Any,
+        config: AttrDict,
+        model: BaseSSLMultiInputOutputModel,
+        state_dict: Mapping[str, Any],
+        state_dict_key_name: str | list[str],
         skip_layers: list[str],
         replace_prefix: str | None = None,
         append_prefix: str | None = None,
-        **more: Any,
-    ) -> Any:
-        names = (state_dict_key_name, replace_prefix, append_prefix)
+        **more: object,
+    ) -> object:
+        names: Names = (state_dict_key_name, replace_prefix, append_prefix)
         if is_ours(config):
             state_dict, names = _fitting(module, config, model, state_dict, skip_layers, names)
         return original(config, model, state_dict, names[0], skip_layers, *names[1:], **more)
@@ -51,7 +65,7 @@ def refuse_mismatches(module: Any) -> None:
     patched("checkpoints that do not fit")
 
 
-def read_more_formats(module: Any) -> None:
+def read_more_formats(module: HostModule) -> None:
     """Feature: ``PARAMS_FILE`` takes safetensors, pickles of arrays, and files that are trusted.
 
     ``MODEL.WEIGHTS_INIT.TRUST_PICKLE: True`` lets a file run code where torch's safe loading
@@ -61,7 +75,9 @@ def read_more_formats(module: Any) -> None:
     original = task._restore_model_weights
 
     @functools.wraps(original)
-    def _restore_model_weights(self: Any, model: Any) -> Any:
+    def _restore_model_weights(
+        self: SelfSupervisionTask, model: BaseSSLMultiInputOutputModel
+    ) -> BaseSSLMultiInputOutputModel:
         weights_init = self.config.MODEL.WEIGHTS_INIT
         path, trusted = weights_init.PARAMS_FILE, bool(weights_init.get("TRUST_PICKLE"))
         if not trusted and _host_reads(path):
@@ -75,7 +91,7 @@ def read_more_formats(module: Any) -> None:
     task._restore_model_weights = _restore_model_weights
 
 
-def check_checkpoint(config: Any) -> None:
+def check_checkpoint(config: AttrDict) -> None:
     """Refuse a checkpoint that does not exist or cannot be read, before anything is started.
 
     Approaches of VISSL are not looked at.
@@ -146,8 +162,13 @@ def report_failure(error: BaseException) -> None:
 
 
 def _fitting(
-    module: Any, config: Any, model: Any, state: Any, skipped: list[str], names: tuple[Any, ...]
-) -> tuple[Any, tuple[Any, ...]]:
+    module: HostModule,
+    config: AttrDict,
+    model: BaseSSLMultiInputOutputModel,
+    state: Mapping[str, Any],
+    skipped: list[str],
+    names: Names,
+) -> tuple[Mapping[str, Any], Names]:
     """The checkpoint and the names that the host is to look under, once they fit the model's trunk.
 
     Raises:
@@ -177,13 +198,14 @@ def _fitting(
         raise MismatchError(_does_not_fit(config, mismatch)) from error
     logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
     names = ("classy_state_dict", None, None)
-    found = _trunk_of(_renamed(module, config, state, *names), [])
-    if mismatch := compare_with_model(wanted, found):
+    renamed = _renamed(module, config, state, *names)
+    assert renamed is not None  # ``vissl_checkpoint`` makes what the names say
+    if mismatch := compare_with_model(wanted, _trunk_of(renamed, [])):
         raise MismatchError(_does_not_fit(config, mismatch))
     return state, names
 
 
-def _does_not_fit(config: Any, mismatch: Any) -> str:
+def _does_not_fit(config: AttrDict, mismatch: Mismatch | None) -> str:
     return (
         f"{config.MODEL.WEIGHTS_INIT.PARAMS_FILE} does not fit the trunk "
         f"'{config.MODEL.TRUNK.NAME}': {mismatch}. Give config.MODEL.TRUNK the values of the run "
@@ -192,7 +214,7 @@ def _does_not_fit(config: Any, mismatch: Any) -> str:
     )
 
 
-def _trunk_of(state: Any, skipped: list[str]) -> dict[str, Any]:
+def _trunk_of(state: Mapping[str, Tensor], skipped: list[str]) -> dict[str, Tensor]:
     return {
         name: value
         for name, value in state.items()
@@ -201,8 +223,13 @@ def _trunk_of(state: Any, skipped: list[str]) -> dict[str, Any]:
 
 
 def _renamed(
-    module: Any, config: Any, state: Any, key: Any, removed: str | None, added: str | None
-) -> Any:
+    module: HostModule,
+    config: AttrDict,
+    state: Mapping[str, Any],
+    key: str | list[str] | None,
+    removed: str | None,
+    added: str | None,
+) -> Mapping[str, Tensor] | None:
     """The weights under the model's own names, as the host renames them; None without ``key``."""
     for part in key if isinstance(key, list) else [key] if key else []:
         if part not in state:

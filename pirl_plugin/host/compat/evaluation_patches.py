@@ -5,12 +5,26 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.host.compat.patches import patched
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-def average_precision_on_current_numpy(module: Any) -> None:
+    import numpy as np
+    from numpy.typing import NDArray
+    from vissl.config import AttrDict
+    from vissl.trainer.trainer_main import SelfSupervisionTrainer
+    from vissl.utils.svm_utils.svm_trainer import SVMTrainer
+
+    from pirl_plugin.host.host_module import HostModule
+
+    Labels = NDArray[np.integer]
+    Features = NDArray[np.floating]
+
+
+def average_precision_on_current_numpy(module: HostModule) -> None:
     """Broke: ``np.float`` is gone, and a one-element array no longer assigns to a matrix cell.
 
     The VOC07 SVM tool lost its child process to either and printed ``AP: [-1]``.
@@ -18,7 +32,9 @@ def average_precision_on_current_numpy(module: Any) -> None:
     original = module.get_precision_recall
 
     @functools.wraps(original)
-    def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> Any:
+    def get_precision_recall(
+        targets: Labels, scores: Features, weights: Features | None = None
+    ) -> tuple[Features, Features, Features, float]:
         import numpy as np
 
         if weights is None:
@@ -30,7 +46,7 @@ def average_precision_on_current_numpy(module: Any) -> None:
     patched("VOC07 SVM average precision")
 
 
-def extract_features_on_cpu(module: Any) -> None:
+def extract_features_on_cpu(module: HostModule) -> None:
     """Broke (never worked): feature extraction asserts a GPU and calls ``.cuda()`` on each batch.
 
     On a CPU the assertion is met by a stand-in device until the task is prepared, and ``.cuda()``
@@ -42,7 +58,7 @@ def extract_features_on_cpu(module: Any) -> None:
         return
 
     @functools.wraps(original)
-    def extract(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def extract(self: SelfSupervisionTrainer, *args: object, **kwargs: object) -> object:
         from unittest.mock import patch
 
         import torch
@@ -52,7 +68,7 @@ def extract_features_on_cpu(module: Any) -> None:
         if cpu.type != "cpu":
             return original(self, *args, **kwargs)
 
-        def prepare_on_cpu(*args: Any, **kwargs: Any) -> Any:
+        def prepare_on_cpu(*args: object, **kwargs: object) -> object:
             task.device = cpu
             return prepare(*args, **kwargs)
 
@@ -68,7 +84,7 @@ def extract_features_on_cpu(module: Any) -> None:
     patched("feature extraction on a CPU")
 
 
-def missing_svm_result_is_a_failure(module: Any) -> None:
+def missing_svm_result_is_a_failure(module: HostModule) -> None:
     """Broke: an SVM whose process died is reported as ``AP: [-1]``, with exit status 0.
 
     The tools read each layer's result with ``load_file`` and swallow exceptions; this exit is not
@@ -77,7 +93,7 @@ def missing_svm_result_is_a_failure(module: Any) -> None:
     original = module.load_file
 
     @functools.wraps(original)
-    def load_file(filename: str, *args: Any, **kwargs: Any) -> Any:
+    def load_file(filename: str, *args: object, **kwargs: object) -> object:
         if os.path.basename(filename) == "test_ap.npy" and not os.path.exists(filename):
             raise SystemExit(
                 f"pirl_plugin: no average precision in {filename}: training the SVM failed, and "
@@ -89,7 +105,7 @@ def missing_svm_result_is_a_failure(module: Any) -> None:
     patched("VOC07 SVM failures")
 
 
-def low_shot_means_are_numbers(module: Any) -> None:
+def low_shot_means_are_numbers(module: HostModule) -> None:
     """Broke: the low-shot tool puts a mean of one element, an array, into a cell of a matrix.
 
     Its module is given a numpy whose ``mean`` of one element is a number.
@@ -109,7 +125,9 @@ def low_shot_means_are_numbers(module: Any) -> None:
         return result.reshape(())[()] if np.size(result) == 1 else result
 
     class Numpy(types.ModuleType):
-        def __getattr__(self, name: str) -> Any:
+        mean: Callable[..., Any]
+
+        def __getattr__(self, name: str) -> object:
             return getattr(np, name)
 
     module.np = Numpy("numpy")
@@ -117,7 +135,7 @@ def low_shot_means_are_numbers(module: Any) -> None:
     patched("low-shot SVM means")
 
 
-def svm_starts_again(module: Any) -> None:
+def svm_starts_again(module: HostModule) -> None:
     """Broke: with ``SVM.force_retrain`` the costs chosen for other features were taken up again.
 
     Results of an earlier run in the same folder, with another checkpoint say, are removed first; a
@@ -127,7 +145,7 @@ def svm_starts_again(module: Any) -> None:
     original = trainer.train
 
     @functools.wraps(original)
-    def train(self: Any, features: Any, targets: Any) -> None:
+    def train(self: SVMTrainer, features: Features, targets: Labels) -> None:
         if self.config["force_retrain"]:
             for name in os.listdir(self.output_dir):
                 if name in ("test_ap.npy", "crossval_ap.npy", "chosen_cost.npy") or (
@@ -140,7 +158,7 @@ def svm_starts_again(module: Any) -> None:
     patched("SVMs of an earlier run")
 
 
-def low_shot_samples_from_a_list(module: Any) -> None:
+def low_shot_samples_from_a_list(module: HostModule) -> None:
     """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few."""
     original = getattr(module, "generate_low_shot_samples", None)
     if original is None or "split" not in original.__code__.co_names:
@@ -149,13 +167,13 @@ def low_shot_samples_from_a_list(module: Any) -> None:
     @functools.wraps(original)
     def generate_low_shot_samples(
         dataset_name: str,
-        targets: Any,
-        k_values: Any,
-        sample_inds: Any,
+        targets: Labels,
+        k_values: str | Sequence[int],
+        sample_inds: Sequence[int],
         output_path: str,
         layername: str,
         images_data_file: str | None = None,
-    ) -> Any:
+    ) -> object:
         if not isinstance(k_values, str):
             k_values = ",".join(str(k) for k in k_values)
         return original(
@@ -166,7 +184,7 @@ def low_shot_samples_from_a_list(module: Any) -> None:
     patched("low-shot SVM samples")
 
 
-def remove_old_features(config: Any) -> None:
+def remove_old_features(config: AttrDict) -> None:
     """Remove what an extraction of one node would leave beside its own features.
 
     An earlier run in the same folder may have had more processes or images, and the host's tools

@@ -14,12 +14,17 @@ import sys
 import tempfile
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.data.names import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vissl.config import AttrDict
+    from vissl.data.ssl_dataset import GenericSSLDataset
+
+    from pirl_plugin.host.host_module import HostModule
 
 PATCHED: list[str] = []
 _PIECE = 1 << 25  # bytes broadcast together
@@ -86,7 +91,7 @@ class _PkgResources(types.ModuleType):
         return types.SimpleNamespace(version=version(name))
 
 
-def broadcast_without_copies(module: Any) -> None:
+def broadcast_without_copies(module: HostModule) -> None:
     """Broke: ``torch.ByteTensor(memoryview)`` copies a checkpoint byte by byte, 12 s for 194 MB.
 
     It travels in pieces from one temporary file to the others, so that no rank holds it twice, and
@@ -98,7 +103,7 @@ def broadcast_without_copies(module: Any) -> None:
         return
 
     @functools.wraps(original)
-    def broadcast_object(obj: Any, src: int = 0, use_disk: bool = True) -> Any:
+    def broadcast_object(obj: object, src: int = 0, use_disk: bool = True) -> object:
         import torch
 
         if module.get_world_size() == 1:
@@ -112,7 +117,7 @@ def broadcast_without_copies(module: Any) -> None:
             for start in range(0, size, _PIECE):
                 piece = torch.empty(min(_PIECE, size - start), dtype=torch.uint8)
                 if sends:
-                    file.readinto(piece.numpy())  # type: ignore[attr-defined, arg-type]
+                    file.readinto(piece.numpy())  # type: ignore[arg-type]
                 piece = module.broadcast(piece, src=src)
                 if not sends:
                     file.write(piece.numpy())
@@ -125,16 +130,16 @@ def broadcast_without_copies(module: Any) -> None:
     patched("slow checkpoint load")
 
 
-def data_paths_suffice(module: Any) -> None:
+def data_paths_suffice(module: HostModule) -> None:
     """Broke: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError`` unless in a catalog.
 
     Where the user names the data, labels come from the data source or not at all, and no catalog is
     asked.
     """
-    original: Callable[..., Any] = module.get_data_files
+    original: Callable[..., tuple[list[str], list[str]]] = module.get_data_files
 
     @functools.wraps(original)
-    def get_data_files(split: str, dataset_config: Any) -> Any:
+    def get_data_files(split: str, dataset_config: AttrDict) -> tuple[list[str], list[str]]:
         config = dataset_config[split]
         names = config.DATASET_NAMES
         in_catalog = all(module.VisslDatasetCatalog.has_data(name) for name in names)
@@ -150,7 +155,7 @@ def data_paths_suffice(module: Any) -> None:
     patched("DATA_PATHS without a catalog")
 
 
-def labels_of_our_sources(module: Any) -> None:
+def labels_of_our_sources(module: HostModule) -> None:
     """Broke: ``load_labels`` raises on every label source but a fixed few, so on a plugin's.
 
     The host asks a ``torchvision_dataset`` for ``get_labels()``; ours are asked the same way.
@@ -162,7 +167,7 @@ def labels_of_our_sources(module: Any) -> None:
         return source in SOURCES
 
     @functools.wraps(original)
-    def load_labels(self: Any) -> None:
+    def load_labels(self: GenericSSLDataset) -> None:
         sources = self.label_sources
         asked = [
             "torchvision_dataset" if ours(s) and ours(self.data_sources[i]) else s

@@ -11,10 +11,18 @@ from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.utils.data import DataLoader
+    from vissl.config import AttrDict
+    from vissl.data.ssl_dataset import GenericSSLDataset
+    from vissl.trainer.train_task import SelfSupervisionTask
+
     from pirl_plugin.checkpoints.resume import Found
+    from pirl_plugin.host.host_module import HostModule
 
 
-def check_saving(config: Any) -> None:
+def check_saving(config: AttrDict) -> None:
     """Refuse values of ``CHECKPOINT.PIRL`` that mean nothing.
 
     Raises:
@@ -29,7 +37,7 @@ def check_saving(config: Any) -> None:
             raise SystemExit(f"pirl_plugin: config.{error}") from None
 
 
-def resume_from_what_loads(module: Any) -> None:
+def resume_from_what_loads(module: HostModule) -> None:
     """Broke (never worked): the host believes the names of files, of whatever is in them.
 
     A final file of 0 bytes ended a run as succeeded, and a damaged newest one ended every restart.
@@ -38,7 +46,7 @@ def resume_from_what_loads(module: Any) -> None:
     looked: dict[str, Found] = {}  # what the first of the two found, for the second
 
     @functools.wraps(finished)
-    def is_training_finished(cfg: Any, checkpoint_folder: str) -> Any:
+    def is_training_finished(cfg: AttrDict, checkpoint_folder: str) -> bool:
         if not _applies(cfg, checkpoint_folder):
             return finished(cfg, checkpoint_folder)
         # Its link is to the newest checkpoint; ours is the newest that loads.
@@ -50,7 +58,7 @@ def resume_from_what_loads(module: Any) -> None:
         return True
 
     @functools.wraps(resume)
-    def get_resume_checkpoint(cfg: Any, checkpoint_folder: str) -> Any:
+    def get_resume_checkpoint(cfg: AttrDict, checkpoint_folder: str) -> str | None:
         if not _applies(cfg, checkpoint_folder):
             return resume(cfg, checkpoint_folder)
         found = looked.pop(checkpoint_folder, None) or _look(cfg, checkpoint_folder)
@@ -66,7 +74,7 @@ def resume_from_what_loads(module: Any) -> None:
     patched("resuming from damaged checkpoints")
 
 
-def skip_batches_done(module: Any) -> None:
+def skip_batches_done(module: HostModule) -> None:
     """Broke: resuming in the middle of an epoch began it again, and went past the run's end.
 
     With ``StatefulDistributedSampler`` it did not, which gives each rank one fixed slice of the
@@ -76,7 +84,7 @@ def skip_batches_done(module: Any) -> None:
     compute, update = task._compute_start_iter_from_checkpoint, task._update_classy_state
 
     @functools.wraps(compute)
-    def _compute_start_iter_from_checkpoint(self: Any, phase_type: str) -> Any:
+    def _compute_start_iter_from_checkpoint(self: SelfSupervisionTask, phase_type: str) -> int:
         from pirl_plugin.hooks.vissl_resume import samples_done
 
         if not is_ours(self.config):
@@ -86,7 +94,9 @@ def skip_batches_done(module: Any) -> None:
         return samples_done(self) // self.datasets["train"].get_global_batchsize()
 
     @functools.wraps(update)
-    def _update_classy_state(self: Any, state_dict: Any = None) -> Any:
+    def _update_classy_state(
+        self: SelfSupervisionTask, state_dict: Mapping[str, Any] | None = None
+    ) -> object:
         if state_dict is not None and is_ours(self.config):
             _check_same_model(self, state_dict)
         return update(self, state_dict)
@@ -96,12 +106,14 @@ def skip_batches_done(module: Any) -> None:
     patched("resuming in the middle of an epoch")
 
 
-def sample_what_is_left(module: Any) -> None:
+def sample_what_is_left(module: HostModule) -> None:
     """The sampler of our runs skips batches already done; loader workers leave signals alone."""
     original = module.build_dataloader
 
     @functools.wraps(original)
-    def build_dataloader(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
+    def build_dataloader(
+        dataset: GenericSSLDataset, dataset_config: AttrDict, *args: object, **kwargs: Any
+    ) -> DataLoader[object]:
         from pirl_plugin.data.vissl_loading import (
             LeaveSignals,
             kill_workers_at_exit,
@@ -118,7 +130,7 @@ def sample_what_is_left(module: Any) -> None:
     module.build_dataloader = build_dataloader
 
 
-def _check_same_model(task: Any, state: Any) -> None:
+def _check_same_model(task: SelfSupervisionTask, state: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another trunk, which older versions saved without its configuration.
 
     Raises:
@@ -135,11 +147,11 @@ def _check_same_model(task: Any, state: Any) -> None:
         )
 
 
-def _applies(config: Any, folder: str) -> bool:
+def _applies(config: AttrDict, folder: str) -> bool:
     return is_ours(config) and bool(config.CHECKPOINT.AUTO_RESUME) and "://" not in folder
 
 
-def _look(config: Any, folder: str) -> Found:
+def _look(config: AttrDict, folder: str) -> Found:
     from pirl_plugin.checkpoints.resume import find_newest
 
     section = config.CHECKPOINT
@@ -163,7 +175,7 @@ def _refuse_to_start_over(folder: str, found: Found) -> None:
         )
 
 
-def _check_same_run(config: Any, found: Found) -> None:
+def _check_same_run(config: AttrDict, found: Found) -> None:
     """Refuse to go on from a checkpoint of another run.
 
     Raises:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import functools
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.host.compat.patches import patched
 
+if TYPE_CHECKING:
+    from vissl.utils.checkpoint import CheckpointWriter
 
-def save_whole(module: Any) -> None:
+    from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
+    from pirl_plugin.host.host_module import HostModule
+
+
+def save_whole(module: HostModule) -> None:
     """Broke (never worked): checkpoints were written in place, and lost when that was cut short.
 
     They are written beside, flushed and renamed, for all approaches. What is saved in runs of this
@@ -20,7 +26,7 @@ def save_whole(module: Any) -> None:
 
     @functools.wraps(in_place)
     def save_checkpoint(
-        checkpoint_folder: str, state: Any, checkpoint_file: str = "checkpoint.torch"
+        checkpoint_folder: str, state: object, checkpoint_file: str = "checkpoint.torch"
     ) -> str:
         from pirl_plugin.checkpoints.write import write_checkpoint
 
@@ -36,7 +42,7 @@ def save_whole(module: Any) -> None:
     consolidated = writer.save_consolidated_checkpoint
 
     @functools.wraps(consolidated)
-    def save_consolidated_checkpoint(self: Any, content: dict[str, Any]) -> None:
+    def save_consolidated_checkpoint(self: CheckpointWriter, content: HostCheckpoint) -> None:
         from pirl_plugin.checkpoints.saver import saver_of
 
         saver, name = saver_of(self.checkpoint_folder), self.get_checkpoint_name()
@@ -50,7 +56,7 @@ def save_whole(module: Any) -> None:
     patched("checkpoints written in place")
 
 
-def link_newest(module: Any) -> None:
+def link_newest(module: HostModule) -> None:
     """Broke: ``checkpoint.torch`` was an absolute link, from a relative folder a dangling one.
 
     Moved folders lost it, and a dangling one was never replaced: ``[Errno 17] File exists``.

@@ -12,11 +12,19 @@ Standard library only, and as little of it as can be: this runs at each start of
 import os
 import sys
 
+TYPE_CHECKING = False  # the typing module itself would take longer than this one
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
 
 class PIRLBootstrap:
     """Meta-path finder that finds nothing; the host's import puts the import hook in its place."""
 
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         """Install the import hook and delegate to it, if ``name`` is the host's."""
         if name not in ("vissl", "classy_vision", "extra_scripts"):  # the last imports the first
             return None
@@ -28,7 +36,7 @@ class PIRLBootstrap:
         return finder.install().find_spec(name, path, target)
 
 
-def install():  # type: ignore[no-untyped-def]
+def install() -> None:
     """Install the bootstrap, unless it or the import hook is there already.
 
     A virtual environment may process its start-up files twice (cpython issue 75723).

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.utils.console import shows_page
 from pirl_plugin.utils.our_configs import is_ours
 
+if TYPE_CHECKING:
+    from classy_vision.hooks import ClassyHook
+    from torch import nn
+    from vissl.config import AttrDict
+    from vissl.trainer.train_task import SelfSupervisionTask
 
-def add_our_hooks(module: Any) -> None:
+    from pirl_plugin.host.host_module import HostModule
+
+
+def add_our_hooks(module: HostModule) -> None:
     """Wrap ``add_loss_hooks``, which the host's hook generator looks up in every rank."""
     original = module.add_loss_hooks
 
     @functools.wraps(original)
-    def add_loss_hooks(hooks: list[Any], loss_cfg: Any, cfg: Any) -> list[Any]:
+    def add_loss_hooks(
+        hooks: list[ClassyHook], loss_cfg: AttrDict, cfg: AttrDict
+    ) -> list[ClassyHook]:
         hooks = original(hooks, loss_cfg, cfg)
         if is_ours(cfg):
             from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
@@ -46,7 +56,7 @@ def add_our_hooks(module: Any) -> None:
     module.add_loss_hooks = add_loss_hooks
 
 
-def prepare_models(module: Any) -> None:
+def prepare_models(module: HostModule) -> None:
     """Have our input hook prepare a model that the host has built and not yet wrapped.
 
     The host has no hook before DistributedDataParallel lays out its gradients.
@@ -55,7 +65,7 @@ def prepare_models(module: Any) -> None:
     build = task._build_model
 
     @functools.wraps(build)
-    def _build_model(self: Any) -> Any:
+    def _build_model(self: SelfSupervisionTask) -> nn.Module:
         from pirl_plugin.hooks.input_hook import PIRLInputHook
 
         model = build(self)
@@ -67,12 +77,15 @@ def prepare_models(module: Any) -> None:
     task._build_model = _build_model
 
 
-def fault_hooks(cfg: Any) -> list[Any]:
+def fault_hooks(cfg: AttrDict) -> list[ClassyHook]:
     """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
     from pirl_plugin.hooks.run_settings import RunSettings
     from pirl_plugin.hooks.vissl_finite_hook import FiniteHook
     from pirl_plugin.hooks.vissl_rows_hook import RowPathsHook
     from pirl_plugin.hooks.vissl_unreadable_hook import UnreadableHook
 
-    hooks: list[Any] = [UnreadableHook(RunSettings.from_config(cfg).max_unreadable), FiniteHook()]
+    hooks: list[ClassyHook] = [
+        UnreadableHook(RunSettings.from_config(cfg).max_unreadable),
+        FiniteHook(),
+    ]
     return [*hooks, RowPathsHook()] if cfg.LOSS.name == "pirl_loss" else hooks

@@ -10,6 +10,8 @@ from pirl_plugin.host.import_hook.table import PARTS
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from pirl_plugin.host.host_module import HostModule
+
 
 class NameTakenError(RuntimeError):
     """A registry of the host has a name of ours already, for something that is not ours."""
@@ -50,6 +52,6 @@ def give_whole_sample_to_our_transforms(module: ModuleType) -> None:
     whole.extend(name for name in PARTS[module.__name__][1] if name not in whole)
 
 
-def let_data_limit_apply_to_our_sources(module: Any) -> None:
+def let_data_limit_apply_to_our_sources(module: HostModule) -> None:
     """``DATA_LIMIT`` works only for the sources in this set of the host."""
     module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(PARTS[module.__name__][1])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pirl_plugin.host.host_module import HostModule
 
 MASK = "(not logged)"
 # Variables that say how a run was set up. All others may hold anything.
@@ -39,7 +41,7 @@ def masked(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def mask_logged_environment(module: Any) -> None:
+def mask_logged_environment(module: HostModule) -> None:
     """Have an engine of the host log the masked environment, in this process.
 
     Args:
@@ -49,7 +51,7 @@ def mask_logged_environment(module: Any) -> None:
     if original is None or hasattr(original, "pirl_plugin_original"):
         return
 
-    def print_system_env_info(current_env: Any) -> None:
+    def print_system_env_info(current_env: Mapping[str, str]) -> None:
         original(masked(current_env))
 
     print_system_env_info.pirl_plugin_original = original  # type: ignore[attr-defined]

@@ -18,10 +18,14 @@ from pirl_plugin.utils.our_configs import is_ours
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from vissl.config import AttrDict
+
+    from pirl_plugin.host.host_module import HostModule
+
 TESTED_HOSTS = ("0.1.6",)  # the last wheel, and git main, which calls itself the same
 
 
-def guard_launcher(module: Any) -> None:
+def guard_launcher(module: HostModule) -> None:
     """Wrap both launchers, and have other processes install the import hook first."""
     from pirl_plugin.host.launch import worker
 
@@ -38,11 +42,13 @@ def guard_launcher(module: Any) -> None:
 
 
 def _guarded(
-    launch: Any, checks: Sequence[Callable[[Any], None]], starts_ranks: bool = True
-) -> Any:
+    launch: Callable[..., object],
+    checks: Sequence[Callable[[AttrDict], None]],
+    starts_ranks: bool = True,
+) -> Callable[..., object]:
     @functools.wraps(launch)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        config: Any = kwargs.get("cfg", args[0] if args else None)
+    def guarded(*args: Any, **kwargs: Any) -> object:
+        config: AttrDict = kwargs.get("cfg", args[0] if args else None)
         extracts = kwargs.get("engine_name") == "extract_features"
         # The SVM tools print their results to the host's log, which then stays on the console.
         print(banner() if extracts else start_page(config, banner()), flush=True)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_rows_hook import compare_rows_on_resume
@@ -23,8 +23,12 @@ from pirl_plugin.utils.interrupts import ignored
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from vissl.config import AttrDict
 
-def run_rank(work: Callable[[], Any], config: Any, rank: int) -> Any:
+    Result = TypeVar("Result")
+
+
+def run_rank(work: Callable[[], Result], config: AttrDict, rank: int) -> Result:
     """Do the host's work of one rank.
 
     Args:
@@ -87,7 +91,7 @@ def _end_gloo() -> None:
         distributed.destroy_process_group()
 
 
-def _set_again(owner: Any, name: str) -> Callable[[], None]:
+def _set_again(owner: object, name: str) -> Callable[[], None]:
     """A function that gives ``owner`` back the attribute that it has now, if it has one."""
     if not hasattr(owner, name):
         return lambda: None
@@ -111,7 +115,7 @@ def _end_with_parent(every_s: float = 0.5) -> None:
 
 def _start_workers_without_interrupts() -> None:
     """Have loader workers ignore SIGINT, which a terminal sends to all: their rank ends them."""
-    server = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    server = multiprocessing.forkserver._forkserver
     original = type(server).ensure_running
 
     def ensure_running() -> None:

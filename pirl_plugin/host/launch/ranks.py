@@ -11,7 +11,7 @@ import pickle
 import signal
 import time
 from multiprocessing import connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.host.launch.failures import Failure, cause_of
 from pirl_plugin.utils.interrupts import ignored
@@ -41,11 +41,11 @@ class RanksFailedError(Exception):
 
 def spawn(
     function: Callable[..., None],
-    args: Sequence[Any] = (),
+    args: Sequence[object] = (),
     nprocs: int = 1,
     first_rank: int = 0,
     grace_s: float = GRACE_S,
-    **unused: Any,
+    **unused: object,
 ) -> None:
     """Run ``function(i, *args)`` in ``nprocs`` processes until all have ended.
 
@@ -65,7 +65,7 @@ def spawn(
     from torch.multiprocessing import start_processes
 
     with ignored(signal.SIGINT):
-        context: Any = start_processes(
+        context = start_processes(
             function, tuple(args), nprocs, join=False, daemon=False, start_method="spawn"
         )
     processes: list[BaseProcess] = context.processes

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torch.distributed import TCPStore
+    from vissl.config import AttrDict
+
 _STORE = "PIRL_PLUGIN_STORE"  # tells ranks that the launcher keeps the store at this address
 
 
 @contextlib.contextmanager
-def rendezvous(config: Any, node_id: int, timeout_minutes: float) -> Iterator[None]:
+def rendezvous(config: AttrDict, node_id: int, timeout_minutes: float) -> Iterator[None]:
     """Prepare the rendezvous of a run, and set ``config.DISTRIBUTED.RUN_ID`` meanwhile.
 
     One node gets a store that this process keeps, whatever its ``RUN_ID``: bound before any rank
@@ -54,7 +57,7 @@ def rendezvous(config: Any, node_id: int, timeout_minutes: float) -> Iterator[No
         del store
 
 
-def loopback_store(timeout_minutes: float) -> tuple[Any, int]:
+def loopback_store(timeout_minutes: float) -> tuple[TCPStore, int]:
     """A store for one node's ranks, which listens on loopback, and its port."""
     from torch.distributed import TCPStore
 
@@ -104,7 +107,7 @@ def initialise_with_timeout(timeout_minutes: float) -> None:
     )
     timeout = datetime.timedelta(minutes=timeout_minutes)
 
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("timeout", timeout)
         address = os.environ.get(_STORE)
         if address and kwargs.get("init_method") == f"tcp://{address}":
@@ -113,7 +116,7 @@ def initialise_with_timeout(timeout_minutes: float) -> None:
             kwargs["store"] = distributed.TCPStore(
                 host, int(port), None, False, timeout=timeout, wait_for_workers=False
             )
-        return original(*args, **kwargs)
+        original(*args, **kwargs)
 
     init_process_group.pirl_plugin_original = original  # type: ignore[attr-defined]
     distributed.init_process_group = init_process_group

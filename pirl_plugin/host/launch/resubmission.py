@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from submitit.core import utils
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # submitit's default, over the whole life of a job; the host does not change it.
 TIMEOUTS = 3
@@ -18,7 +21,7 @@ class DelayedSubmission(utils.DelayedSubmission):
         progressed: whether the run has saved something since the job began.
     """
 
-    def __init__(self, function: Any, progressed: bool) -> None:
+    def __init__(self, function: Callable[[], object], progressed: bool) -> None:
         super().__init__(function)
         self.progressed = progressed
 

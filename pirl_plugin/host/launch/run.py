@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.host.launch import ranks
@@ -27,6 +27,10 @@ from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from vissl.config import AttrDict
+
+    Result = TypeVar("Result")
+
 STARTED = "PIRL_PLUGIN_STARTED"  # a file that the launcher creates once a run's checks have passed
 # Exit status of a run that would end the same way again: sysexits.h's "data format error".
 WOULD_FAIL_AGAIN = 65
@@ -34,7 +38,7 @@ WOULD_FAIL_AGAIN = 65
 STOPPED = tuple(128 + number for number in (signal.SIGTERM, signal.SIGUSR2))
 
 
-def run_ours(launch: Callable[[], Any], config: Any, node_id: int) -> Any:
+def run_ours(launch: Callable[[], Result], config: AttrDict, node_id: int) -> Result:
     """Call the host's launcher, and end in one sentence whatever ends it.
 
     Args:
@@ -83,7 +87,7 @@ def _failures(error: BaseException, timeout_minutes: float) -> list[Failure]:
     return [describe(error, rank=0, timeout_minutes=timeout_minutes)]
 
 
-def run_folder(config: Any) -> Path:
+def run_folder(config: AttrDict) -> Path:
     """The folder of a run's checkpoints and logs, which is created."""
     from vissl.utils.checkpoint import get_checkpoint_folder
 
@@ -91,7 +95,7 @@ def run_folder(config: Any) -> Path:
 
 
 @contextmanager
-def folder_lock(config: Any, folder: Path, node_id: int) -> Iterator[None]:
+def folder_lock(config: AttrDict, folder: Path, node_id: int) -> Iterator[None]:
     """Hold the run's folder on node 0; on the others, see that no other run does.
 
     Raises:
@@ -125,7 +129,7 @@ def _end_at_once(folder: Path) -> None:
     os._exit(1)
 
 
-def run_identity(config: Any) -> tuple[str | None, int]:
+def run_identity(config: AttrDict) -> tuple[str | None, int]:
     """What the nodes of one run, and its requeued job, have in common; and the times requeued.
 
     None for a run of one node outside SLURM: it shares its folder with no other.
@@ -161,7 +165,7 @@ def _our_spawn(first_rank: int) -> Iterator[None]:
         torch.multiprocessing.spawn = original
 
 
-def _fail(failures: list[Failure], folder: Path) -> None:
+def _fail(failures: list[Failure], folder: Path) -> NoReturn:
     """End with the sentence of the failure that counts.
 
     Raises:

@@ -6,10 +6,10 @@ import multiprocessing
 import os
 import signal
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGUSR2)
@@ -21,7 +21,7 @@ def forward_signals() -> Iterator[None]:
 
     Where there are none, the signals do what they did before.
     """
-    before: dict[int, Any] = {}
+    before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def forward(number: int, frame: FrameType | None) -> None:
         children = multiprocessing.active_children()

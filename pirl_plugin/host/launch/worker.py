@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SOURCES
 from pirl_plugin.host.import_hook import finder
@@ -19,8 +19,14 @@ finder.install()
 
 from pirl_plugin.utils.our_configs import is_ours  # noqa: E402
 
+if TYPE_CHECKING:
+    from types import ModuleType
 
-def distributed_worker(*args: Any, **kwargs: Any) -> Any:
+    from submitit.helpers import DelayedSubmission
+    from vissl.config import AttrDict
+
+
+def distributed_worker(*args: Any, **kwargs: Any) -> object:
     """The host's ``_distributed_worker``: one rank of a run; the second argument is the config.
 
     The rank's data-loader workers fork from a server that has the host imported and our kernels
@@ -51,18 +57,18 @@ def distributed_worker(*args: Any, **kwargs: Any) -> Any:
 class SlurmJob:
     """The host's ``_ResumableSlurmJob``: one node of a run, requeued when it is preempted."""
 
-    def __init__(self, engine_name: str, config: Any) -> None:
+    def __init__(self, engine_name: str, config: AttrDict) -> None:
         self.engine_name = engine_name
         self.config = config
         self._began_with: float | None = None
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Run the node's part."""
         self._began_with = newest_checkpoint(self.config)
         job = _launcher().pirl_plugin_originals["_ResumableSlurmJob"]
         return job(engine_name=self.engine_name, config=self.config)()
 
-    def checkpoint(self) -> Any:
+    def checkpoint(self) -> DelayedSubmission:
         """What submitit submits again when SLURM takes the node away.
 
         Of a run of ours, the ranks are ended first: submitit would leave them training. A run that
@@ -80,20 +86,20 @@ class SlurmJob:
         return Resubmission(SlurmJob(self.engine_name, self.config), progressed)
 
 
-def newest_checkpoint(config: Any) -> float | None:
+def newest_checkpoint(config: AttrDict) -> float | None:
     """When a run's folder was last given a checkpoint; None where it has none."""
     files = Path(config.CHECKPOINT.DIR).glob("model_*.torch")
     return max((file.stat().st_mtime for file in files if file.is_file()), default=None)
 
 
-def uses_our_sources(config: Any) -> bool:
+def uses_our_sources(config: AttrDict) -> bool:
     """Whether a split of ``config.DATA`` is read by a data source of ours."""
     splits = [config.DATA.get(name) or {} for name in ("TRAIN", "TEST")]
     sources = [source for split in splits for source in split.get("DATA_SOURCES") or []]
     return any(source in SOURCES for source in sources)
 
 
-def _launcher() -> Any:
+def _launcher() -> ModuleType:
     from vissl.utils import distributed_launcher
 
     return distributed_launcher

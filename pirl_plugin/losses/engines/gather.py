@@ -6,7 +6,7 @@ waits for memory at each of them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from llvmlite import ir
@@ -15,6 +15,12 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from pirl_plugin.utils.numba import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
 
 _AHEAD = 16  # rows in flight: as much as a core keeps of unanswered reads, and few enough for L1
 _LINE = 64  # bytes of a cache line
@@ -53,10 +59,15 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
 
 
 @intrinsic
-def _prefetch(typing_context, array, row, column):  # type: ignore[no-untyped-def]
+def _prefetch(typing_context, array, row, column):
     """Have the processor fetch the cache line of ``array[row, column]``, and do not wait for it."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: BaseContext,
+        builder: ir.IRBuilder,
+        signature: Signature,
+        arguments: Sequence[ir.Value],
+    ) -> ir.Constant:
         kind = signature.args[0]
         struct = context.make_array(kind)(context, builder, arguments[0])
         indices = arguments[1:]
@@ -75,7 +86,7 @@ def _prefetch(typing_context, array, row, column):  # type: ignore[no-untyped-de
 
 
 @compiled
-def _gather(table, index, out, step):  # type: ignore[no-untyped-def]
+def _gather(table, index, out, step):
     """Copy rows; return the position of the first index outside the table, −1 if there is none.
 
     Args:

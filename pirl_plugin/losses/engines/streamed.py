@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch import Tensor
 from pirl_plugin.losses.estimators.base import Estimator, NormConstant, StreamedEstimator
 
 if TYPE_CHECKING:
+    from torch.autograd.function import BackwardCFunction, FunctionCtx
+
     from pirl_plugin.losses.engines.base import ContrastBatch
     from pirl_plugin.losses.engines.sums import DrawnSums
 
@@ -51,8 +53,8 @@ class _Streamed(torch.autograd.Function):
     """The gradient to the queries is computed with the value, and kept for backward."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
+    def forward(
+        ctx: FunctionCtx,
         queries: Tensor,
         batch: ContrastBatch,
         make_sums: type[DrawnSums],
@@ -72,7 +74,9 @@ class _Streamed(torch.autograd.Function):
         return values
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Any:
+    def backward(
+        ctx: BackwardCFunction, *upstream: Tensor
+    ) -> tuple[Tensor, None, None, None, None]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "LOSS.pirl_loss.scores = auto, blocked or triton: expected one differentiation, "

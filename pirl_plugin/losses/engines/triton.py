@@ -12,7 +12,7 @@ a CPU, for tests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -45,7 +45,7 @@ _PROGRAMS = 4096  # enough of them to keep all of a GPU's memory channels busy
 
 
 @triton.jit
-def _sigmoid_kernel(  # type: ignore[no-untyped-def]
+def _sigmoid_kernel(
     queries, table, draw, shift, values, weighted,
     T, B, D, count, share,
     EXACT: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
@@ -80,7 +80,7 @@ def _sigmoid_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _softmax_kernel(  # type: ignore[no-untyped-def]
+def _softmax_kernel(
     queries, table, draw,
     tops, indices_of_tops, top_rows, seconds, rests, rest_sums,
     T, B, D, count, share,
@@ -128,7 +128,7 @@ def _softmax_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _odds_kernel(  # type: ignore[no-untyped-def]
+def _odds_kernel(
     queries, table, draw, totals, left_out,
     values, odds_sums, weighted,
     T, B, D, count, share,
@@ -222,7 +222,7 @@ class TritonSums:
         shape = self.queries.shape if wide else self.queries.shape[:2]
         return torch.empty(self._splits, *shape, dtype=dtype, device=self.queries.device)
 
-    def _run(self, kernel: Any, *arguments: Tensor) -> None:
+    def _run(self, kernel: triton.JITFunction, *arguments: Tensor) -> None:
         """Launch a program of a kernel for each image, split and pair of terms."""
         terms, batch, dim = self.queries.shape
         exact = dim == self._sizes["CHUNKS"] * self._sizes["LANES"]

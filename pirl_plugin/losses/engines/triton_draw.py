@@ -19,9 +19,7 @@ _BLOCK = 512  # counters of a program, each of two draws
 
 
 @triton.jit(do_not_specialize=["bound", "seed", "step"])
-def _draw_kernel(  # type: ignore[no-untyped-def]
-    keys, exclude, draws, bound, seed, step, count, BLOCK: tl.constexpr
-):
+def _draw_kernel(keys, exclude, draws, bound, seed, step, count, BLOCK: tl.constexpr):
     """Draws ``(B, count)``: a lane computes a counter's four words, which give two of them."""
     point = tl.program_id(0)
     counter = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -39,7 +37,7 @@ def _draw_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _row(high, low, below, excluded):  # type: ignore[no-untyped-def]
+def _row(high, low, below, excluded):
     """The row that two words draw, int32; see :func:`pirl_plugin.memory.philox.uniform_below`."""
     high, low = high.to(tl.uint64), low.to(tl.uint64)
     drawn = ((high * below + ((low * below) >> 32)) >> 32).to(tl.int64)

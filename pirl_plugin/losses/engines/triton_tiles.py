@@ -13,7 +13,7 @@ import triton.language as tl
 
 
 @triton.jit
-def log1p(y):  # type: ignore[no-untyped-def]
+def log1p(y):
     """log(1 + y) for y in [−1/2, 1], to float32's precision also near 0: 2·atanh(y / (2 + y))."""
     z = y / (2.0 + y)
     w = z * z
@@ -24,19 +24,19 @@ def log1p(y):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def ratio(lower, higher):  # type: ignore[no-untyped-def]
+def ratio(lower, higher):
     """exp(lower − higher), 0 where ``lower`` is −inf, also beside −inf."""
     return tl.exp(lower - tl.where(higher == -float("inf"), 0.0, higher))
 
 
 @triton.jit
-def dimensions(CHUNKS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+def dimensions(CHUNKS: tl.constexpr, LANES: tl.constexpr):
     """Numbers of the dimensions in a tile, ``(CHUNKS, LANES)``."""
     return tl.arange(0, CHUNKS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
 
 
 @triton.jit
-def load_query(queries, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]
+def load_query(queries, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):
     """``queries[term, point]`` as ``(CHUNKS, 1, LANES)``; zeros for a term that is not there."""
     d = dimensions(CHUNKS, LANES)
     at = (term.to(tl.int64) * B + point) * D + d
@@ -44,7 +44,7 @@ def load_query(queries, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.co
 
 
 @triton.jit
-def load_rows(  # type: ignore[no-untyped-def]
+def load_rows(
     table, draw, point, n, is_real, D, count,
     FULL: tl.constexpr, EXACT: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -71,27 +71,25 @@ def load_rows(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def scores(rows, query):  # type: ignore[no-untyped-def]
+def scores(rows, query):
     """Products of the tile's rows with a query, ``(ROWS,)``."""
     return tl.sum(tl.sum(rows * query, axis=0), axis=1)
 
 
 @triton.jit
-def spread(by_row):  # type: ignore[no-untyped-def]
+def spread(by_row):
     """``(ROWS,)`` to ``(1, ROWS, 1)``."""
     return by_row[None, :, None]
 
 
 @triton.jit
-def store(sums, value, split, term, point, T, B):  # type: ignore[no-untyped-def]
+def store(sums, value, split, term, point, T, B):
     """To ``sums[split, term, point]``."""
     tl.store(sums + (split * T + term) * B + point, value, mask=term < T)
 
 
 @triton.jit
-def store_row(  # type: ignore[no-untyped-def]
-    sums, tile, split, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr
-):
+def store_row(sums, tile, split, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):
     """The sum of a tile's rows to ``sums[split, term, point, :]``."""
     value = tl.sum(tile, axis=1)
     d = dimensions(CHUNKS, LANES)
@@ -100,7 +98,7 @@ def store_row(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def add_sigmoids(rows, is_real, query, shift, value, total, FULL: tl.constexpr):  # type: ignore[no-untyped-def]
+def add_sigmoids(rows, is_real, query, shift, value, total, FULL: tl.constexpr):
     """One term of a tile: adds to (ROWS,) and to the tile's sums."""
     x = scores(rows, query) - shift
     small = tl.exp(-tl.abs(x))
@@ -113,7 +111,7 @@ def add_sigmoids(rows, is_real, query, shift, value, total, FULL: tl.constexpr):
 
 
 @triton.jit
-def add_softmax(  # type: ignore[no-untyped-def]
+def add_softmax(
     rows, n, is_real, query, top, index, top_row, second, rest, rest_sum, FULL: tl.constexpr
 ):
     """One term of a tile: each of its rows keeps statistics of the rows that passed through it."""
@@ -133,7 +131,7 @@ def add_softmax(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def store_softmax(  # type: ignore[no-untyped-def]
+def store_softmax(
     tops, indices, top_rows, seconds, rests, rest_sums, top, index, top_row, second, rest, rest_sum,
     split, term, point, T, B, D,
     ROWS: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr,
@@ -155,7 +153,7 @@ def store_softmax(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def add_odds(  # type: ignore[no-untyped-def]
+def add_odds(
     rows, n, is_real, query, log_total, left_out, value, odds_sum, total, FULL: tl.constexpr
 ):
     """One term of a tile: adds to (ROWS,), (ROWS,) and to the tile's sums."""

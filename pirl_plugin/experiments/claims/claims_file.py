@@ -1,0 +1,136 @@
+"""What ``claims.json`` holds: the setting of a comparison, its finished runs and the verdicts."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Metric = Literal["linear_top1", "linear_best_top1", "knn_top1"]
+"""Top-1, percent: of the pooled res5 features, of the best layer, of the kNN classifier."""
+Axis = Literal["images_seen", "seconds"]
+Statistic = Literal["mean", "std"]
+
+
+class DataFacts(TypedDict):
+    """The images, and a digest of their names."""
+
+    name: str
+    classes: int
+    train_images: int
+    val_images: int
+    digest: str
+
+
+class Network(TypedDict):
+    """Network, sizes in pixels, and what it is trained with."""
+
+    model: str
+    image_size: int
+    patch_size: int
+    patches_crop_size: int
+    batch: int
+    learning_rate: float
+    negatives: int
+
+
+class _Setting(TypedDict):
+    scale: str
+    about: str
+    network: Network
+    data: DataFacts
+    images_seen: int
+    epochs: int
+    evaluated_every: int
+    sweep_epochs: int
+    methods: dict[str, str]
+    seconds: str
+    linear_top1: str
+    knn_top1: str
+    hardware: str
+    versions: dict[str, str]
+
+
+class Setting(_Setting, total=False):
+    """What all runs of a comparison were made with."""
+
+    command: str
+
+
+class JobFacts(TypedDict):
+    """What identifies a run; ``changed`` is sweep → value."""
+
+    method: str
+    changed: dict[str, float]
+    seed: int
+    epochs: int
+
+
+class Measured(TypedDict):
+    """What was measured of a checkpoint, percent."""
+
+    linear_top1: float
+    knn_top1: float
+    linear_by_layer: dict[str, float]
+    linear_best_top1: float
+    best_layer: str
+
+
+class _Point(Measured):
+    images_seen: int
+    seconds: float
+    wall_seconds: float
+
+
+class Point(_Point):
+    """What a run had reached after an epoch."""
+
+    epoch: int
+
+
+class Invariance(TypedDict):
+    """l2 distances of images to their transformed versions; the density is over [0, 2]."""
+
+    images: int
+    compared: str
+    mean: float
+    std: float
+    different_mean: float
+    different_std: float
+    density: list[float]
+
+
+class _ClaimRow(JobFacts, _Point):
+    evaluation_seconds: float
+    points: list[Point]
+
+
+class ClaimRow(_ClaimRow, total=False):
+    """A finished run."""
+
+    invariance: Invariance
+    finished: str
+    hardware: str
+
+
+class Difference(TypedDict):
+    """The mean over seeds of a claim's difference; None where it was not measured."""
+
+    verdict: str
+    difference: float | None
+    standard_error: float | None
+
+
+class _Verdict(Difference):
+    id: str
+    statement: str
+    source: str
+    interval: list[float | None]
+    level: float
+    unit: str
+    seeds: list[int]
+
+
+class Verdict(_Verdict, total=False):
+    """A claim and what the runs say of it, by the measure it names and by others."""
+
+    by_best_layer: Difference
+    by_knn: Difference
