@@ -9,7 +9,9 @@ from torch import Tensor
 from pirl_plugin.utils.distributed import gather, sum_over_ranks
 
 if TYPE_CHECKING:
-    from pirl_plugin.losses.pirl_loss import PIRLLoss
+    from collections.abc import Callable
+
+    from pirl_plugin.memory import MemoryBank
 
 
 class BankUpdate:
@@ -18,15 +20,24 @@ class BankUpdate:
     Made by :meth:`PIRLLoss.start_update`. Every method is a collective.
 
     Args:
-        loss: whose bank is moved and whose step is counted.
+        bank: what is moved.
+        step: training steps done, for messages.
         rows: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
         embeddings: ``(B, D)`` f(v_I), this rank's, of any floating type.
+        done: called with what :meth:`apply` returns, once the bank has moved.
     """
 
-    def __init__(self, loss: PIRLLoss, rows: Tensor, embeddings: Tensor) -> None:
-        self._loss = loss
+    def __init__(
+        self,
+        bank: MemoryBank,
+        step: int,
+        rows: Tensor,
+        embeddings: Tensor,
+        done: Callable[[Tensor], None],
+    ) -> None:
+        self._bank, self._step, self._done = bank, step, done
         self._mine = rows.reshape(-1), embeddings.detach().float()
-        self._finish = loss.bank.start_exchange(*self._mine)
+        self._finish = bank.start_exchange(*self._mine)
         self._exchanged: tuple[Tensor, Tensor] | None = None
 
     def exchanged(self) -> tuple[Tensor, Tensor]:
@@ -43,22 +54,22 @@ class BankUpdate:
             ValueError: a row is outside the bank; names it.
         """
         rows, embeddings = self._mine
-        wrong = ~embeddings.isfinite().all(dim=1) & (rows >= 0) | (rows >= self._loss.bank.num_rows)
+        wrong = ~embeddings.isfinite().all(dim=1) & (rows >= 0) | (rows >= self._bank.num_rows)
         if not sum_over_ranks(wrong.sum()):
             return
         rows, embeddings = gather(rows), gather(embeddings)
-        check_rows(rows, self._loss.bank.num_rows)
+        check_rows(rows, self._bank.num_rows)
         bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
         if bad.any():
             ranks = (bad.nonzero().flatten() // len(self._mine[0])).unique().tolist()
             raise FloatingPointError(
                 f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
-                f"{self._loss.step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; "
+                f"{self._step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; "
                 f"lower the learning rate, or look at these images"
             )
 
     def apply(self) -> Tensor:
-        """Move the bank and count the step.
+        """Move the bank.
 
         A CPU checks first; a GPU, which would have to be waited for, does not.
 
@@ -71,9 +82,8 @@ class BankUpdate:
         index, embeddings = self.exchanged()
         if embeddings.device.type == "cpu":
             self.check()
-        moved = self._loss.bank.move(index, embeddings)
-        self._loss.last_step.moved = moved
-        self._loss.step += 1
+        moved = self._bank.move(index, embeddings)
+        self._done(moved)
         return moved
 
 

@@ -7,7 +7,7 @@ images of all ranks, the constant Z, and the draw of ``per_batch``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +19,26 @@ from pirl_plugin.utils.distributed import sum_over_ranks, world_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pirl_plugin.losses.pirl_loss import PIRLLoss
+    from pirl_plugin.losses.config import PIRLLossConfig
+    from pirl_plugin.losses.engines.base import ContrastBatch
+    from pirl_plugin.memory import MemoryBank
+
+
+class BatchLoss(Protocol):
+    """What is asked of the loss, :class:`~pirl_plugin.losses.pirl_loss.PIRLLoss`."""
+
+    config: PIRLLossConfig
+    bank: MemoryBank
+
+    @property
+    def moves_norm_constant(self) -> bool:
+        """Whether this step's batch sets or moves Z."""
+
+    def contrast(self, outputs: Sequence[Tensor], rows: Tensor, valid: Tensor) -> ContrastBatch:
+        """T outputs, each ``(B, D)``, of images ``(B,)``, with positives and this step's draw."""
+
+    def move_norm_constant(self, sums: Tensor) -> None:
+        """Set or move Z by the sums ``(2,)`` of this rank's batch. Collective."""
 
 
 def share_of_all_ranks(valid: Tensor) -> Tensor:
@@ -44,7 +63,7 @@ class WholeBatch:
         share: scalar, weight of an image in the mean over the valid images of all ranks.
     """
 
-    def __init__(self, loss: PIRLLoss, target: Tensor) -> None:
+    def __init__(self, loss: BatchLoss, target: Tensor) -> None:
         self._loss, target = loss, target.reshape(-1)
         valid = (target >= 0) & (target < loss.bank.num_rows)
         self.rows = torch.where(valid, target, 0)

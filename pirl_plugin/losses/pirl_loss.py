@@ -198,7 +198,11 @@ class PIRLLoss(LossCheckpoint):
 
     def start_update(self, rows: Tensor, embeddings: Tensor) -> BankUpdate:
         """Begin :meth:`update`, and go on; its ``apply`` finishes it after the optimiser's step."""
-        return BankUpdate(self, rows, embeddings)
+        return BankUpdate(self.bank, self.step, rows, embeddings, self._count_step)
+
+    def _count_step(self, moved: Tensor) -> None:
+        self.last_step.moved = moved
+        self.step += 1
 
     @contextmanager
     def micro_batches(self, target: Tensor) -> Iterator[WholeBatch]:
