@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pirl_plugin.evaluation.results import Table
+    from pirl_plugin.evaluation.result_tables import Table
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _LOWER = {"LA (10 crops)": -6, "NPID++": -7, "DeepCluster": -8}  # labels that would overlap

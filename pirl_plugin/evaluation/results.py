@@ -8,39 +8,15 @@ import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.figures import write_figures
 from pirl_plugin.evaluation.finished_runs import LAYERS, Run, read_run
 from pirl_plugin.evaluation.published import published_tables
 from pirl_plugin.utils.outputs import write_text
 
-
-class Source(TypedDict):
-    """A run that measured a figure: its folder, and the layer that was best where it says so."""
-
-    run: str
-    layer: str | None
-
-
-class Row(TypedDict):
-    """A row of a table; lists have an entry for each column."""
-
-    method: str
-    published: list[float | None]
-    measured: list[float | None]
-    spread: list[float | None]
-    runs: list[list[Source]]
-    differs: dict[str, list[str]]
-
-
-class Table(TypedDict):
-    """A table; ``number`` is None of one that is not the paper's."""
-
-    number: int | None
-    title: str
-    columns: list[str]
-    rows: list[Row]
+if TYPE_CHECKING:
+    from pirl_plugin.evaluation.result_tables import Row, Source, Table
 
 
 def main(arguments: list[str]) -> int:
