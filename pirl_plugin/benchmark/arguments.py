@@ -66,6 +66,21 @@ def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=2, help="of the run, on a CPU")
 
 
+def _overlap(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
+    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--negatives", type=int, default=4096)
+    parser.add_argument("--rows", type=int, default=25_000, help="images, and rows of the bank")
+    parser.add_argument(
+        "--steps", type=int, default=16, help=f"of a run, after {WARM_UP_STEPS} more"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each")
+    parser.add_argument("--workers", type=int, default=1, help="of the loader, beside none")
+    parser.add_argument("--threads", type=int, help="of the model (default: one a core)")
+
+
 def _soak(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
@@ -95,6 +110,7 @@ ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "step": _step,
     "startup": _startup,
     "train": _train,
+    "overlap": _overlap,
     "soak": _soak,
     "scale": _scale,
 }

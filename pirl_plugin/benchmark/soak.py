@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.benchmark.images import image_folder
+from pirl_plugin.utils.console import VARIABLE
 from pirl_plugin.utils.hydra_overrides import quoted
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _measure(folder: Path, options: argparse.Namespace) -> list[dict[str, float]
                 f"config.CHECKPOINT.DIR={quoted(Path(out) / 'run')}",
                 *options.override,
             ],
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", VARIABLE: "log"},
             text=True,
             errors="replace",
             stdout=subprocess.PIPE,

@@ -22,6 +22,7 @@ from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG
 from pirl_plugin.benchmark.timing import ratio
+from pirl_plugin.utils.console import VARIABLE
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.our_configs import VISSL_PIRL
 from pirl_plugin.utils.subprocesses import stream
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TIMER = re.compile(r"^\s*(\w+):\s+([\d.]+) ms\s+([\d.]+) ms$")
-_STEP = "train_step_total"
+STEP = "train_step_total"
 # Shares of a step -> the host's timers. What no timer covers is the hooks'.
 _PARTS = {
     "input": ("read_sample",),
@@ -56,8 +57,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for turn in range(options.rounds):
             for kind, found in steps.items():
                 title = f"{kind}, run {turn + 1} of {options.rounds}"
-                found += _measure(kind, folder, options, title)
-    totals = {kind: [step[_STEP] for step in found] for kind, found in steps.items()}
+                found += measure_run(kind, folder, options, title)
+    totals = {kind: [step[STEP] for step in found] for kind, found in steps.items()}
     rows = []
     for kind, found in steps.items():
         median = statistics.median(totals[kind])
@@ -78,14 +79,24 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _share(step: dict[str, float], timers: Sequence[str]) -> float:
     """Share of a step's time that some timers took; without any, what none of them took."""
     covered = timers or [timer for part in _PARTS.values() for timer in part]
-    share = sum(step.get(timer, 0.0) for timer in covered) / step[_STEP]
+    share = sum(step.get(timer, 0.0) for timer in covered) / step[STEP]
     return share if timers else 1 - share
 
 
-def _measure(
+def measure_run(
     kind: str, folder: Path, options: argparse.Namespace, title: str
 ) -> list[dict[str, float]]:
-    """Milliseconds of each timer in each counted step of one run."""
+    """Milliseconds of each timer in each counted step of one run.
+
+    Args:
+        kind: ``vissl``, or a name of our runs, which ends in ``bfloat16`` for autocast.
+        folder: of the images.
+        options: of ``benchmark train``.
+        title: to print first.
+
+    Raises:
+        SystemExit: it ended early; quotes the end of its log.
+    """
     print(title, flush=True)
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "pirl_plugin", "train"]
@@ -106,7 +117,7 @@ def _first_reports(command: list[str], threads: int, count: int) -> str:
         lines.append(line)
         return sum(text.strip().startswith("read_sample:") for text in lines) > count
 
-    environment = {"OMP_NUM_THREADS": str(threads)}
+    environment = {"OMP_NUM_THREADS": str(threads), VARIABLE: "log"}
     ended = stream(command, enough, environment=environment, own_session=True)
     if sum(text.strip().startswith("read_sample:") for text in lines) <= count:
         raise SystemExit(f"pirl_plugin: the run ended early: {''.join(ended.tail)}")

@@ -122,8 +122,9 @@ def _decode_jpeg(
         return _decode_pil(data, max_bytes, header, scale)
     writable = data if isinstance(data, bytearray) else bytearray(data)  # or torch warns
     image = decode_jpeg(torch.frombuffer(writable, dtype=torch.uint8), _RGB, True)
-    if sorted(image.shape[1:]) != sorted(header[:2]):
-        raise _mismatch(header, image.shape[2], image.shape[1])
+    _, height, width = image.shape
+    if (height, width) not in ((header.height, header.width), (header.width, header.height)):
+        raise _mismatch(header, width, height)
     return image
 
 

@@ -1,5 +1,6 @@
 """Where to crop: random resized crops and the jigsaw's patches."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -87,7 +88,12 @@ def patch_offsets(
     """
     cell = crop_size // grid
     inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
-    cells = np.arange(grid * grid, dtype=np.int32)
-    inside[:, 0] += cells // grid * cell
-    inside[:, 1] += cells % grid * cell
+    inside += _cell_corners(grid, cell)
     return inside
+
+
+@functools.cache
+def _cell_corners(grid: int, cell: int) -> NDArray[np.int32]:
+    """Top and left of each cell, int32 (grid², 2), row by row."""
+    cells = np.arange(grid * grid, dtype=np.int32)
+    return np.stack([cells // grid * cell, cells % grid * cell], axis=1)

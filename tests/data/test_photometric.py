@@ -82,6 +82,15 @@ def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
     np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
 
 
+def test_kernel__hue_equals_pil_for_all_colours():
+    colours = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
+    canvas = np.ascontiguousarray(colours[..., :3])
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
+    rows[:, pm.HUE] = 0.13
+    args = (canvas, np.zeros((1, 2), np.int32), rows, 4096)
+    assert bool((render_fused(*args) == render_pil(*args)).all())
+
+
 @pytest.mark.parametrize("threshold", [0, 1, 128, 255, 256])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_kernel__extras_at_the_ends_of_their_ranges(threshold, bits):

@@ -105,5 +105,5 @@ def blur_views(views: NDArray[np.uint8], sigmas: NDArray[np.float32]) -> None:
         views: uint8 (n, 3, P, P), C-contiguous.
         sigmas: float32 (n,), standard deviation of each view's blur in pixels; 0 for none.
     """
-    for v in np.flatnonzero(sigmas):
+    for v in sigmas.nonzero()[0]:
         _blur(views[v : v + 1], box_radii(sigmas[v : v + 1]))

@@ -38,12 +38,18 @@ from pirl_plugin.data.kernels.parameters import NUM_CHANCES, fill_rows
 from pirl_plugin.utils.numba import compiled
 
 _jit = numba.njit(nogil=True, error_model="numpy")
-_F0, _F1, _F5, _F6 = (np.float32(value) for value in (0, 1, 5, 6))
+_F0, _F1, _F2, _F4, _F5, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 5, 6))
 _F510, _F765, _F1020 = (np.float32(value) for value in (510, 765, 1020))
 _F255, _F256 = np.float32(255), np.float32(256)
 _CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
 _HALF, _THIRTEENTH = np.float32(0.5), np.float32(1 / 13)
 _SIXTH = 1.0 / 6.0
+# 1/255 as 16 bits, whose product with a byte is exact, and what they lack.
+_PER_255 = np.float32(32896 / 2**23)
+_PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
+# Floats: a quotient of two bytes times 255, rounded down, as PIL's doubles give it.
+_BELOW_255 = np.float32(255 - 3 * 2**-16)
+_LEAST_STEP = np.float32(2**-14)
 
 
 @_jit
@@ -86,8 +92,14 @@ def _blend_chunk(r, g, b, base, factor):
 
 
 @_jit
+def _share(level):
+    """``level`` / 255 rounded to a float, for whole levels: no division, and no double."""
+    return level * _PER_255 + level * _PER_255_REST
+
+
+@_jit
 def _fall(value, saturation, depth):
-    share = min(max(depth, _F0), _F255) / _F255
+    share = _share(min(max(depth, _F0), _F255))
     return np.floor(value * (_F1 - saturation * share) + _HALF)
 
 
@@ -96,27 +108,27 @@ def _turn_hue(r, g, b, shift):
     """To PIL's 8-bit HSV, turn the hue by ``shift``/256 turns (0 … 255), and back.
 
     Doubles are used where PIL has doubles and a float would round across an integer; so it is
-    PIL's result for all 2²⁴ colours.
+    PIL's result for all 2²⁴ colours. PIL's hue is ``start`` + (value − ahead)/spread −
+    (value − behind)/spread sixths, where the darker of these two channels gives 1.
     """
     for x in range(r.size):
         red, green, blue = r[x], g[x], b[x]
         value = max(red, max(green, blue))
-        spread = value - min(red, min(green, blue))
-        start = 2.0 if green == value else 4.0
+        least = min(red, min(green, blue))
+        spread = value - least
+        start = _F2 if green == value else _F4
         ahead = red if green == value else green
-        behind = blue if green == value else red
-        start = 0.0 if red == value else start
+        start = _F0 if red == value else start
         ahead = blue if red == value else ahead
-        behind = green if red == value else behind
-        share = max(spread, _F1)
-        ahead, behind = (value - ahead) / share, (value - behind) / share
-        sector = np.float32(start + np.float64(ahead) - np.float64(behind))
+        middle = max(min(red, green), min(max(red, green), blue))
+        part = (value - middle) / max(spread, _F1)
+        sector = start + _F1 - part if ahead == least else start - _F1 + part
         turn = np.float64(sector) * _SIXTH + 1.0
         turn = np.float32(turn - 1.0 if turn >= 1.0 else turn)
         hue = np.float32(np.int32(np.float64(turn) * 255.0)) + shift
         hue = hue - _F256 if hue >= _F256 else hue
-        saturation = spread / max(value, _F1)
-        saturation = np.float32(np.int32(np.float64(saturation) * 255.0)) / _F255
+        level = np.floor(spread / max(value, _F1) * _BELOW_255 + _LEAST_STEP)
+        saturation = _share(level)
         # Back: each channel falls from `value` by a trapezoid of the hue, in 1/255 of a sector.
         place = hue * _F6
         r[x] = _fall(value, saturation, _F510 - abs(place - _F765))
@@ -176,7 +188,10 @@ def _store(values, target):
 
 @_jit
 def _jitter_pass(planes, row, first, last, mean, chunk):
-    """Run places ``first`` … ``last`` − 1 of the jitter over a view; return its sum of luma."""
+    """Run places ``first`` … ``last`` − 1 of the jitter over a view; return its sum of luma.
+
+    The sum is 0 for a pass that comes to the end: nothing needs it.
+    """
     shift = np.float32(np.int32(np.float64(row[HUE]) * 255.0) & 255)
     total = 0
     for start in range(0, planes.shape[1], _CHUNK):
@@ -186,7 +201,8 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
         _fetch(planes[1, start:stop], g)
         _fetch(planes[2, start:stop], b)
         _jitter_chunk(r, g, b, row, first, last, shift, mean)
-        total += _sum_luma(r, g, b)
+        if last < 4:
+            total += _sum_luma(r, g, b)
         _store(r, planes[0, start:stop])
         _store(g, planes[1, start:stop])
         _store(b, planes[2, start:stop])

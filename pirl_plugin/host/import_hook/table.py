@@ -51,7 +51,10 @@ _EVALUATION = "pirl_plugin.host.compat.evaluation_patches"
 
 # Steps taken before the body of a host module runs.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": ("pirl_plugin.host.compat.quiet:silence_host_warnings",),
+    "vissl": (
+        "pirl_plugin.host.compat.quiet:silence_host_warnings",
+        "pirl_plugin.host.launch.waiting:wait_passively_in_the_hosts_script",
+    ),
     "classy_vision": ("pirl_plugin.host.compat.quiet:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
     "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),

@@ -21,6 +21,7 @@ from pirl_plugin.host.launch.failures import (
     write_tracebacks,
 )
 from pirl_plugin.host.launch.rendezvous import rendezvous
+from pirl_plugin.host.launch.waiting import passive_ranks
 from pirl_plugin.utils.interrupts import Interrupted, raised
 from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 
@@ -61,6 +62,7 @@ def run_ours(launch: Callable[[], Result], config: AttrDict, node_id: int) -> Re
             stack.enter_context(folder_lock(config, folder, node_id))
             stack.enter_context(rendezvous(config, node_id, settings.timeout_minutes))
             stack.enter_context(_our_spawn(config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id))
+            stack.enter_context(passive_ranks(config))
             if STARTED in os.environ:
                 Path(os.environ[STARTED]).touch()
             return launch()

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from pirl_plugin.host.launch.waiting import passive_ranks
 
 CPU = "+config/pirl/machines=cpu"
 
@@ -59,3 +62,41 @@ def test_wait__changes_nothing_once_torch_is_loaded():
 def test_train__waits_passively():
     call = f"try: train.main(['config=no/such', {CPU!r}])\nexcept BaseException: pass"
     assert policy_after(call) == "PASSIVE"
+
+
+OURS = "config=pretrain/pirl/quick_jigsaw"
+
+
+@pytest.mark.parametrize(
+    ("script", "overrides", "expected"),
+    [
+        ("run_distributed_engines.py", [OURS, CPU], "PASSIVE"),
+        ("run_distributed_engines.py", ["config=pretrain/pirl/pirl_jigsaw_4node_resnet50"], "None"),
+        ("run_distributed_engines.py", ["config=pretrain/simclr/none", CPU], "None"),
+        ("other.py", [OURS, CPU], "None"),
+    ],
+)
+def test_host_script__waits_passively_with_a_config_of_ours(tmp_path, script, overrides, expected):
+    code = "import os, sys, vissl; print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
+    (tmp_path / script).write_text(code)
+    result = subprocess.run(
+        [sys.executable, tmp_path / script, *overrides],
+        env={k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.split() == [expected, "False"]
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "meanwhile"),
+    [("cpu", None, "PASSIVE"), ("gpu", None, None), ("cpu", "ACTIVE", "ACTIVE")],
+)
+def test_ranks__wait_passively_on_a_cpu(monkeypatch, device, before, meanwhile):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if before:
+        monkeypatch.setenv("OMP_WAIT_POLICY", before)
+    with passive_ranks(SimpleNamespace(MACHINE=SimpleNamespace(DEVICE=device))):
+        assert os.environ.get("OMP_WAIT_POLICY") == meanwhile
+    assert os.environ.get("OMP_WAIT_POLICY") == before

@@ -1,0 +1,103 @@
+"""How much of its input a run on a CPU hides behind the network's work, of what its cores allow.
+
+Runs of this plugin's PIRL through VISSL's engine, in turn without a loader worker and with some,
+each in a process of its own. Without a worker a step is its input and then the network's work, so
+such a run tells both: the time of a step whose input lies in memory, and that of the input alone.
+It uses the cores that the process may: ``taskset -c 0`` in front measures one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
+from pirl_plugin.benchmark.images import image_folder
+from pirl_plugin.benchmark.train import STEP, measure_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print; returns ``{"rows": [...], "cores": …}``, a row for each number of workers.
+
+    Raises:
+        SystemExit: a run ended early; quotes the end of its log.
+    """
+    cores = len(os.sched_getaffinity(0))
+    steps: dict[int, list[dict[str, float]]] = {0: [], options.workers: []}
+    wanted = options.batch * (options.steps + WARM_UP_STEPS + 2)
+    with image_folder(options.data, wanted, max(options.rows, wanted)) as folder:
+        for turn in range(options.rounds):
+            for workers, found in steps.items():
+                title = f"{workers} workers, run {turn + 1} of {options.rounds}"
+                found += _measure(workers, folder, options, cores, title)
+    rows = [_row(workers, steps, cores) for workers in steps]
+    print(f"Milliseconds a step of {options.batch} images, medians, on {cores} cores")
+    print(tabulate(rows, "keys", ".3g"))
+    return {"rows": rows, "cores": cores, "options": {k: str(v) for k, v in vars(options).items()}}
+
+
+def _measure(
+    workers: int, folder: Path, options: argparse.Namespace, cores: int, title: str
+) -> list[dict[str, float]]:
+    kind = f"ours, {options.precision}"
+    single = {"device": "cpu", "workers": workers, "threads": options.threads or cores}
+    return measure_run(kind, folder, argparse.Namespace(**{**vars(options), **single}), title)
+
+
+def _row(workers: int, steps: dict[int, list[dict[str, float]]], cores: int) -> dict[str, Any]:
+    alone = statistics.median(step["read_sample"] for step in steps[0])
+    model = statistics.median(step[STEP] - step["read_sample"] for step in steps[0])
+    serial = statistics.median(step[STEP] for step in steps[0])
+    reached = statistics.median(step[STEP] for step in steps[workers])
+    bound = least_step(alone, model, workers, cores)
+    return {
+        "workers": workers,
+        "input alone": alone,
+        "model alone": model,
+        "least": bound,
+        "step": reached,
+        "times 0 workers": serial / reached,
+        "share of the overlap": share_of_overlap(serial, bound, reached),
+    }
+
+
+def least_step(alone: float, model: float, workers: int, cores: int) -> float:
+    """The shortest step that the cores allow, where the model's work fills them all.
+
+    The input takes a core's time wherever it is done; workers only let it be done meanwhile, and
+    each worker is a process of one thread.
+
+    Args:
+        alone: time of a step's input on one core.
+        model: time of a step whose input lies in memory, on all cores.
+        workers: of the loader; with none, one comes after the other.
+        cores: that the run may use.
+
+    Example:
+        >>> least_step(alone=60.0, model=300.0, workers=1, cores=2)
+        330.0
+        >>> least_step(alone=60.0, model=300.0, workers=1, cores=1)
+        360.0
+        >>> least_step(alone=900.0, model=300.0, workers=1, cores=2)
+        900.0
+    """
+    if not workers:
+        return alone + model
+    return max(alone / workers, model + alone / cores)
+
+
+def share_of_overlap(serial: float, bound: float, reached: float) -> float | None:
+    """Share of the time that overlapping can save which was saved; None where it can save none.
+
+    Example:
+        >>> share_of_overlap(serial=360.0, bound=330.0, reached=333.0)
+        0.9
+    """
+    return (serial - reached) / (serial - bound) if serial - bound > 0.01 * serial else None
