@@ -29,6 +29,8 @@ A photo of 2,000 × 1,500 pixels is the smallest. What is left, 750 pixels or mo
 than a view in nearly all crops of 8 % of the image."""
 
 _JPEG = b"\xff\xd8\xff"
+_SCAN = b"\xff\xda"  # never within a scan, where FF is followed by 00 or a restart marker
+_MAX_SCANS = 100  # encoders write about 10; each goes over the coefficients of the whole image
 _RGB = 3  # torchvision's ImageReadMode.RGB
 _FULL_SCALES = (1, 255, 65_535)
 # Bytes a pixel at the peak: PIL's image (4 for colour), what its decoder keeps beside, the result.
@@ -117,6 +119,11 @@ def _decode_jpeg(
     needed = pixels // scale**2 * _USUAL_BYTES_A_PIXEL
     if header.buffered:
         needed += pixels * header.components * _COEFFICIENT_BYTES
+        if data.count(_SCAN) > _MAX_SCANS:
+            raise UnreadableImageError(
+                f"it is a JPEG of {data.count(_SCAN)} scans, more than the {_MAX_SCANS} that are "
+                f"decoded: made to take long; save it again"
+            )
     _refuse_bomb(header.height, header.width, needed, max_bytes)
     if scale > 1 or header.components not in (1, 3) or decode_jpeg is None:
         return _decode_pil(data, max_bytes, header, scale)

@@ -21,6 +21,7 @@ from pirl_plugin.host.launch.failures import (
     write_tracebacks,
 )
 from pirl_plugin.host.launch.rendezvous import rendezvous
+from pirl_plugin.utils.console import put
 from pirl_plugin.utils.interrupts import Interrupted, raised
 from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 
@@ -171,7 +172,7 @@ def _fail(failures: list[Failure], folder: Path) -> None:
     file = write_tracebacks(failures, folder)
     if shows_tracebacks():
         for failure in failures:
-            print(failure.traceback, file=sys.stderr)
+            put(f"{failure.traceback}\n", sys.stderr)
         _say(cause.sentence)
     else:
         _say(cause.sentence + (f" (traceback in {file})" if file and cause.unexpected else ""))
@@ -179,5 +180,5 @@ def _fail(failures: list[Failure], folder: Path) -> None:
 
 
 def _say(sentence: str) -> None:
-    sys.stdout.flush()
-    print(f"pirl_plugin: {sentence}", file=sys.stderr, flush=True)
+    put("")  # what was written before comes first
+    put(f"pirl_plugin: {sentence}\n", sys.stderr)
