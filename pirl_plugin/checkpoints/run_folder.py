@@ -156,6 +156,8 @@ class RunFolder:
         path = self.folder / name
         try:
             if path.exists() and identity(path) == known:
+                if path.is_dir():  # whose files go one by one: what a kill leaves is an orphan
+                    path = path.rename(path.with_name(f"{UNFINISHED}{path.name}.removed"))
                 remove(path)
         except OSError as error:
             logging.warning(f"{path} need not stay and could not be removed: {error}")

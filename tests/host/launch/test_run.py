@@ -2,12 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from pirl_plugin.host.launch.run import resume_sentence
-from tests.helpers.host_runs import run, settings
+from tests.helpers.host_runs import ELSEWHERE, run, settings
 from tests.helpers.launched import STEP, TRACEBACK, gone, quiet, started
 
 
@@ -27,6 +29,31 @@ def test_sigint__ends_with_130_and_says_where_the_run_resumes(whom, image_folder
         assert gone(faulty)
         assert "All Done!" not in faulty.out
     assert not (out / "run.lock").exists()
+
+
+@pytest.mark.slow
+def test_console__that_has_gone_ends_no_run(image_folder, tmp_path):
+    """``| tee log`` ends, or a terminal is closed, while the run goes on."""
+    command = [sys.executable, "-m", "pirl_plugin", "train"]
+    command += settings(image_folder, tmp_path / "out", epochs=3)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PIRL_PLUGIN_CONSOLE": "page"}
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ELSEWHERE,
+    )
+    while not process.stdout.readline().startswith("logs "):
+        assert process.poll() is None
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(180) == 0, said
+    assert TRACEBACK not in said
+    assert (tmp_path / "out" / "model_final_checkpoint_phase2.torch").exists()
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert log.count("The console cannot be written to ([Errno 32] Broken pipe)") == 1
 
 
 def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
