@@ -3,8 +3,8 @@
 ``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
 ``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimiser;
 ``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:NAN``: the step leaves NaN in a weight.
-``FAULT_IN_FILES=N:FOLDER``: the process is killed before the N-th time that it makes, renames, links
-or removes something in the folder.
+``FAULT_IN_FILES=N:FOLDER``: the process is killed before the N-th time that it makes, renames,
+links or removes something in the folder.
 """
 
 import io
