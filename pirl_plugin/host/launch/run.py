@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 STARTED = "PIRL_PLUGIN_STARTED"  # a file that the launcher creates once a run's checks have passed
 # Exit status of a run that would end the same way again: sysexits.h's "data format error".
 WOULD_FAIL_AGAIN = 65
-# Exit statuses of ranks that were asked to stop, by SLURM or a person, and did.
-STOPPED = tuple(128 + number for number in (signal.SIGTERM, signal.SIGUSR2))
+# How ranks ended that were asked to stop, by SLURM or a person: having saved, or not yet begun.
+STOPPED = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def run_ours(launch: Callable[[], Any], config: Any, node_id: int) -> Any:
@@ -76,8 +76,11 @@ def _failures(error: BaseException, timeout_minutes: float) -> list[Failure]:
         SystemExit: they did not: they ended for a signal, with the status that says so.
     """
     if isinstance(error, ranks.RanksFailedError):
-        if error.exit_status in STOPPED:
-            raise SystemExit(error.exit_status) from None
+        for number in STOPPED:
+            if error.exit_status == -number:
+                _say(f"{number.name}: the run has ended; give the same command again to go on")
+            if error.exit_status in (128 + number, -number):
+                raise SystemExit(128 + number) from None
         return error.failures
     if isinstance(error, RankError):
         return [error.failure]

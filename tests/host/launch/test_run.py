@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from pirl_plugin.host.launch.run import resume_sentence
+from pirl_plugin.host.launch.failures import Failure
+from pirl_plugin.host.launch.ranks import RanksFailedError
+from pirl_plugin.host.launch.run import _failures, resume_sentence
 from tests.helpers.host_runs import ELSEWHERE, run, settings
 from tests.helpers.launched import STEP, TRACEBACK, gone, quiet, started
 
@@ -65,6 +67,17 @@ def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
         assert faulty.status() == 130
         assert quiet(faulty).endswith(f"resumes from {tmp_path / 'out' / 'model_phase0.torch'}")
         assert gone(faulty)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_stop__before_the_first_step_is_no_failure(number, capsys):
+    """Or a supervisor would start the run again, against the wish of who stops it."""
+    failures = [Failure(0, f"rank 0 was ended by {number.name}")]
+    for status, said in ((-number, 1), (128 + number, 0)):  # not yet listening; saved and stopped
+        with pytest.raises(SystemExit) as ended:
+            _failures(RanksFailedError(failures, status), timeout_minutes=1)
+        assert ended.value.code == 128 + number
+        assert capsys.readouterr().err.count(f"{number.name}: the run has ended; give") == said
 
 
 def test_resume_sentence__says_where_there_is_no_checkpoint(tmp_path):
