@@ -18,6 +18,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
+    except KeyboardInterrupt:
+        print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
+        status = 130  # as of a shell
     sys.exit(status)
 
 

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.utils.files import atomic_write, remove
+from pirl_plugin.utils.files import UNFINISHED, atomic_write, remove
 
 LEDGER = "checkpoints.json"  # what the run wrote: no other file is ever removed
 MANIFEST = "checksums.json"  # in a folder of shards; it is written last
-_OURS = re.compile(r"model_\w+\.torch|memory_bank/step_\d+")
+SHARDS = "memory_bank"  # the folder of the folders of shards
+_OURS = re.compile(rf"model_\w+\.torch|{SHARDS}/step_\d+")
 _TAIL = 1 << 16  # the end of a file of torch.save holds the checksums of all its tensors
 
 
@@ -80,15 +81,38 @@ class RunFolder:
         keep: which checkpoints stay.
         resumed: the checkpoint that the run goes on from. Without it, or where it is none of those
             that the ledger lists, what is in the folder is another run's and stays.
+
+    Attributes:
+        writing: names that the run was about to write when it last said so: what a kill left of
+            them is the run's, too.
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
         self.folder = folder
         self.keep = keep
-        self.written = _read_ledger(folder / LEDGER)
-        known = self.written.get(resumed.name) if resumed is not None else None
-        if known is None or resumed is None or identity(resumed) != known.identity:
-            self.written = {}
+        self.written, self.writing = _read_ledger(folder / LEDGER)
+        if resumed is None or not self._wrote(resumed):
+            self.written, self.writing = {}, []
+
+    def _wrote(self, path: Path) -> bool:
+        known = self.written.get(path.name)
+        return path.name in self.writing or (known is not None and known.identity == identity(path))
+
+    def announce(self, name: str) -> None:
+        """Put into the ledger what is written next: a checkpoint, or a folder of its shards."""
+        if name not in self.writing:
+            self.writing.append(name)
+        self._write_ledger()
+
+    def remove_orphans(self) -> None:
+        """Remove shards whose checkpoint was never written, as the run was killed before."""
+        known = {folder for entry in self.written.values() for folder in entry.folders}
+        models = [name for name in self.writing if not name.startswith(SHARDS)]
+        if not any((self.folder / name).exists() for name in models):
+            for name in [name for name in self.writing if name not in {*models, *known}]:
+                self._remove(name, identity(self.folder / name))
+        for unfinished in (self.folder / SHARDS).glob(f"{UNFINISHED}*"):
+            remove(unfinished)
 
     def record(
         self,
@@ -109,6 +133,7 @@ class RunFolder:
             for folder, known in entry.folders.items():
                 if folder not in kept_folders:
                     self._remove(folder, known)
+        self.writing = []
         self._write_ledger()
 
     def _kept(self, iteration: int) -> list[str]:
@@ -131,14 +156,17 @@ class RunFolder:
         path = self.folder / name
         try:
             if path.exists() and identity(path) == known:
+                if path.is_dir():  # whose files go one by one: what a kill leaves is an orphan
+                    path = path.rename(path.with_name(f"{UNFINISHED}{path.name}.removed"))
                 remove(path)
         except OSError as error:
             logging.warning(f"{path} need not stay and could not be removed: {error}")
 
     def _write_ledger(self) -> None:
         content = {name: asdict(entry) for name, entry in self.written.items()}
+        ledger = {"written": content, "writing": self.writing}
         with atomic_write(self.folder / LEDGER) as file:
-            file.write(json.dumps({"written": content}, indent=1).encode())
+            file.write(json.dumps(ledger, indent=1).encode())
 
 
 def identity(path: Path) -> str:
@@ -152,20 +180,23 @@ def identity(path: Path) -> str:
         return f"{size}-{zlib.crc32(file.read()):08x}"
 
 
-def _read_ledger(path: Path) -> dict[str, Written]:
+def _read_ledger(path: Path) -> tuple[dict[str, Written], list[str]]:
+    """What the run has written, and what it was writing."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())["written"]
-        ledger = {name: Written(**entry) for name, entry in found.items()}
-        names = [*ledger, *(folder for entry in ledger.values() for folder in entry.folders)]
+        found: dict[str, Any] = json.loads(path.read_text())
+        ledger = {name: Written(**entry) for name, entry in found["written"].items()}
+        writing = list(found.get("writing", []))  # earlier versions did not say
+        folders = [folder for entry in ledger.values() for folder in entry.folders]
+        names = [*ledger, *folders, *writing]
         strange = [name for name in names if not _OURS.fullmatch(name)]
         if strange:
             raise ValueError(f"it lists {strange[0]}")
-        return ledger
+        return ledger, writing
     except FileNotFoundError:
-        return {}
+        return {}, []
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         logging.warning(f"{path} cannot be read ({error}): the checkpoints in its folder all stay")
-        return {}
+        return {}, []
 
 
 def _is_int(value: object) -> bool:

@@ -55,7 +55,14 @@ class Saver:
         content[SECTION] = self.section(inside)
         if inside:
             content["iteration_num"] -= 1  # counted once more where the epoch begins again
+        self.folder.announce(name)
         return True
+
+    def take_up(self, content: HostCheckpoint, name: str) -> None:
+        """Go on from a checkpoint: complete what a kill kept from the ledger, or left behind."""
+        if name in self.folder.writing:
+            self.record(content, name)
+        self.folder.remove_orphans()
 
     def record(self, content: HostCheckpoint, name: str) -> None:
         """Enter what was saved in the ledger, and remove what need not stay."""

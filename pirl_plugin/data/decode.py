@@ -2,6 +2,7 @@
 
 import functools
 import io
+import re
 import warnings
 
 import numpy as np
@@ -29,6 +30,8 @@ A photo of 2,000 × 1,500 pixels is the smallest. What is left, 750 pixels or mo
 than a view in nearly all crops of 8 % of the image."""
 
 _JPEG = b"\xff\xd8\xff"
+_SCAN = b"\xff\xda"  # never within a scan, where FF is followed by 00 or a restart marker
+_MAX_SCANS = 100  # encoders write about 10; each goes over the coefficients of the whole image
 _RGB = 3  # torchvision's ImageReadMode.RGB
 _FULL_SCALES = (1, 255, 65_535)
 # Bytes a pixel at the peak: PIL's image (4 for colour), what its decoder keeps beside, the result.
@@ -36,6 +39,7 @@ _BYTES_A_PIXEL = {"JPEG2000": 24, "AVIF": 16, "HEIF": 16, "WEBP": 20}
 _USUAL_BYTES_A_PIXEL = 10
 _COEFFICIENT_BYTES = 2
 _RUNS_PROGRAMS = frozenset({"EPS"})  # PIL hands these to Ghostscript
+_OBJECT = re.compile(r" <_io\.\w+ object at 0x[0-9a-f]+>")  # what PIL calls a file in memory
 _STRIP = 1 << 20  # pixels that are converted at a time
 _ORIENTATION = 0x0112
 # EXIF orientation → (transpose first, flip rows, flip columns), of (3, H, W).
@@ -105,7 +109,7 @@ def decode_image(
             f"there is too little memory to decode it ({len(data)} bytes encoded)"
         ) from error
     except Exception as error:  # the decoders raise some ten types for damaged files
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(_OBJECT.sub("", str(error)).split())[:200] or type(error).__name__
         raise UnreadableImageError(f"{reason} ({len(data)} bytes)") from error
 
 
@@ -117,6 +121,11 @@ def _decode_jpeg(
     needed = pixels // scale**2 * _USUAL_BYTES_A_PIXEL
     if header.buffered:
         needed += pixels * header.components * _COEFFICIENT_BYTES
+        if data.count(_SCAN) > _MAX_SCANS:
+            raise UnreadableImageError(
+                f"it is a JPEG of {data.count(_SCAN)} scans, more than the {_MAX_SCANS} that are "
+                f"decoded: made to take long; save it again"
+            )
     _refuse_bomb(header.height, header.width, needed, max_bytes)
     if scale > 1 or header.components not in (1, 3) or decode_jpeg is None:
         return _decode_pil(data, max_bytes, header, scale)

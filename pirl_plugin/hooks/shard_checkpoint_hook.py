@@ -6,7 +6,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.checkpoints.run_folder import SHARDS
+from pirl_plugin.checkpoints.saver import saver_of
 from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.utils.distributed import on_first_rank
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
@@ -50,8 +53,12 @@ class ShardCheckpointHook(QuietHook):
 
     def save(self, task: SelfSupervisionTask) -> None:
         """Collective: write the shards of the step just done, unless the bank is replicated."""
-        if not task.loss.bank.persistent:
-            task.loss.bank.save(_folder(task))
+        if task.loss.bank.persistent:
+            return
+        saver = saver_of(task.checkpoint_folder)
+        if saver is not None:
+            on_first_rank(lambda: saver.folder.announce(_name(task)))
+        task.loss.bank.save(_folder(task))
 
     def _save_if_due(
         self, task: SelfSupervisionTask, frequency: str, number: int, mode: str
@@ -65,5 +72,9 @@ class ShardCheckpointHook(QuietHook):
             self.save(task)
 
 
+def _name(task: SelfSupervisionTask) -> str:
+    return f"{SHARDS}/step_{task.loss.step}"
+
+
 def _folder(task: SelfSupervisionTask) -> Path:
-    return Path(task.checkpoint_folder) / "memory_bank" / f"step_{task.loss.step}"
+    return Path(task.checkpoint_folder) / _name(task)

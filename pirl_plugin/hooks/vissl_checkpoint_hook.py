@@ -66,14 +66,13 @@ class CheckpointHook(QuietHook):
         """Take part in what the host saves, and listen for signals; write the configuration."""
         resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
         folder = Path(task.checkpoint_folder)
-        set_saver(
-            str(folder),
-            Saver(
-                RunFolder(folder, self.keep, resumed), lambda inside: self._section(task, inside)
-            ),
-        )
+        run = RunFolder(folder, self.keep, resumed)
+        saver = Saver(run, lambda inside: self._section(task, inside))
+        set_saver(str(folder), saver)
         if rank() == 0:
             remove_unfinished(folder)
+            if resumed is not None and resumed.parent == folder.resolve():
+                saver.take_up(task.checkpoint, resumed.name)
             write_run_config(task.config, folder)
         self._agreement = Agreement(task.device)
         with suppress(ValueError):  # only the main thread may; a notebook's may be another

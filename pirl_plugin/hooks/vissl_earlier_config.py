@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.compare_settings import identity, settings_of
 from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
 from pirl_plugin.evaluation.run_origin import CONFIG, EARLIER
@@ -43,7 +43,13 @@ def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: boo
         for stale in kept:
             stale.unlink()
         return
-    if file.is_file() and _settings(yaml.safe_load(file.read_text())) != _settings(config):
+    try:
+        before = run_config(file)
+        same = before is None or _settings(before) == _settings(config)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        logging.warning(f"{file} is damaged, and is written again: {error}")
+        return
+    if not same:
         file.rename(folder / EARLIER.replace("*", str(len(kept) + 1)))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import time
+from contextlib import suppress
+from typing import TextIO
 
 # page: a start page, progress and warnings; log: the host's whole log, for programs that read it.
 VARIABLE = "PIRL_PLUGIN_CONSOLE"
@@ -21,6 +24,32 @@ def shows_page() -> bool:
 def show_page() -> None:
     """Have this process and those it starts show a page; ``PIRL_PLUGIN_CONSOLE=log`` goes first."""
     os.environ.setdefault(VARIABLE, "page")
+
+
+def put(text: str, stream: TextIO | None = None) -> None:
+    """Write and flush; where nobody reads any more, go on without a console.
+
+    A terminal that was closed, a ``tee`` that has ended and a full disk end no run. What cannot be
+    written goes to ``os.devnull`` from then on, or Python would fail on it again as it exits.
+
+    Args:
+        text: with its line breaks; characters that the stream's encoding lacks are escaped.
+        stream: None for ``sys.stdout``.
+    """
+    stream = sys.stdout if stream is None else stream
+    try:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:  # of a locale such as ISO 8859-1, or a path that is no text
+            encoding = stream.encoding or "ascii"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except OSError as error:
+        with suppress(OSError):  # a stream without a descriptor, as a notebook's
+            sink = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(sink, stream.fileno())
+            os.close(sink)
+        logging.warning(f"The console cannot be written to ({error}): what it shows is lost")
 
 
 class ProgressLine:
@@ -40,22 +69,20 @@ class ProgressLine:
         self._written = time.monotonic()
         if sys.stdout.isatty():
             width = shutil.get_terminal_size().columns - 1
-            sys.stdout.write(f"\r\033[K{text[:width]}")
+            put(f"\r\033[K{text[:width]}")
             self._open = True
         else:
-            sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
+            put(f"{text}\n")
 
     def say(self, text: str) -> None:
         """Write a line that stays, above the line of progress."""
         self.close()
-        print(text, flush=True)
+        put(f"{text}\n")
 
     def close(self) -> None:
         """End the line, so that what is written next begins a new one."""
         if self._open:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            put("\n")
             self._open = False
 
 

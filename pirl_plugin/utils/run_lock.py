@@ -132,7 +132,9 @@ class RunLock:
     def _read(self) -> tuple[Holder | None, float | None]:
         """The holder and the time of its last heartbeat; None for what is not there."""
         try:
-            with self.path.open() as file:  # opening, a network file system looks again
+            with self.path.open(
+                errors="replace"
+            ) as file:  # opening, a network file system looks again
                 return parse_holder(file.read()), os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             return None, None
@@ -163,7 +165,7 @@ class RunLock:
             if self._read()[0] != holder:
                 return
             os.rename(self.path, aside)
-            if parse_holder(aside.read_text()) != holder:
+            if parse_holder(aside.read_text(errors="replace")) != holder:
                 with contextlib.suppress(OSError):
                     os.link(aside, self.path)
             aside.unlink()

@@ -132,3 +132,26 @@ def test_ledger__names_nothing_outside_the_folder(tmp_path):
 def test_keep__refuses_what_means_nothing(values, message):
     with pytest.raises(ValueError, match=message):
         Keep(**values)
+
+
+def test_run__that_was_killed_before_it_recorded_goes_on_pruning(tmp_path):
+    run = RunFolder(tmp_path, Keep())
+    saved = [save(run, phase) for phase in range(2)]
+    run.announce("model_phase2.torch")
+    torch.save({}, tmp_path / "model_phase2.torch")  # killed here
+    run = RunFolder(tmp_path, Keep(), tmp_path / "model_phase2.torch")
+    run.record("model_phase2.torch", 30, 2)
+    assert left(tmp_path) == {saved[1], "model_phase2.torch"}
+
+
+def test_orphans__are_the_shards_whose_checkpoint_was_never_written(tmp_path):
+    run = RunFolder(tmp_path, Keep())
+    resumed = tmp_path / save(run, 0, bank=True)
+    banks = tmp_path / "memory_bank"
+    for name in ("step_12", "step_99", ".unfinished.step_14"):
+        (banks / name).mkdir()
+    for name in ("step_10", "step_12"):
+        run.announce(f"memory_bank/{name}")
+    run.announce("model_iteration12.torch")  # killed here
+    RunFolder(tmp_path, Keep(), resumed).remove_orphans()
+    assert {path.name for path in banks.iterdir()} == {"step_10", "step_99"}  # one is the user's

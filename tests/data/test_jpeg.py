@@ -114,3 +114,13 @@ def test_header__never_disagrees_with_the_decoder():
         assert header is not None
         assert tuple(image.shape[1:]) == header[:2]
     assert decoded > 100
+
+
+def test_decode__a_jpeg_of_thousands_of_scans_is_refused_at_once():
+    """Each scan of a few bytes goes over the whole image: minutes for a file of a megabyte."""
+    data = jpeg(progressive=True)
+    end, last = data.rindex(b"\xff\xd9"), data.rindex(b"\xff\xda")
+    scan = data[data.rindex(b"\xff\xc4", 0, last) : end]  # its table, too
+    assert decode_image(data[:end] + 50 * scan + data[end:]).shape == (3, 48, 64)
+    with pytest.raises(UnreadableImageError, match=r"JPEG of \d+ scans, more than the 100"):
+        decode_image(data[:end] + 5000 * scan + data[end:])

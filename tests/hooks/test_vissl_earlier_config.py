@@ -1,7 +1,9 @@
 """Which configurations lie beside a run's checkpoints."""
 
+import os
 from types import SimpleNamespace
 
+import pytest
 import yaml
 
 from pirl_plugin.checkpoints.training_run import write_run_config
@@ -33,3 +35,16 @@ def test_start__keeps_what_a_resumed_run_was_trained_with(tmp_path):
         "train_config.yaml": 0.2,
     }
     assert start(tmp_path, resumed=False) == {"train_config.yaml": 0.1}  # started over
+
+
+@pytest.mark.parametrize("left", [0, 777, None])
+def test_start__goes_on_where_the_file_is_damaged(left, tmp_path, caplog):
+    """The host writes it in place: a kill, or a power cut, leaves a part of it."""
+    start(tmp_path, resumed=False)
+    file = tmp_path / "train_config.yaml"
+    if left is None:
+        file.write_bytes(bytes(100))
+    else:
+        os.truncate(file, left)
+    assert start(tmp_path) == {"train_config.yaml": 0.1}
+    assert f"{file} is damaged, and is written again: " in caplog.text

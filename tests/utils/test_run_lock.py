@@ -46,9 +46,9 @@ def test_lock__of_a_process_number_that_was_given_again_is_stale(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("written", ["", "{", '{"host": 1}'])
+@pytest.mark.parametrize("written", [b"", b"{", b'{"host": 1}', b"\xff\xfe\x80"])
 def test_lock__that_cannot_be_read_is_stale_once_its_heartbeat_stops(written, tmp_path):
-    (tmp_path / LOCK_NAME).write_text(written)
+    (tmp_path / LOCK_NAME).write_bytes(written)
     with RunLock(tmp_path, **QUICK):
         pass
 

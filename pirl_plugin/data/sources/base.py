@@ -144,7 +144,14 @@ class ImageSource:
             return
         self._unreadable.array[place] |= bit
         reason: Any = error if isinstance(error, UnreadableImageError) else _cause(error)
-        _log.warning(f"Image {row}, {self.path_of(row)}: {reason}. A grey image takes its place.")
+        path = _printable(self.path_of(row))
+        _log.warning(f"Image {row}, {path}: {reason}. A grey image takes its place.")
+
+
+def _printable(path: str) -> str:
+    """A path as one line of UTF-8: its bytes that are none are escaped, and its line breaks."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _cause(error: Exception) -> str:

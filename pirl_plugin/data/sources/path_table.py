@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -70,7 +71,9 @@ class MappedPaths(Sequence[str]):
     def _load(self) -> np.ndarray[Any, Any]:
         try:
             array: np.ndarray[Any, Any] = np.load(self._file, mmap_mode="r" if self._mmap else None)
-        except (ValueError, OSError, EOFError) as error:
+            if not isinstance(array, np.ndarray):
+                raise ValueError("it is an archive of arrays")
+        except (ValueError, OSError, EOFError, MemoryError, BadZipFile) as error:
             raise ValueError(
                 f"cannot be read ({error}); save an array of Python objects again as "
                 f"np.array(paths, dtype=str)"

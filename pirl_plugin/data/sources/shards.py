@@ -10,8 +10,10 @@ import logging
 import os
 import stat
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,8 @@ from pirl_plugin.data.sources.path_table import PathTable
 
 INDEX = "index.npz"
 NO_LABEL = -1
+MAX_OPEN = 128
+"""Tars that a process holds open, of those it needs; systems allow 256 to 1,024 files."""
 MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
 """Of each image: number of its tar, first byte and length in it, and class."""
 
@@ -71,7 +75,7 @@ class ShardSource(ImageSource):
             with np.load(index) as arrays:
                 tars, names = arrays["tars"].tolist(), arrays["names"].tolist()
                 sizes, members = arrays["tar_sizes"].tolist(), arrays["members"].astype(MEMBERS)
-        except (ValueError, OSError, EOFError, KeyError) as error:
+        except (ValueError, OSError, EOFError, KeyError, BadZipFile, zlib.error) as error:
             found = f"has a damaged {INDEX} ({error})"
             raise ValueError(self.problem(index.parent, found)) from None
         here = [os.path.getsize(index.parent / tar) for tar in self._tars]
@@ -95,9 +99,17 @@ class ShardSource(ImageSource):
         shard, offset, size, _ = self._members[row].item()
         if size > MAX_FILE_BYTES:
             raise OSError(f"the image has {size / 2**20:,.0f} MiB, more than are read")
-        if shard not in self._open:
-            self._open[shard] = _open_regular(os.path.join(self.path, self._tars[shard]))
-        content = os.pread(self._open[shard], size, offset)
+        descriptor = self._open.get(shard)
+        opened = descriptor is None
+        if descriptor is None:
+            descriptor = _open_regular(os.path.join(self.path, self._tars[shard]))
+        try:
+            content = os.pread(descriptor, size, offset)
+        finally:
+            if opened and len(self._open) < MAX_OPEN:
+                self._open[shard] = descriptor
+            elif opened:
+                os.close(descriptor)
         if len(content) < size:
             raise OSError(f"{self._tars[shard]} ends within the image")
         return content

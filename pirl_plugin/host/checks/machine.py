@@ -61,8 +61,10 @@ def check_folder(config: AttrDict) -> None:
     if not is_ours(config) or "://" in (folder := config.CHECKPOINT.DIR):
         return
     path = Path(folder).absolute()
-    existing = next(p for p in (path, *path.parents) if p.exists())
-    if not existing.is_dir():
+    existing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
+    if not existing.exists():
+        found = f"'{existing}' is a link to '{os.readlink(existing)}', which is not there"
+    elif not existing.is_dir():
         found = f"'{existing}' is a file"
     elif not os.access(existing, os.W_OK | os.X_OK):
         found = f"'{existing}' cannot be written to"

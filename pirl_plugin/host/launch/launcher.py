@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from pirl_plugin.host.compat.evaluation_patches import remove_old_features
 from pirl_plugin.host.launch.run import run_ours
 from pirl_plugin.host.launch.signals import end_stopped, forward_signals
 from pirl_plugin.host.start_page import start_page
+from pirl_plugin.utils.console import put
 from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
@@ -51,9 +53,15 @@ def _guarded(
         config: AttrDict = kwargs.get("cfg", args[0] if args else None)
         extracts = kwargs.get("engine_name") == "extract_features"
         # The SVM tools print their results to the host's log, which then stays on the console.
-        print(banner() if extracts else start_page(config, banner()), flush=True)
-        for check in checks:
-            check(config)
+        put((banner() if extracts else start_page(config, banner())) + "\n")
+        try:
+            for check in checks:
+                check(config)
+        except KeyboardInterrupt:
+            if not is_ours(config):
+                raise
+            put("pirl_plugin: SIGINT: ended before the run began\n", sys.stderr)
+            raise SystemExit(130) from None
         if extracts:
             remove_old_features(config)
             if is_ours(config):

@@ -77,8 +77,12 @@ def prepared(timeout_minutes: float) -> Iterator[None]:
         stack.callback(_set_again(SelfSupervisionTask, "_build_loss"))
         compare_rows_on_resume(SelfSupervisionTask)
         stack.callback(logging.setLogRecordFactory, logging.getLogRecordFactory())
+        stack.callback(setattr, logging, "raiseExceptions", logging.raiseExceptions)
         if not shows_tracebacks():
             _log_without_tracebacks()
+            logging.raiseExceptions = (
+                False  # nor one for each line that a full disk has no room for
+            )
         _start_workers_without_interrupts()
         yield
 

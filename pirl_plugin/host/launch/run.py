@@ -22,6 +22,7 @@ from pirl_plugin.host.launch.failures import (
 )
 from pirl_plugin.host.launch.rendezvous import rendezvous
 from pirl_plugin.host.launch.waiting import passive_ranks
+from pirl_plugin.utils.console import put
 from pirl_plugin.utils.interrupts import Interrupted, raised
 from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 STARTED = "PIRL_PLUGIN_STARTED"  # a file that the launcher creates once a run's checks have passed
 # Exit status of a run that would end the same way again: sysexits.h's "data format error".
 WOULD_FAIL_AGAIN = 65
-# Exit statuses of ranks that were asked to stop, by SLURM or a person, and did.
-STOPPED = tuple(128 + number for number in (signal.SIGTERM, signal.SIGUSR2))
+# How ranks ended that were asked to stop, by SLURM or a person: having saved, or not yet begun.
+STOPPED = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def run_ours(launch: Callable[[], Result], config: AttrDict, node_id: int) -> Result:
@@ -81,8 +82,11 @@ def _failures(error: BaseException, timeout_minutes: float) -> list[Failure]:
         SystemExit: they did not: they ended for a signal, with the status that says so.
     """
     if isinstance(error, ranks.RanksFailedError):
-        if error.exit_status in STOPPED:
-            raise SystemExit(error.exit_status) from None
+        for number in STOPPED:
+            if error.exit_status == -number:
+                _say(f"{number.name}: the run has ended; give the same command again to go on")
+            if error.exit_status in (128 + number, -number):
+                raise SystemExit(128 + number) from None
         return error.failures
     if isinstance(error, RankError):
         return [error.failure]
@@ -177,7 +181,7 @@ def _fail(failures: list[Failure], folder: Path) -> NoReturn:
     file = write_tracebacks(failures, folder)
     if shows_tracebacks():
         for failure in failures:
-            print(failure.traceback, file=sys.stderr)
+            put(f"{failure.traceback}\n", sys.stderr)
         _say(cause.sentence)
     else:
         _say(cause.sentence + (f" (traceback in {file})" if file and cause.unexpected else ""))
@@ -185,5 +189,5 @@ def _fail(failures: list[Failure], folder: Path) -> NoReturn:
 
 
 def _say(sentence: str) -> None:
-    sys.stdout.flush()
-    print(f"pirl_plugin: {sentence}", file=sys.stderr, flush=True)
+    put("")  # what was written before comes first
+    put(f"pirl_plugin: {sentence}\n", sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.host.launch.run import STARTED, WOULD_FAIL_AGAIN
+from pirl_plugin.utils.console import put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,19 +80,17 @@ def supervise(
         if _newest(folder) != before:
             left = restarts
         if left == 0:
-            print(
+            put(
                 f"pirl_plugin: the run failed {restarts + 1} times in a row without a new "
-                f"checkpoint in {folder}: not started again",
-                file=sys.stderr,
-                flush=True,
+                f"checkpoint in {folder}: not started again\n",
+                sys.stderr,
             )
             return status
         left -= 1
-        print(
+        put(
             f"pirl_plugin: the run ended with exit status {status}: started again in {pause_s:g} s "
-            f"({left} restarts left without a new checkpoint)",
-            file=sys.stderr,
-            flush=True,
+            f"({left} restarts left without a new checkpoint)\n",
+            sys.stderr,
         )
         time.sleep(pause_s)
 

@@ -32,6 +32,18 @@ def test_unreadable__is_grey_counted_and_named_once(folder, caplog):
     assert "cannot identify" in warnings[2]
 
 
+def test_unreadable__names_that_are_no_text_fit_on_a_line_of_the_log(tmp_path, caplog):
+    for name in (b"\xff\xe9.jpg", "é ü.jpg".encode(), b"two\nlines.jpg"):
+        (tmp_path / os.fsdecode(name)).write_bytes(b"no image")
+    list(FolderSource(tmp_path))
+    named = [record.message for record in caplog.records if "A grey image" in record.message]
+    assert sorted(line.split("/")[-1] for line in named) == [
+        f"{name}.jpg: cannot identify image file (8 bytes). A grey image takes its place."
+        for name in ("\\xff\\xe9", "two\\nlines", "é ü")
+    ]
+    assert "\n".join(named).encode().count(b"\n") == 2
+
+
 def test_unreadable__special_files_are_named_and_never_waited_for(tmp_path, caplog):
     for name in ("a", "b", "c"):
         save_grey(tmp_path / "all" / f"{name}.jpg")

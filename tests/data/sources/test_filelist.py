@@ -26,6 +26,20 @@ def test_filelist__npy_is_mapped_and_not_pickled(folder):
     assert FileListSource(folder / "list.npy", mmap=False)[4999][1]
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+def test_filelist__npy_that_is_an_archive_or_larger_than_memory_is_refused(mmap, tmp_path):
+    file = tmp_path / "list.npy"
+    with file.open("wb") as archive:
+        np.savez(archive, paths=np.array(["a.jpg", "b.jpg"]))
+    with pytest.raises(ValueError, match="it is an archive of arrays"):
+        FileListSource(file, mmap=mmap)
+    header = {"descr": "<U400000000", "fortran_order": False, "shape": (10**9,)}
+    with file.open("wb") as absurd:
+        np.lib.format.write_array_header_1_0(absurd, header)
+    with pytest.raises(ValueError, match=r"list\.npy cannot be read"):
+        FileListSource(file, mmap=mmap)
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_filelist__text_lines_are_relative_to_the_list(mark, folder):
     """Editors on Windows begin UTF-8 files with a byte-order mark."""

@@ -1,6 +1,7 @@
 """Tars: random access, classes, workers, foreign and damaged ones."""
 
 import io
+import os
 import pickle
 import tarfile
 
@@ -84,9 +85,20 @@ def test_shards__refuse_an_index_of_other_tars(image, tmp_path, shards):
     (tmp_path / INDEX).write_bytes((shards / INDEX).read_bytes())
     with pytest.raises(ValueError, match=r"holds other tars than its index\.npz says: expected a"):
         ShardSource(tmp_path)
-    (tmp_path / INDEX).write_bytes(b"junk")
-    with pytest.raises(ValueError, match=r"has a damaged index\.npz"):
-        ShardSource(tmp_path)
+    for damage in (b"junk", (shards / INDEX).read_bytes()[:-60]):
+        (tmp_path / INDEX).write_bytes(damage)
+        with pytest.raises(ValueError, match=r"has a damaged index\.npz"):
+            ShardSource(tmp_path)
+
+
+def test_shards__more_than_the_files_that_may_be_open(image, tmp_path, monkeypatch):
+    monkeypatch.setattr("pirl_plugin.data.sources.shards.MAX_OPEN", 3)
+    for number in range(8):
+        write_tar(tmp_path / f"{number}.tar", [("a.png", image), ("b.png", image)])
+    source = ShardSource(tmp_path)
+    before = len(os.listdir("/dev/fd"))
+    assert all(is_valid for _ in range(2) for _, is_valid in source)
+    assert len(os.listdir("/dev/fd")) == before + 3
 
 
 def test_shards__that_were_not_completed_are_refused(image, tmp_path):

@@ -3,11 +3,14 @@
 ``FAULT_IN_SAVE=N``: the N-th ``torch.save`` writes half of its bytes, then the process is killed.
 ``FAULT_IN_STEP=N:SIGNAL``: the process sends itself the signal in the N-th step of the optimiser;
 ``N:SIGNAL:launcher``: rank 0 sends it to the launcher; ``N:NAN``: the step leaves NaN in a weight.
+``FAULT_IN_FILES=N:FOLDER``: the process is killed before the N-th time that it makes, renames,
+links or removes something in the folder.
 """
 
 import io
 import os
 import signal
+import sys
 
 if "FAULT_IN_SAVE" in os.environ:
     import torch
@@ -45,3 +48,16 @@ if "FAULT_IN_STEP" in os.environ:
         return result
 
     torch.optim.SGD.step = step
+
+if "FAULT_IN_FILES" in os.environ:
+    number, _, folder = os.environ["FAULT_IN_FILES"].partition(":")
+    changes = [int(number)]
+    kinds = {f"os.{kind}" for kind in ("mkdir", "rename", "link", "symlink", "remove", "rmdir")}
+
+    def count(event, arguments):
+        if event in kinds and any(folder in str(path) for path in arguments[:2]):
+            changes[0] -= 1
+            if changes[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)

@@ -54,6 +54,9 @@ def test_check_folder__refuses_what_cannot_be_written_to(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match=r"DIR = .*file/run': .* is a file; set"):
         check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'file' / 'run'}"))
+    (tmp_path / "link").symlink_to("scratch")
+    with pytest.raises(SystemExit, match=r"/link' is a link to 'scratch', which is not there; set"):
+        check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'link' / 'run'}"))
 
 
 def test_check_negatives__refuses_a_draw_larger_than_memory(monkeypatch):

@@ -1,6 +1,11 @@
-"""Faults while a run of the unmodified host saves: it goes on from the newest good checkpoint."""
+"""Faults while a run of the unmodified host saves: it goes on from the newest good checkpoint.
 
+``PIRL_FAULTS=N PIRL_FAULTS_SEED=S`` set how many runs are killed at changes of files, and at which.
+"""
+
+import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +26,8 @@ RATE = [
     "config.OPTIMIZER.param_schedulers.lr.end_value=0.001",
     "config.OPTIMIZER.param_schedulers.lr.update_interval=epoch",
 ]
+CHANGES = int(os.environ.get("PIRL_FAULTS", "2"))
+SEED = int(os.environ.get("PIRL_FAULTS_SEED", "0"))
 ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
 
 
@@ -170,6 +177,37 @@ def test_state_that_is_not_finite__is_never_saved(whole, image_folder, tmp_path)
     assert_same(tmp_path, whole)
 
 
+@pytest.fixture(scope="module")
+def whole_sharded(image_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole_sharded")
+    train(image_folder, out, ALL, placement="sharded")
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", range(CHANGES))
+def test_kill_at_a_change_of_a_file__is_as_if_nothing_had_happened(
+    nth, whole_sharded, image_folder, tmp_path
+):
+    """Between shards and model, model and ledger, while pruning: the rest of it is removed."""
+    change = random.Random(f"files {SEED} {nth}").randrange(20, 180)
+    killed = train(
+        image_folder,
+        tmp_path,
+        "config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY=2",  # steps that the run after saves not
+        placement="sharded",
+        fault={"FAULT_IN_FILES": f"{change}:{tmp_path}"},
+    )
+    assert killed.returncode == -9, change
+    train(image_folder, tmp_path, placement="sharded")
+    assert_same_bank(tmp_path, whole_sharded)
+    written = json.loads((tmp_path / "checkpoints.json").read_text())["written"]
+    assert {name for name in names(tmp_path) if name.startswith("model_")} == set(written), change
+    banks = {folder for entry in written.values() for folder in entry["folders"]}
+    found = {f"memory_bank/{path.name}" for path in (tmp_path / "memory_bank").iterdir()}
+    assert found == banks, change
+
+
 @pytest.mark.slow
 def test_signal_to_the_launcher__reaches_ranks_that_share_a_bank(image_folder, tmp_path):
     """SIGUSR2 to the host's launcher; then the newest shards lose a file."""
@@ -199,6 +237,7 @@ def test_signal_to_the_launcher__reaches_ranks_that_share_a_bank(image_folder, t
 def assert_same_bank(out, whole):
     assert_same(out, whole)
     banks = [ShardedMemoryBank(20, 128), ShardedMemoryBank(20, 128)]
+    steps = [int(path.name.removeprefix("step_")) for path in (whole / "memory_bank").iterdir()]
     for bank, folder in zip(banks, (out, whole), strict=True):
-        bank.load(folder / "memory_bank" / "step_9")
+        bank.load(folder / "memory_bank" / f"step_{max(steps)}")
     assert torch.equal(banks[0].rows, banks[1].rows)

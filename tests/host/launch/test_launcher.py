@@ -1,10 +1,12 @@
 """What is done before a launch, and the line at its start."""
 
+import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin import __version__
+from pirl_plugin.__main__ import main
 from pirl_plugin.host.compat.evaluation_patches import remove_old_features
-from pirl_plugin.host.launch.launcher import banner
+from pirl_plugin.host.launch.launcher import _guarded, banner
 
 
 def config(*overrides):
@@ -24,3 +26,19 @@ def test_banner__says_versions_and_mends(monkeypatch):
     assert len(banner().splitlines()) == 1
     monkeypatch.setattr("vissl.__version__", "9.9")
     assert "VISSL 9.9 is not a host this plugin was tested with (0.1.6 and git main)" in banner()
+
+
+def interrupted(*args):
+    raise KeyboardInterrupt
+
+
+def test_sigint__before_the_run_is_one_sentence(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        _guarded(None, (interrupted,))(config())
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "pirl_plugin: SIGINT: ended before the run began\n"
+    monkeypatch.setattr("pirl_plugin.cli.run", interrupted)  # while its modules are imported
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "pirl_plugin: SIGINT: the command has ended\n"

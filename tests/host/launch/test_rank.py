@@ -32,13 +32,18 @@ def test_run_rank__logs_an_error_without_its_traceback(caplog, monkeypatch):
     for name in ("PIRL_PLUGIN_TRACEBACK", "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)
 
+    seen = []
+
     def work():
         try:
             raise KeyError("oops")
         except KeyError:
             logging.getLogger("host").exception("it failed")
 
-    run_rank(work, CONFIG, rank=0)
+    assert logging.raiseExceptions
+    run_rank(lambda: work() or seen.append(logging.raiseExceptions), CONFIG, rank=0)
+    assert seen == [False]  # or a full disk would give a traceback for each line of the log
+    assert logging.raiseExceptions
     assert [record.exc_info for record in caplog.records] == [None]
 
 

@@ -2,12 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
-from pirl_plugin.host.launch.run import resume_sentence
-from tests.helpers.host_runs import run, settings
+from pirl_plugin.host.launch.failures import Failure
+from pirl_plugin.host.launch.ranks import RanksFailedError
+from pirl_plugin.host.launch.run import _failures, resume_sentence
+from tests.helpers.host_runs import ELSEWHERE, run, settings
 from tests.helpers.launched import STEP, TRACEBACK, gone, quiet, started
 
 
@@ -29,6 +33,31 @@ def test_sigint__ends_with_130_and_says_where_the_run_resumes(whom, image_folder
     assert not (out / "run.lock").exists()
 
 
+@pytest.mark.slow
+def test_console__that_has_gone_ends_no_run(image_folder, tmp_path):
+    """``| tee log`` ends, or a terminal is closed, while the run goes on."""
+    command = [sys.executable, "-m", "pirl_plugin", "train"]
+    command += settings(image_folder, tmp_path / "out", epochs=3)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PIRL_PLUGIN_CONSOLE": "page"}
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ELSEWHERE,
+    )
+    while not process.stdout.readline().startswith("logs "):
+        assert process.poll() is None
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(180) == 0, said
+    assert TRACEBACK not in said
+    assert (tmp_path / "out" / "model_final_checkpoint_phase2.torch").exists()
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert log.count("The console cannot be written to ([Errno 32] Broken pipe)") == 1
+
+
 def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path / "out", epochs=500)
     overrides.append("config.CHECKPOINT.CHECKPOINT_FREQUENCY=1000")  # saves after the first epoch
@@ -38,6 +67,17 @@ def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
         assert faulty.status() == 130
         assert quiet(faulty).endswith(f"resumes from {tmp_path / 'out' / 'model_phase0.torch'}")
         assert gone(faulty)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_stop__before_the_first_step_is_no_failure(number, capsys):
+    """Or a supervisor would start the run again, against the wish of who stops it."""
+    failures = [Failure(0, f"rank 0 was ended by {number.name}")]
+    for status, said in ((-number, 1), (128 + number, 0)):  # not yet listening; saved and stopped
+        with pytest.raises(SystemExit) as ended:
+            _failures(RanksFailedError(failures, status), timeout_minutes=1)
+        assert ended.value.code == 128 + number
+        assert capsys.readouterr().err.count(f"{number.name}: the run has ended; give") == said
 
 
 def test_resume_sentence__says_where_there_is_no_checkpoint(tmp_path):
