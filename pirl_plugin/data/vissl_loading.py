@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DistributedSampler
 
+from pirl_plugin.utils.interrupts import STOPPING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -85,6 +87,6 @@ class LeaveSignals:
 
     def __call__(self, worker: int) -> None:
         """Ignore the signals, then go on as before."""
-        for number in (signal.SIGTERM, signal.SIGUSR2):
+        for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         self.then(worker)

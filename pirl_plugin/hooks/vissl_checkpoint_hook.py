@@ -21,6 +21,7 @@ from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.hooks.vissl_resume import samples_done
 from pirl_plugin.utils.distributed import rank, world_size
 from pirl_plugin.utils.files import remove_unfinished
+from pirl_plugin.utils.interrupts import STOPPING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +30,9 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
-# What SLURM and people send before a kill; submitit's SIGUSR2, which requeues, goes before SIGTERM.
-STOPPING = (signal.SIGTERM, signal.SIGUSR2)
-_SAVE = (
-    1  # what rank 0 wishes when it is time; more means save and stop for that signal of STOPPING
-)
+# What rank 0 wishes when it is time; more means save and stop for that signal of STOPPING, of which
+# SIGUSR2, by which submitit requeues, goes before SIGTERM.
+_SAVE = 1
 
 
 class CheckpointHook(QuietHook):

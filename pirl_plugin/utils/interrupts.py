@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
+STOPPING = (signal.SIGTERM, signal.SIGUSR2)
+"""What SLURM and people send before a kill: a run saves and ends. submitit requeues on SIGUSR2."""
+
+
 class Interrupted(BaseException):
     """A signal asked this process to end; ``signum`` is its number."""
 

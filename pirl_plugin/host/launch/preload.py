@@ -9,13 +9,14 @@ finder.install()
 
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (the launcher imports all of the host)
 
+from pirl_plugin.utils.interrupts import STOPPING  # noqa: E402
+
 # Stop signals, sent to all processes, are for the ranks. Without this server their loader workers
 # would end before the ranks have saved; what it forks begins with the usual handlers again.
-_STOPPING = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def _handle(handler: signal.Handlers) -> None:
-    for number in _STOPPING:
+    for number in STOPPING:
         signal.signal(number, handler)
 
 

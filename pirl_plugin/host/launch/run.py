@@ -23,7 +23,7 @@ from pirl_plugin.host.launch.failures import (
 from pirl_plugin.host.launch.rendezvous import rendezvous
 from pirl_plugin.host.launch.waiting import passive_ranks
 from pirl_plugin.utils.console import put
-from pirl_plugin.utils.interrupts import Interrupted, raised
+from pirl_plugin.utils.interrupts import STOPPING, Interrupted, raised
 from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 STARTED = "PIRL_PLUGIN_STARTED"  # a file that the launcher creates once a run's checks have passed
 # Exit status of a run that would end the same way again: sysexits.h's "data format error".
 WOULD_FAIL_AGAIN = 65
-# How ranks ended that were asked to stop, by SLURM or a person: having saved, or not yet begun.
-STOPPED = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def run_ours(launch: Callable[[], Result], config: AttrDict, node_id: int) -> Result:
@@ -82,7 +80,7 @@ def _failures(error: BaseException, timeout_minutes: float) -> list[Failure]:
         SystemExit: they did not: they ended for a signal, with the status that says so.
     """
     if isinstance(error, ranks.RanksFailedError):
-        for number in STOPPED:
+        for number in STOPPING:  # ranks that were asked to had saved, or not yet begun
             if error.exit_status == -number:
                 _say(f"{number.name}: the run has ended; give the same command again to go on")
             if error.exit_status in (128 + number, -number):

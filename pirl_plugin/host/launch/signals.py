@@ -8,11 +8,11 @@ import signal
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from pirl_plugin.utils.interrupts import STOPPING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
-
-STOPPING = (signal.SIGTERM, signal.SIGUSR2)
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.host.launch.run import STARTED, WOULD_FAIL_AGAIN
 from pirl_plugin.utils.console import put
+from pirl_plugin.utils.interrupts import STOPPING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_ASKING = (signal.SIGINT, *STOPPING)  # a run to end, of which none is a failure
 PAUSE_S = 5.0  # between two attempts: ports and nodes settle
 
 
@@ -100,11 +102,10 @@ def _attempt(command: Sequence[str]) -> tuple[int, bool]:
     with tempfile.TemporaryDirectory() as scratch:
         marker = Path(scratch, "started")
         process = subprocess.Popen(command, env={**os.environ, STARTED: str(marker)})
-        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
         # A terminal sends SIGINT to the run as well, which ignores the second.
         before = {
             number: signal.signal(number, lambda number, _: process.send_signal(number))
-            for number in signals
+            for number in _ASKING
         }
         try:
             status = process.wait()
@@ -115,8 +116,7 @@ def _attempt(command: Sequence[str]) -> tuple[int, bool]:
 
 
 def _was_asked_to_end(status: int) -> bool:
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
-    return status in [128 + number for number in asked]
+    return status in [128 + number for number in _ASKING]
 
 
 def _newest(folder: Path) -> float | None:
