@@ -11,14 +11,13 @@ import vissl.utils.distributed_launcher  # noqa: E402, F401  (the launcher impor
 
 from pirl_plugin.utils.interrupts import STOPPING  # noqa: E402
 
-# Stop signals, sent to all processes, are for the ranks. Without this server their loader workers
-# would end before the ranks have saved; what it forks begins with the usual handlers again.
-
 
 def _handle(handler: signal.Handlers) -> None:
     for number in STOPPING:
         signal.signal(number, handler)
 
 
+# Stop signals, sent to all processes, are for the ranks. Without this server their loader workers
+# would end before the ranks have saved; what it forks begins with the usual handlers again.
 _handle(signal.SIG_IGN)
 os.register_at_fork(after_in_child=lambda: _handle(signal.SIG_DFL))
