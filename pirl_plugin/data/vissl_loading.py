@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from contextlib import suppress
 from itertools import islice
 from multiprocessing import active_children
 from multiprocessing.util import Finalize
@@ -73,20 +75,29 @@ def _kill_workers() -> None:
             child.kill()
 
 
-class LeaveSignals:
-    """What a loader worker runs first: stop signals, sent to all processes, are not for it.
+class WorkerStart:
+    """What a loader worker runs first.
 
-    The rank saves on them, and ends its workers itself, see :func:`kill_workers_at_exit`.
+    Stop signals, sent to all processes, are not for it: the rank saves on them, and ends its workers
+    itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker takes the
+    time that the model leaves (Linux's ``SCHED_IDLE``): threads of the model that wait for one whose
+    core the worker holds would cost more than the worker saves. While the model waits for input,
+    the worker has its cores.
 
     Args:
         then: the host's function for a worker's number.
+        on_cpu: whether the model runs on a CPU.
     """
 
-    def __init__(self, then: Callable[[int], None]) -> None:
+    def __init__(self, then: Callable[[int], None], on_cpu: bool) -> None:
         self.then = then
+        self.on_cpu = on_cpu
 
     def __call__(self, worker: int) -> None:
-        """Ignore the signals, then go on as before."""
+        """Set the process up, then go on as before."""
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
+        if self.on_cpu and hasattr(os, "SCHED_IDLE"):
+            with suppress(OSError):  # a container may refuse it; then it is as any process
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         self.then(worker)

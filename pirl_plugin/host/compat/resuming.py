@@ -115,7 +115,7 @@ def sample_what_is_left(module: HostModule) -> None:
         dataset: GenericSSLDataset, dataset_config: AttrDict, *args: object, **kwargs: Any
     ) -> DataLoader[object]:
         from pirl_plugin.data.vissl_loading import (
-            LeaveSignals,
+            WorkerStart,
             kill_workers_at_exit,
             resuming_sampler,
         )
@@ -123,7 +123,7 @@ def sample_what_is_left(module: HostModule) -> None:
         if is_ours(dataset.cfg) and kwargs.get("split") == "train":
             kwargs.setdefault("get_sampler", resuming_sampler(module.get_sampler))
             seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
-            kwargs["worker_init_fn"] = LeaveSignals(seeds)
+            kwargs["worker_init_fn"] = WorkerStart(seeds, dataset.cfg.MACHINE.DEVICE == "cpu")
             kill_workers_at_exit()
         return original(dataset, dataset_config, *args, **kwargs)
 
