@@ -78,11 +78,11 @@ def _kill_workers() -> None:
 class WorkerStart:
     """What a loader worker runs first.
 
-    Stop signals, sent to all processes, are not for it: the rank saves on them, and ends its workers
-    itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker takes the
-    time that the model leaves (Linux's ``SCHED_IDLE``): threads of the model that wait for one whose
-    core the worker holds would cost more than the worker saves. While the model waits for input,
-    the worker has its cores.
+    Stop signals, sent to all processes, are not for it: the rank saves on them, and ends its
+    workers itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker
+    takes the time that the model leaves (``SCHED_IDLE`` of Linux): threads of the model that wait
+    for one whose core the worker holds would cost more than the worker saves. While the model
+    waits for input, the worker has its cores.
 
     Args:
         then: the host's function for a worker's number.
