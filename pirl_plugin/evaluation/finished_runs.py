@@ -50,7 +50,7 @@ _TABLES = {  # row → tables of linear models; 2 and 7 for any other
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedRun:
     """Figures of one run.
 
     Attributes:
@@ -74,7 +74,7 @@ class Run:
     data: str | None = None
 
 
-def read_run(path: Path, method: str | None = None) -> Run:
+def read_run(path: Path, method: str | None = None) -> FinishedRun:
     """Read a benchmark's run folder: the host's, ``pirl-plugin knn``'s or a detection's.
 
     Args:
@@ -119,7 +119,7 @@ def read_run(path: Path, method: str | None = None) -> Run:
         paths = [str(p) for p in config["DATA"]["TRAIN"].get("DATA_PATHS") or []]
         own = f"{data} in {', '.join(paths) or 'the catalog'}"
         label = method or _own_label(origin, path)
-        return Run(path, label, (), figures, best, origin.differs, text + str(paths), own)
+        return FinishedRun(path, label, (), figures, best, origin.differs, text + str(paths), own)
     row, differ = _claimed(method, origin)
     fixed = BENCHMARKS[column] | TRUNKS.get(row or "", {}).get(column, {})
     differ |= differences(found, fixed, [*FREE, *free])
@@ -129,7 +129,7 @@ def read_run(path: Path, method: str | None = None) -> Run:
     splits = ("TRAIN", "TEST") if free is LINEAR_FREE else ()
     differ |= image_differences(config, path, data, splits)
     tables = (3,) if column in ("1 %", "10 %") else _TABLES.get(row or "", (2, 7))
-    return Run(path, _label(row, differ, path), tables, figures, best, differ, text)
+    return FinishedRun(path, _label(row, differ, path), tables, figures, best, differ, text)
 
 
 def _claimed(method: str | None, origin: Origin) -> tuple[str | None, Differences]:
@@ -180,13 +180,13 @@ def _origin(config: dict[str, Any]) -> Origin:
     return Origin("PIRL-ens", differ, " and ".join(member.identity for member in members))
 
 
-def _read_results(path: Path, results: dict[str, Any], method: str | None) -> Run:
+def _read_results(path: Path, results: dict[str, Any], method: str | None) -> FinishedRun:
     if "knn_top1" in results:
         checkpoint = str(results.get("checkpoint", ""))
         name = method or Path(checkpoint or path).resolve().parent.name
         measured = {k: v for k, v in results.items() if k not in ("knn_top1", "checkpoint")}
         text = json.dumps(measured, sort_keys=True) + origin_of(checkpoint).identity
-        return Run(path, name, (), {"kNN": float(results["knn_top1"])}, identity=text)
+        return FinishedRun(path, name, (), {"kNN": float(results["knn_top1"])}, identity=text)
     if "mean" not in results or "config" not in results:
         raise ValueError(
             f"{path}/results.json has neither knn_top1 nor the config and mean of a detection run: "
@@ -206,4 +206,6 @@ def _read_results(path: Path, results: dict[str, Any], method: str | None) -> Ru
     figures = {key: float(mean[key]) for key in ("AP", "AP50", "AP75")}
     same = {key: results.get(key) for key in ("config", "config_sha256", "options", "num_gpus")}
     text = json.dumps(same) + origin.identity
-    return Run(path, _label(row, differ, path), (table,), figures, differs=differ, identity=text)
+    return FinishedRun(
+        path, _label(row, differ, path), (table,), figures, differs=differ, identity=text
+    )

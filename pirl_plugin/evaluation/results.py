@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.figures import write_figures
-from pirl_plugin.evaluation.finished_runs import LAYERS, Run, read_run
+from pirl_plugin.evaluation.finished_runs import LAYERS, FinishedRun, read_run
 from pirl_plugin.evaluation.published import published_tables
 from pirl_plugin.utils.outputs import write_text
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     return 1 if bad else 0
 
 
-def read_runs(arguments: Sequence[str]) -> tuple[list[Run], list[str]]:
+def read_runs(arguments: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
     """The runs that can be read, and a sentence about each that cannot.
 
     Args:
@@ -63,7 +63,7 @@ def read_runs(arguments: Sequence[str]) -> tuple[list[Run], list[str]]:
     return runs, bad
 
 
-def lay_out(runs: Sequence[Run]) -> list[Table]:
+def lay_out(runs: Sequence[FinishedRun]) -> list[Table]:
     """The paper's seven tables, then one for each own data set and one of kNN figures.
 
     A run whose settings are a row's fills that row. Any other has a row of its own, and only runs
@@ -124,9 +124,9 @@ def markdown(tables: Sequence[Table]) -> str:
     return "\n\n".join(parts)
 
 
-def _own_rows(runs: Sequence[Run], columns: Sequence[str]) -> list[Row]:
+def _own_rows(runs: Sequence[FinishedRun], columns: Sequence[str]) -> list[Row]:
     """A row for each group of runs that have equal settings and one name."""
-    groups: dict[tuple[str, str, tuple[str, ...]], list[Run]] = {}
+    groups: dict[tuple[str, str, tuple[str, ...]], list[FinishedRun]] = {}
     for run in runs:
         method = run.method.removeprefix(f"{run.path.name}, ") if run.differs else run.method
         key = (method, run.identity, tuple(run.differs))
@@ -137,7 +137,10 @@ def _own_rows(runs: Sequence[Run], columns: Sequence[str]) -> list[Row]:
 
 
 def _row(
-    method: str, published: Sequence[float | None], columns: Sequence[str], runs: Sequence[Run]
+    method: str,
+    published: Sequence[float | None],
+    columns: Sequence[str],
+    runs: Sequence[FinishedRun],
 ) -> Row:
     measured: list[float | None] = []
     spread: list[float | None] = []
