@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 from itertools import islice
 from multiprocessing import active_children
 from multiprocessing.util import Finalize
@@ -75,14 +74,16 @@ def _kill_workers() -> None:
             child.kill()
 
 
+NICE = 10  # not SCHED_IDLE, which starves beside other programs
+
+
 class WorkerStart:
     """What a loader worker runs first.
 
     Stop signals, sent to all processes, are not for it: the rank saves on them, and ends its
-    workers itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker
-    takes the time that the model leaves (``SCHED_IDLE`` of Linux): threads of the model that wait
-    for one whose core the worker holds would cost more than the worker saves. While the model
-    waits for input, the worker has its cores.
+    workers itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker gives
+    way to it: threads of the model that wait for one whose core the worker holds cost more than the
+    worker saves.
 
     Args:
         then: the host's function for a worker's number.
@@ -97,7 +98,6 @@ class WorkerStart:
         """Set the process up, then go on as before."""
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
-        if self.on_cpu and hasattr(os, "SCHED_IDLE"):
-            with suppress(OSError):  # a container may refuse it; then it is as any process
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if self.on_cpu:
+            os.nice(NICE)
         self.then(worker)
