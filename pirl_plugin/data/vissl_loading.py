@@ -81,9 +81,9 @@ class WorkerStart:
     """What a loader worker runs first.
 
     Stop signals, sent to all processes, are not for it: the rank saves on them, and ends its
-    workers itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker gives
-    way to it: threads of the model that wait for one whose core the worker holds cost more than the
-    worker saves.
+    workers itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker
+    gives way to it: threads of the model that wait for one whose core the worker holds cost more
+    than the worker saves.
 
     Args:
         then: the host's function for a worker's number.
