@@ -132,9 +132,8 @@ class RunLock:
     def _read(self) -> tuple[Holder | None, float | None]:
         """The holder and the time of its last heartbeat; None for what is not there."""
         try:
-            with self.path.open(
-                errors="replace"
-            ) as file:  # opening, a network file system looks again
+            # Opening it, a network file system looks again.
+            with self.path.open(errors="replace") as file:
                 return parse_holder(file.read()), os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             return None, None

@@ -34,7 +34,7 @@ def train(name, data, out, *overrides):
         f"config.CHECKPOINT.DIR={out}",
         *overrides,
     )
-    checkpoint = torch.load(out / "checkpoint.torch", weights_only=False)
+    checkpoint = torch.load(out / "checkpoint.torch", weights_only=True)
     return losses(out), checkpoint
 
 

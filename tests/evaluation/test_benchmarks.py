@@ -124,10 +124,10 @@ def test_ensemble__probes_two_trunks_side_by_side(separable, checkpoint, tmp_pat
     members = f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[{checkpoint},{other}]"
     run_tool(ENGINE, "config=benchmark/pirl/ensemble_imagenet1k", *overrides, members, *short())
     assert max(top1(out).values()) == 100.0
-    file = torch.load(out / "checkpoint.torch", weights_only=False)
+    file = torch.load(out / "checkpoint.torch", weights_only=True)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
     for i, path in enumerate((checkpoint, other)):
-        member = torch.load(path, weights_only=False)["classy_state_dict"]["base_model"]["model"]
+        member = torch.load(path, weights_only=True)["classy_state_dict"]["base_model"]["model"]
         for name, value in member["trunk"].items():
             assert torch.equal(trunk[f"base_model.members.{i}.{name}"], value), name
 

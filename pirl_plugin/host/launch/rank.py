@@ -80,9 +80,8 @@ def prepared(timeout_minutes: float) -> Iterator[None]:
         stack.callback(setattr, logging, "raiseExceptions", logging.raiseExceptions)
         if not shows_tracebacks():
             _log_without_tracebacks()
-            logging.raiseExceptions = (
-                False  # nor one for each line that a full disk has no room for
-            )
+            # Nor is there one for each line that a full disk has no room for.
+            logging.raiseExceptions = False
         _start_workers_without_interrupts()
         yield
 

@@ -61,7 +61,11 @@ def test_folder__of_files_asks_for_the_status_of_none(tmp_path, monkeypatch):
         ("jfif", "JPEG"),
         ("JPE", "JPEG"),
         pytest.param("avif", "AVIF", marks=pytest.mark.skipif(not AVIF, reason="PIL has no AVIF")),
-        pytest.param("jp2", "JPEG2000", marks=pytest.mark.skipif(not JPEG_2000, reason="PIL")),
+        pytest.param(
+            "jp2",
+            "JPEG2000",
+            marks=pytest.mark.skipif(not JPEG_2000, reason="PIL has no JPEG 2000"),
+        ),
     ],
 )
 def test_folder__reads_what_the_decoders_here_read(suffix, kind, tmp_path, make_image):

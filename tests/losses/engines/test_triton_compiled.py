@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason="triton is not installed")
 
 # Instructions of a warp for a tile of 16 rows of 128 dimensions, two terms: a tenth over today's.
 MOST = {
