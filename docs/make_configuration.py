@@ -53,6 +53,7 @@ TYPES = {  # annotation -> type, as in YAML
     "int": "whole number",
     "float": "number",
     "bool": "true or false",
+    "bool | None": "true, false or null",
     "str": "name",
     "int | None": "whole number or null",
     "float | None": "number or null",

@@ -70,6 +70,9 @@ def _overlap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument(
+        "--quick", action="store_true", help="quick_jigsaw, with its own network and N"
+    )
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--negatives", type=int, default=4096)
     parser.add_argument("--rows", type=int, default=25_000, help="images, and rows of the bank")
@@ -77,7 +80,7 @@ def _overlap(parser: argparse.ArgumentParser) -> None:
         "--steps", type=int, default=16, help=f"of a run, after {WARM_UP_STEPS} more"
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each")
-    parser.add_argument("--workers", type=int, default=1, help="of the loader, beside none")
+    parser.add_argument("--workers", type=int, default=1, help="beside none")
     parser.add_argument("--threads", type=int, help="of the model (default: one a core)")
 
 

@@ -20,7 +20,7 @@ BENCHMARKS = {
     "step": "a training step on one device, without VISSL: images a second, the loss's share",
     "startup": "imports, the loss, the first batch, a checkpoint",
     "train": "images a second through VISSL's engine, its own PIRL and ours",
-    "overlap": "training on a CPU: how much of its input a loader worker hides",
+    "overlap": "training on a CPU: how much of the time of its input workers save",
     "soak": "memory, descriptors and images a second over thousands of steps",
     "scale": "memory and communication of a rank, by arithmetic, for more data and ranks",
 }

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _TIMER = re.compile(r"^\s*(\w+):\s+([\d.]+) ms\s+([\d.]+) ms$")
 STEP = "train_step_total"
+QUICK = "quick_jigsaw"
 # Shares of a step -> the host's timers. What no timer covers is the hooks'.
 _PARTS = {
     "input": ("read_sample",),
@@ -89,7 +90,8 @@ def measure_run(
     """Milliseconds of each timer in each counted step of one run.
 
     Args:
-        kind: ``vissl``, or a name of our runs, which ends in ``bfloat16`` for autocast.
+        kind: ``vissl``, or a name of our runs, which begins with ``QUICK`` for that config, and
+            ends in ``bfloat16`` for autocast.
         folder: of the images.
         options: of ``benchmark train``.
         title: to print first.
@@ -176,8 +178,11 @@ def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str
             "config.LOSS.nce_loss_with_memory.negative_sampling_params.num_negatives="
             f"{options.negatives}",
         ]
-    ours = [OUR_CONFIG.format("jigsaw"), f"+config/pirl/models=resnet{options.depth}", *common]
-    ours.append(f"config.LOSS.pirl_loss.num_negatives={options.negatives}")
+    if kind.startswith(QUICK):
+        ours = [f"config=pretrain/pirl/{QUICK}", *common]
+    else:
+        ours = [OUR_CONFIG.format("jigsaw"), f"+config/pirl/models=resnet{options.depth}", *common]
+        ours.append(f"config.LOSS.pirl_loss.num_negatives={options.negatives}")
     if kind.endswith("bfloat16"):
         ours.append("config.HOOKS.PIRL_INPUT.autocast=bfloat16")
     return ours

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from pirl_plugin.data.shared_bytes import SharedBytes
+from pirl_plugin.data.shared_bytes import SharedInteger
 from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.registry import source_at
 from pirl_plugin.data.views.random import image_generator
@@ -68,7 +68,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
         self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]
         self.views = views
         self.seed = seed
-        self._epoch = SharedBytes(8)  # seen by workers that are running, too
+        self._epoch = SharedInteger()  # seen by workers that are running, too
 
     def __len__(self) -> int:
         return len(self.source)
@@ -76,11 +76,11 @@ class ImageDataset(Dataset[dict[str, Any]]):
     @property
     def epoch(self) -> int:
         """Number of the pass over the data."""
-        return int(self._epoch.array.view(np.int64)[0])
+        return self._epoch.value
 
     def set_epoch(self, epoch: int) -> None:
         """Say which pass over the data comes next; call it before iterating over the loader."""
-        self._epoch.array.view(np.int64)[0] = epoch
+        self._epoch.value = epoch
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """Make the views of one image.

@@ -53,6 +53,29 @@ class SharedBytes:
         return _copied, (self.array.tobytes(),)
 
 
+class SharedInteger:
+    """A number that loader workers see change; 0 at first.
+
+    Example:
+        >>> epoch = SharedInteger()
+        >>> epoch.value += 3
+        >>> epoch.value
+        3
+    """
+
+    def __init__(self) -> None:
+        self._block = SharedBytes(8)
+
+    @property
+    def value(self) -> int:
+        """The number, int64."""
+        return int(self._block.array.view(np.int64)[0])
+
+    @value.setter
+    def value(self, value: int) -> None:
+        self._block.array.view(np.int64)[0] = value
+
+
 def _anonymous_file() -> int:
     try:
         return os.memfd_create("pirl_plugin")

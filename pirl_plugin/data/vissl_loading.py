@@ -1,4 +1,7 @@
-"""The host's data loader in our runs: it goes on in mid-epoch, and signals leave it alone."""
+"""The host's data loader in our runs: it goes on in mid-epoch, and signals leave it alone.
+
+On a CPU its workers read between the steps, not beside them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DistributedSampler
 
+from pirl_plugin.data.names import draws_by_image
+from pirl_plugin.data.readers import Readers
 from pirl_plugin.utils.interrupts import STOPPING
 
 if TYPE_CHECKING:
@@ -60,6 +65,32 @@ def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
     return get
 
 
+def reads_between_steps(config: Any) -> bool:
+    """Whether a run's workers are its :class:`Readers`: on a CPU, where that changes no sample.
+
+    ``HOOKS.PIRL_INPUT.prefetch`` says otherwise where it is not null.
+
+    Args:
+        config: the host's, of a run of ours.
+    """
+    prefetch = (config.HOOKS.get("PIRL_INPUT") or {}).get("prefetch")
+    if prefetch is None:
+        prefetch = config.MACHINE.DEVICE != "cpu"
+    return not prefetch and draws_by_image(config.DATA.TRAIN.TRANSFORMS)
+
+
+def read_between_steps(dataset: Any, workers: int, method: str) -> None:
+    """Have workers read a batch together with this process whenever torch's loader asks for one.
+
+    Args:
+        dataset: the host's, which gets a ``__getitems__``: what the loader calls for a batch.
+        workers: how many.
+        method: how they are started.
+    """
+    if workers and not hasattr(dataset, "__getitems__"):
+        dataset.__getitems__ = Readers(dataset, workers, ignore_stop_signals, method)
+
+
 def kill_workers_at_exit() -> None:
     """Have this process kill its loader workers before it waits for them, however it ends.
 
@@ -77,13 +108,20 @@ def _kill_workers() -> None:
 NICE = 10  # not SCHED_IDLE, which starves beside other programs
 
 
+def ignore_stop_signals(worker: int) -> None:
+    """Leave signals that are sent to all processes of a run to the rank, which saves on them.
+
+    It ends its workers itself, see :func:`kill_workers_at_exit`.
+    """
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class WorkerStart:
     """What a loader worker runs first.
 
-    Stop signals, sent to all processes, are not for it: the rank saves on them, and ends its
-    workers itself, see :func:`kill_workers_at_exit`. Where the model runs on a CPU, the worker
-    gives way to it: threads of the model that wait for one whose core the worker holds cost more
-    than the worker saves.
+    Beside a model on a CPU, the worker gives way to it: threads of the model that wait for one
+    whose core the worker holds cost more than the worker saves.
 
     Args:
         then: the host's function for a worker's number.
@@ -96,8 +134,7 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         """Set the process up, then go on as before."""
-        for number in STOPPING:
-            signal.signal(number, signal.SIG_IGN)
+        ignore_stop_signals(worker)
         if self.on_cpu:
             os.nice(NICE)
         self.then(worker)

@@ -26,7 +26,7 @@ class PIRLInputHook(QuietHook):
 
         HOOKS:
           PIRL_INPUT: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],
-                       channels_last: true, autocast: null, compile: false}
+                       channels_last: true, autocast: null, compile: false, prefetch: null}
 
     Args:
         mean: of the channels, on a scale of 0 to 1.
@@ -34,6 +34,8 @@ class PIRLInputHook(QuietHook):
         channels_last: memory format of inputs and weights, in which convolutions are faster.
         autocast: None, or ``bfloat16`` to run the model (never the loss) in it.
         compile: whether torch.compile compiles the trunk, in the first steps, for minutes.
+        prefetch: whether workers prepare the next batches while the model trains, rather than each
+            batch together with the run's process before its step; None: on a GPU.
 
     Raises:
         ValueError: an ``autocast`` other than these; float16 would need the host's own
@@ -47,6 +49,7 @@ class PIRLInputHook(QuietHook):
         channels_last: bool = True,
         autocast: str | None = None,
         compile: bool = False,
+        prefetch: bool | None = None,
     ) -> None:
         super().__init__()
         if autocast not in (None, "bfloat16"):
@@ -58,6 +61,7 @@ class PIRLInputHook(QuietHook):
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.autocast = autocast
         self.compile = compile
+        self.prefetch = prefetch  # the loader reads it from the configuration
 
     @classmethod
     def from_config(cls, config: AttrDict) -> PIRLInputHook:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pirl_plugin.data.names import draws_by_image
 from pirl_plugin.utils.config_root import config_root
 from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, is_ours
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pirl_plugin.host.host_module import HostModule
 
 __all__ = ["add_our_configs", "config_root"]
+
+_MOST_READERS = 16  # of a batch on a CPU
 
 
 def add_our_configs(module: HostModule) -> None:
@@ -46,6 +49,7 @@ def add_our_configs(module: HostModule) -> None:
     OmegaConf.register_new_resolver("pirl_trunk_width", _trunk_width, replace=True)
     OmegaConf.register_new_resolver("pirl_times", _times, replace=True)
     OmegaConf.register_new_resolver("pirl_batch", _batch, replace=True)
+    OmegaConf.register_new_resolver("pirl_cpu_workers", _cpu_workers, replace=True)
     OmegaConf.register_new_resolver("pirl_train_step", _train_step, replace=True)
     compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
 
@@ -112,6 +116,19 @@ def _batch(images: int, *, _root_: DictConfig) -> int:
 
     count = OmegaConf.select(_root_, f"config.{MICRO_BATCHES}")
     return images * count if type(count) is int and count > 0 else images
+
+
+def _cpu_workers(processes: object, *, _root_: DictConfig) -> int:
+    """``${pirl_cpu_workers:KEY}``: with the process itself, a reader for each of its threads.
+
+    One under transforms that are not ours: there it prepares the next batches meanwhile.
+    """
+    import torch
+
+    if not draws_by_image(_root_.config.DATA.TRAIN.TRANSFORMS):
+        return 1
+    threads = torch.get_num_threads() // (processes if type(processes) is int else 1)
+    return max(min(threads, _MOST_READERS) - 1, 0)
 
 
 def _train_step(count: object) -> str:

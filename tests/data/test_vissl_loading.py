@@ -4,8 +4,15 @@ import os
 
 import pytest
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from vissl.config import AttrDict
 
-from pirl_plugin.data.vissl_loading import NICE, ResumingSampler, WorkerStart, resuming_sampler
+from pirl_plugin.data.vissl_loading import (
+    NICE,
+    ResumingSampler,
+    WorkerStart,
+    reads_between_steps,
+    resuming_sampler,
+)
 
 
 @pytest.mark.parametrize("rows", [12, 13, 14])
@@ -55,3 +62,23 @@ def test_worker__gives_way_to_a_model_on_a_cpu(on_cpu):
     loader = DataLoader(Priorities(), num_workers=1, worker_init_fn=WorkerStart(ignore, on_cpu))
     expected = min(os.nice(0) + NICE, 19) if on_cpu else os.nice(0)
     assert [batch.item() for batch in loader] == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("device", "prefetch", "transform", "expected"),
+    [
+        ("cpu", None, "PIRLJigsaw", True),
+        ("cpu", None, "RandomResizedCrop", False),  # whose draws are the worker's
+        ("cpu", True, "PIRLJigsaw", False),
+        ("gpu", None, "PIRLJigsaw", False),
+        ("gpu", False, "PIRLJigsaw", True),
+    ],
+)
+def test_reads_between_steps__on_a_cpu_or_where_asked_for(device, prefetch, transform, expected):
+    hooks = {} if prefetch is None else {"PIRL_INPUT": {"prefetch": prefetch}}
+    config = {
+        "MACHINE": {"DEVICE": device},
+        "HOOKS": hooks,
+        "DATA": {"TRAIN": {"TRANSFORMS": [{"name": transform}]}},
+    }
+    assert reads_between_steps(AttrDict(config)) == expected

@@ -15,6 +15,7 @@ from pirl_plugin.utils.config_root import config_root
 
 finder.install()
 
+import torch  # noqa: E402
 import vissl.config  # noqa: E402
 import yaml  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
@@ -47,8 +48,17 @@ def cases() -> dict[str, list[str]]:
 
 def record() -> dict[str, dict[str, Any]]:
     """Of each case, key -> value where it differs from the host's defaults; of an overlay, from
-    the config that it is composed over. The host has inferred nothing yet.
+    the config that it is composed over. The host has inferred nothing yet. As on two cores.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        return _record()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _record() -> dict[str, dict[str, Any]]:
     found = {name: _composed(tuple(overrides)) for name, overrides in cases().items()}
     return {
         name: _differences(values, _composed(tuple(cases()[name][:-1])))

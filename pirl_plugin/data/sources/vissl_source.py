@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.data.names import DISK_FOLDER, PIRL_TRANSFORMS
+from pirl_plugin.data.shared_bytes import SharedInteger
 from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.sources.registry import open_source, source_class
@@ -68,7 +69,7 @@ class PIRLDiskDataset:
         self.dataset_name = dataset_name
         self._split = split
         self._seed = int(cfg.get("SEED_VALUE", 0))
-        self._epoch = 0
+        self._epoch = SharedInteger()
         self._yields_tensors = transforms[0].get("name") in PIRL_TRANSFORMS
         self.source = _open(data_source, path, split, options)
         logging.info(f"{dataset_name or split}: {len(self.source)} images in {os.fspath(path)}")
@@ -87,7 +88,7 @@ class PIRLDiskDataset:
 
     def set_epoch(self, epoch: int) -> None:
         """Say which pass over the data comes next; call it before the workers start."""
-        self._epoch = int(epoch)
+        self._epoch.value = int(epoch)
 
     def get_image_paths(self) -> list[str]:
         """Paths of all images, in order."""
@@ -132,7 +133,7 @@ class PIRLDiskDataset:
         """
         pixels, is_valid = self.source[index]
         if self._yields_tensors:
-            return SourceImage(pixels, self._seed, self._epoch), is_valid
+            return SourceImage(pixels, self._seed, self._epoch.value), is_valid
         return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()), is_valid
 
 

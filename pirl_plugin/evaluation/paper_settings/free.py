@@ -46,6 +46,7 @@ FREE: dict[str, str] = {  # pattern of a key → why it may differ
     "LOSS.pirl_loss.num_train_samples": "filled in; the images are fixed",
     "HOOKS.PIRL_INPUT.channels_last": "layout in memory",
     "HOOKS.PIRL_INPUT.compile": "the same network, compiled",
+    "HOOKS.PIRL_INPUT.prefetch": "workers",
     "HOOKS.*": "what is logged and watched",
     "VERBOSE": "log",
     "LOG_FREQUENCY": "log",

@@ -52,6 +52,7 @@ class _Setting(TypedDict):
 class Setting(_Setting, total=False):
     """What all runs of a comparison were made with."""
 
+    precision: str
     command: str
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pirl_plugin.experiments.claims.scales import autocast
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.our_configs import VISSL_PIRL
 
@@ -100,6 +101,7 @@ def pretraining(
     overrides += [
         f"+config/pirl/models={scale.model}",
         f"config.DATA.TRAIN.TRANSFORMS=[{_views(method, scale)}]",
+        f"config.HOOKS.PIRL_INPUT.autocast={autocast(scale)}",
         *_heads(method),
     ]
     if row.contrastive:

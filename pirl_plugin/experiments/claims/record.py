@@ -15,7 +15,7 @@ import torch
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.plan import job_of, sweep_epochs
-from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.scales import SCALES, autocast
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
         "is measured; linear_best_top1 is the best layer's, which the paper reports",
         "knn_top1": f"percent; k = 20, pooled res5 features at {size.image_size} px",
         "hardware": hardware(threads, on_gpu=not cpu),
+        "precision": "float32" if autocast(size) == "null" else "bfloat16 (autocast)",
         "versions": versions(),
     }
 

@@ -97,22 +97,15 @@ def forecast(
     ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
     batch, parts = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, num_micro_batches(config)
     steps = epochs * math.ceil(images / (ranks * batch))
-    workers = config.DATA.NUM_DATALOADER_WORKERS
-    needed = math.ceil(measured.input_s * batch / measured.step_s)
-    if workers:
-        step = max(measured.step_s, measured.input_s * batch / workers)
-    else:
-        step = measured.step_s + measured.input_s * batch
+    step, readers = _with_input(config, measured)
     sharded = config.LOSS.name == "pirl_loss" and _bank(config).get("placement") == "sharded"
     saved = measured.weights + measured.momentum + bank * (ranks if sharded else 1)
     kept = epochs // config.CHECKPOINT.CHECKPOINT_FREQUENCY + 1
-    enough = "enough" if workers >= needed else f"set config.DATA.NUM_DATALOADER_WORKERS={needed}"
     lines = [
         f"images    {images:,}; {steps:,} steps of {ranks * batch:,} images",
         f"time      {span(steps * step)} in all, {1000 * step:,.0f} ms a step "
         f"({1000 * measured.step_s:,.0f} ms without input), as timed on this machine",
-        f"input     {1000 * measured.input_s:.1f} ms an image; {needed} workers a process keep up, "
-        f"{workers} asked for: {enough}",
+        f"input     {1000 * measured.input_s:.1f} ms an image; {readers}",
         f"memory    {_size(measured.memory)} measured here at {batch // parts} images"
         f"{f', one of {parts} micro-batches' if parts > 1 else ''}, "
         f"{_size(bank)} of it or more for the memory bank of {images:,} rows",
@@ -126,6 +119,21 @@ def forecast(
             f"checkpoints of {_size(saved)}, and {_size(free)} are free; name another folder"
         )
     return lines
+
+
+def _with_input(config: AttrDict, measured: Measured) -> tuple[float, str]:
+    """Seconds of a step with its input, and what there is to say about the workers."""
+    from pirl_plugin.data.vissl_loading import reads_between_steps
+
+    workers, batch = config.DATA.NUM_DATALOADER_WORKERS, config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    alone = measured.input_s * batch
+    if not workers or reads_between_steps(config):
+        step = measured.step_s + alone / (workers + 1)
+        return step, f"read before each step by the process and {workers} workers"
+    needed = math.ceil(alone / measured.step_s)
+    enough = "enough" if workers >= needed else f"set config.DATA.NUM_DATALOADER_WORKERS={needed}"
+    step = max(measured.step_s, alone / workers)
+    return step, f"{needed} workers a process keep up, {workers} asked for: {enough}"
 
 
 def bank_bytes(config: AttrDict, images: int) -> int:

@@ -117,6 +117,7 @@ TABLE: dict[str, tuple[Kind, str]] = {
     "HOOKS.PIRL_INPUT.autocast": (choice(None, "bfloat16"), "bfloat16"),
     "HOOKS.PIRL_INPUT.channels_last": (flag(), "true"),
     "HOOKS.PIRL_INPUT.compile": (flag(), "true"),
+    "HOOKS.PIRL_INPUT.prefetch": (choice(None, True, False), "true"),
     "HOOKS.PIRL_INPUT.mean": (_MEAN, "[0.485, 0.456, 0.406]"),
     "HOOKS.PIRL_INPUT.std": (_STD, "[0.229, 0.224, 0.225]"),
     "HOOKS.PIRL_MONITOR.enabled": (flag(), "true"),

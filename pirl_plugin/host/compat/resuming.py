@@ -107,7 +107,7 @@ def skip_batches_done(module: HostModule) -> None:
 
 
 def sample_what_is_left(module: HostModule) -> None:
-    """The sampler of our runs skips batches already done; loader workers leave signals alone."""
+    """The loader of our runs: :mod:`pirl_plugin.data.vissl_loading`."""
     original = module.build_dataloader
 
     @functools.wraps(original)
@@ -117,6 +117,8 @@ def sample_what_is_left(module: HostModule) -> None:
         from pirl_plugin.data.vissl_loading import (
             WorkerStart,
             kill_workers_at_exit,
+            read_between_steps,
+            reads_between_steps,
             resuming_sampler,
         )
 
@@ -125,6 +127,10 @@ def sample_what_is_left(module: HostModule) -> None:
             seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
             kwargs["worker_init_fn"] = WorkerStart(seeds, dataset.cfg.MACHINE.DEVICE == "cpu")
             kill_workers_at_exit()
+            if reads_between_steps(dataset.cfg):
+                workers = kwargs["num_dataloader_workers"]
+                read_between_steps(dataset, workers, kwargs["multi_processing_method"])
+                kwargs["num_dataloader_workers"] = 0
         return original(dataset, dataset_config, *args, **kwargs)
 
     module.build_dataloader = build_dataloader

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
-from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.scales import SCALES, autocast
 from pirl_plugin.experiments.quickstart_data import Data
 from pirl_plugin.utils.our_configs import is_ours
 from tests.helpers.configs import compose
 
+QUICK = SCALES["quick"]
 DATA = Data(Path("photos/train"), Path("photos/val"), 10_000, 20)
 TRAINED = [method for method in METHODS if method != "random"]
 
@@ -58,6 +59,8 @@ def test_method__is_the_quick_config(method, config):
     assert {key: theirs[key] for key in ours} == ours
     if quick.LOSS.name == "pirl_loss":
         quick.LOSS.pirl_loss.bank.seed = 0  # the model's
+    if autocast(QUICK) == "bfloat16":
+        quick.HOOKS.PIRL_INPUT.autocast = "bfloat16"
     for section in ("LOSS", "HOOKS", "MODEL"):
         assert found[section] == quick[section]
     assert found.OPTIMIZER == quick.OPTIMIZER
@@ -81,7 +84,18 @@ def test_method__differs_in_views_and_heads(method, transform, inputs, heads):
     assert len(config.MODEL.HEAD.PARAMS) == heads
     mapping = config.MODEL.MULTI_INPUT_HEAD_MAPPING
     assert [entry[0] for entry in mapping] == (inputs if heads == 2 else [])
-    assert config.HOOKS.PIRL_INPUT.autocast == "bfloat16"
+    assert config.HOOKS.PIRL_INPUT.autocast == (None if autocast(QUICK) == "null" else "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [("avx2 avx512f", "null"), ("avx512f avx512_bf16", "bfloat16")]
+)
+def test_autocast__only_where_the_processor_has_it(flags, expected, tmp_path):
+    processor = tmp_path / "cpuinfo"
+    processor.write_text(f"flags : {flags}\n")
+    assert autocast(QUICK, processor) == expected
+    assert autocast(QUICK, tmp_path / "none") == "null"
+    assert autocast(SCALES["gpu"], tmp_path / "none") == "bfloat16"
 
 
 def test_npid__leaves_out_the_transformed_image():

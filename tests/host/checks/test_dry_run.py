@@ -38,6 +38,13 @@ def test_forecast__names_the_workers_that_are_missing():
     assert "set config.DATA.NUM_DATALOADER_WORKERS=4" in text
 
 
+def test_forecast__divides_the_input_among_the_readers_of_a_cpu():
+    more = ["+config/pirl/machines=cpu", "config.DATA.NUM_DATALOADER_WORKERS=3"]
+    text = "\n".join(forecast(compose(PAPER, *more), IMAGENET, 0, MEASURED, free=None))
+    assert "180 ms a step (100 ms without input)" in text  # 32 · 10 ms / 4
+    assert "10.0 ms an image; read before each step by the process and 3 workers" in text
+
+
 def test_forecast__counts_a_batch_of_micro_batches_once():
     config = compose(
         PAPER, "+config/pirl/machines=1node_8gpu", "config.TRAINER.PIRL_MICRO_BATCHES=4"

@@ -15,10 +15,17 @@ from tests.helpers.host_runs import ELSEWHERE, run, settings
 from tests.helpers.launched import STEP, TRACEBACK, gone, quiet, started
 
 
-@pytest.mark.parametrize("whom", [pytest.param("launcher", marks=pytest.mark.slow), "terminal"])
-def test_sigint__ends_with_130_and_says_where_the_run_resumes(whom, image_folder, tmp_path):
+@pytest.mark.parametrize(
+    ("whom", "prefetch"),
+    [pytest.param("launcher", "true", marks=pytest.mark.slow), ("terminal", "true"),
+     pytest.param("terminal", "null", marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_sigint__ends_with_130_and_says_where_the_run_resumes(
+    whom, prefetch, image_folder, tmp_path
+):
     out = tmp_path / "out"
     overrides = settings(image_folder, out, epochs=500, processes=2, workers=1)
+    overrides.append(f"config.HOOKS.PIRL_INPUT.prefetch={prefetch}")
     with started(overrides, tmp_path) as faulty:
         faulty.wait_for("Saved checkpoint: ")
         if whom == "launcher":
@@ -127,8 +134,10 @@ def test_rank__that_is_lost_ends_the_run(sent, image_folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_launcher__that_is_killed_takes_its_ranks_with_it(image_folder, tmp_path):
+@pytest.mark.parametrize("prefetch", ["true", "null"])
+def test_launcher__that_is_killed_takes_its_ranks_with_it(prefetch, image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path / "out", epochs=500, processes=2, workers=1)
+    overrides.append(f"config.HOOKS.PIRL_INPUT.prefetch={prefetch}")
     with started(overrides, tmp_path) as faulty:
         faulty.wait_for(STEP)
         faulty.process.kill()
