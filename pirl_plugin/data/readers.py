@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 MAX_BYTES = 2**30
-"""Most that the views of a helper's share of a batch may take; memory is taken as it is needed."""
+"""Most that the views of a helper's share may take; memory is taken as it is needed."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class Readers:
         context: Any = multiprocessing.get_context(method)
         self._dataset = dataset
         self._helpers = []
+        self._calls = 0
         for number in range(count):
             pipe, theirs = context.Pipe()
             block = SharedBytes(MAX_BYTES)
@@ -75,6 +76,7 @@ class Readers:
         Raises:
             Exception: what reading a sample raises.
         """
+        self._calls += 1
         share = -(-len(rows) // (len(self._helpers) + 1))
         own, *others = (rows[first : first + share] for first in range(0, len(rows), share))
         asked = [
@@ -90,18 +92,20 @@ class Readers:
 
     def _ask(self, helper: _Helper, rows: Sequence[int]) -> bool:
         try:
-            helper.pipe.send(rows)
+            helper.pipe.send((self._calls, rows))
         except OSError:
             self._gone(helper)
             return False
         return True
 
     def _answer(self, helper: _Helper) -> list[Any] | None:
-        try:
-            pickled, sizes = helper.pipe.recv()
-        except (EOFError, OSError):
-            self._gone(helper)
-            return None
+        call = -1
+        while call != self._calls:  # an earlier call that was interrupted has left its answer
+            try:
+                call, pickled, sizes = helper.pipe.recv()
+            except (EOFError, OSError):
+                self._gone(helper)
+                return None
         block = helper.block.array.data
         arrays = [block[e - s : e] for s, e in zip(sizes, itertools.accumulate(sizes), strict=True)]
         samples: list[Any] | None = pickle.loads(pickled, buffers=arrays)
@@ -144,8 +148,8 @@ def _help(
     ends = asks.sentinel if asks is not None else pipe  # a forked helper holds both ends of a pipe
     while pipe in wait([pipe, ends]):
         try:
-            rows = pipe.recv()
-            pipe.send(_share(dataset, rows, block))
+            call, rows = pipe.recv()
+            pipe.send((call, *_share(dataset, rows, block)))
         except (EOFError, OSError):  # the process that asks has closed its end
             return
 
@@ -161,7 +165,8 @@ def _share(dataset: Any, rows: Sequence[int], block: SharedBytes) -> tuple[bytes
             with buffer.raw() as content:
                 block.array.data[end : end + content.nbytes] = content
                 end += content.nbytes
-    except Exception:  # whoever asked tries itself, and says what is wrong
+    except Exception as error:  # whoever asked tries itself, and raises what is to be raised
+        _log.warning(f"rows {list(rows)} are read again by the process that trains: {error!r}")
         return pickle.dumps(None), []
     return pickled, [buffer.raw().nbytes for buffer in buffers]
 

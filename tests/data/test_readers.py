@@ -87,6 +87,13 @@ def test_readers__raise_what_reading_raises(made, samples):
     assert len(set(check(samples, readers([5, 6]), [5, 6]))) == 2  # it goes on
 
 
+def test_readers__forget_the_answer_to_a_call_that_failed(made, samples):
+    readers = made(1)
+    with pytest.raises(RuntimeError, match="row 13 is cursed"):
+        readers([13, 1])  # this process's share; the helper's answer is left
+    assert len(set(check(samples, readers([5, 6]), [5, 6]))) == 2
+
+
 def test_readers__go_on_without_a_helper_that_is_killed(made, samples, caplog):
     readers = made(2)
     rows = [0, 1, 2, 3, 4, 5]
