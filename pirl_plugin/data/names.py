@@ -1,12 +1,5 @@
 """Every registered name of data, once; reading them imports no torch."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 JIGSAW = "PIRLJigsaw"
 ROTATION = "PIRLRotation"
 ROTATION_JIGSAW = "PIRLRotationJigsaw"
@@ -26,18 +19,6 @@ VIEWS = {
 
 PIRL_TRANSFORMS = frozenset(VIEWS)
 """Transforms that take a decoded ``SourceImage`` instead of a PIL image."""
-
-
-def draws_by_image(transforms: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether all random numbers of a split's transforms are keyed on the image, as ours are.
-
-    Then a sample is the same whichever process makes it; with others it depends on the worker.
-
-    Args:
-        transforms: ``config.DATA.TRAIN.TRANSFORMS``.
-    """
-    return all(transform.get("name") in PIRL_TRANSFORMS for transform in transforms)
-
 
 DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"

@@ -53,7 +53,7 @@ class Readers:
         dataset: Any,
         count: int,
         start: Callable[[int], None] | None = None,
-        method: str | None = None,
+        method: str = "forkserver",
     ) -> None:
         context: Any = multiprocessing.get_context(method)
         self._dataset = dataset
@@ -122,8 +122,9 @@ class Readers:
     def close(self) -> None:
         """End the helpers."""
         for helper in self._helpers:
-            helper.pipe.close()
+            helper.process.kill()  # it has nothing to lose, and a forked one would not see the end
             helper.process.join()
+            helper.pipe.close()
         self._helpers.clear()
 
 

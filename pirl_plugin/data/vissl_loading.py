@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DistributedSampler
 
-from pirl_plugin.data.names import draws_by_image
+from pirl_plugin.data.names import PIRL_TRANSFORMS
 from pirl_plugin.data.readers import Readers
 from pirl_plugin.utils.interrupts import STOPPING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 class ResumingSampler(DistributedSampler[Any]):
@@ -63,6 +63,17 @@ def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
         return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])
 
     return get
+
+
+def draws_by_image(transforms: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether all random numbers of a split's transforms are keyed on the image, as ours are.
+
+    Then a sample is the same whichever process makes it; with others it depends on the worker.
+
+    Args:
+        transforms: ``config.DATA.TRAIN.TRANSFORMS``.
+    """
+    return all(transform.get("name") in PIRL_TRANSFORMS for transform in transforms)
 
 
 def reads_between_steps(config: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pirl_plugin.data.names import draws_by_image
 from pirl_plugin.utils.config_root import config_root
 from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, is_ours
 
@@ -124,6 +123,8 @@ def _cpu_workers(processes: object, *, _root_: DictConfig) -> int:
     One under transforms that are not ours: there it prepares the next batches meanwhile.
     """
     import torch
+
+    from pirl_plugin.data.vissl_loading import draws_by_image
 
     if not draws_by_image(_root_.config.DATA.TRAIN.TRANSFORMS):
         return 1

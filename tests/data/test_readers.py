@@ -63,6 +63,15 @@ def check(samples, found, rows):
     return [sample["by"][0] for sample in found]
 
 
+@pytest.mark.parametrize("method", ["forkserver", "fork"])
+def test_readers__end_their_helpers(method):
+    readers = Readers([{"data": {}}] * 4, 2, method=method)
+    processes = [helper.process for helper in readers._helpers]
+    assert len(readers([0, 1, 2])) == 3
+    readers.close()
+    assert not any(process.is_alive() for process in processes)
+
+
 @pytest.mark.parametrize("helpers", [1, 3])
 def test_readers__give_what_one_process_gives(helpers, made, samples):
     readers = made(helpers)
