@@ -9,7 +9,6 @@ cores that the process may: ``taskset -c 0`` in front measures one.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.train import QUICK, STEP, measure_run
+from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         SystemExit: a run ended early; quotes the end of its log.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     steps: dict[int, list[dict[str, float]]] = {0: [], options.workers: []}
     wanted = options.batch * (options.steps + WARM_UP_STEPS + 2)
     with image_folder(options.data, wanted, max(options.rows, wanted)) as folder:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SETTINGS_FILE
+from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
     from pirl_plugin.data.prepare_work import Result, Settings
@@ -87,19 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("output", metavar="OUT", type=Path, help="new folder, or one to complete")
     parser.add_argument("--size", type=int, default=256, help="shorter side of a copy, pixels")
     parser.add_argument("--quality", type=int, default=90, help="of the JPEGs, 1 to 95")
-    parser.add_argument("--workers", type=int, default=_cores(), help="processes")
+    parser.add_argument("--workers", type=int, default=usable_cores(), help="processes")
     parser.add_argument(
         "--shards", type=int, nargs="?", const=_PER_SHARD, metavar="N",
         help=f"write tars of N images (WebDataset's layout; {_PER_SHARD} if N is left out)",
     )  # fmt: skip
     return parser
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _claim(settings: Settings, layout: dict[str, int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.features import centre_crop, trunk_features
+from pirl_plugin.utils.processes import usable_cores
 
 UNREADABLE = -1
 TEST_FOLDERS = ("val", "validation")
@@ -82,8 +82,7 @@ class LabelledCrops(Dataset[tuple[Tensor, int]]):
 
 def default_workers(images: int) -> int:
     """As many processes as cores, at most 16; fewer for few images, and 0 on one core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = min(cores or 1, _MOST_WORKERS, images // _IMAGES_PER_WORKER)
+    workers = min(usable_cores(), _MOST_WORKERS, images // _IMAGES_PER_WORKER)
     return workers if workers > 1 else 0
 
 

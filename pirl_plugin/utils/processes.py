@@ -1,4 +1,4 @@
-"""Processes of this machine: whether one is alive, and which machine this is."""
+"""Processes of this machine: whether one is alive, how many cores it has, which machine this is."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def machine_id() -> str:
     with contextlib.suppress(OSError):
         parts.append(os.readlink("/proc/self/ns/pid"))
     return " ".join(parts)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: those of its affinity mask, where there is one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def process_birth(pid: int) -> str:
