@@ -40,7 +40,11 @@ def summary(results: InvarianceResults) -> str:
         f"l2 distances of unit vectors, {results['images']} images, "
         f"{results['transforms']} transforms of each:"
     ]
-    kinds: tuple[tuple[Kind, str], ...] = (("heads", ""), ("bank", " against the memory bank"))
+    kinds: tuple[tuple[Kind, str], ...] = (
+        ("heads", ""),
+        ("own_statistics", ", BatchNorm's statistics of each kind of input"),
+        ("bank", " against the memory bank"),
+    )
     for model in results["models"]:
         for key, what in kinds:
             if found := model[key]:

@@ -21,12 +21,15 @@ def invariance_figure(models: Sequence[ModelDistances]) -> Figure:
     """Filled: an image and its own transformed versions. Dashed: different images.
 
     Args:
-        models: as in ``invariance.json``. Where one has distances to the memory bank, a second
-            panel shows them.
+        models: as in ``invariance.json``. The second panel has BatchNorm's statistics of each kind
+            of input; where a model has distances to the memory bank, a third shows them.
     """
     from matplotlib.figure import Figure
 
-    panels: list[tuple[Kind, str]] = [("heads", r"$f(v_I)$ and $g(v_{I^t})$")]
+    panels: list[tuple[Kind, str]] = [
+        ("heads", r"$f(v_I)$ and $g(v_{I^t})$, the running statistics of BatchNorm"),
+        ("own_statistics", r"$f(v_I)$ and $g(v_{I^t})$, statistics of each kind of input"),
+    ]
     if any(model["bank"] for model in models):
         panels.append(("bank", r"row $m_I$ of the memory bank and $g(v_{I^t})$"))
     drawing = Figure(figsize=(6.4, 3.3 * len(panels)), layout="constrained")
@@ -37,7 +40,7 @@ def invariance_figure(models: Sequence[ModelDistances]) -> Figure:
             if found := model[key]:
                 pooled = "" if model["representation"].startswith("f(") else ", pooled features"
                 _draw(axes, model["name"] + pooled, found, f"C{i}")
-        axes.set_title(title if len(panels) > 1 else "", fontsize=10)
+        axes.set_title(title, fontsize=10)
         axes.set_xlim(0, LARGEST)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("$l_2$ distance of unit vectors")

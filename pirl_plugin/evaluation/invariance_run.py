@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.evaluation.invariance import (
     Distances,
@@ -17,23 +15,20 @@ from pirl_plugin.evaluation.invariance import (
     summarize_distances,
     unit_distances,
 )
-from pirl_plugin.evaluation.pretext_model import (
-    PretextModel,
-    image_size_of,
-    load_pretext_model,
-    sample_rows,
-)
+from pirl_plugin.evaluation.pretext_checkpoint import image_size_of, load_pretext_model
+from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
     from pirl_plugin.evaluation.invariance import DistanceSummary
+    from pirl_plugin.evaluation.pretext_model import PretextModel
 
-_AT_ONCE = 64  # transformed images, each of nine patches
 
-Kind = Literal["heads", "bank"]
-"""What the transformed images are compared with: f(v_I), or the rows of the memory bank."""
+Kind = Literal["heads", "own_statistics", "bank"]
+"""What g(v_It) is compared with: f(v_I), the same with BatchNorm's statistics of each kind of input
+apart, or the rows of the memory bank."""
 
 
 class Comparison(TypedDict):
@@ -50,6 +45,7 @@ class ModelDistances(TypedDict):
     checkpoint: str
     representation: str
     heads: Comparison
+    own_statistics: Comparison
     bank: Comparison | None
     bank_note: str | None
 
@@ -73,7 +69,9 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
     Returns:
         ``data``, ``images``, ``transforms``, ``seed`` and ``models``: of each its ``name``,
         ``checkpoint``, ``representation``, ``heads``: the summaries of ``same`` and ``different``,
-        and ``bank``: the same of the memory bank's rows, or None with ``bank_note`` saying why.
+        ``own_statistics``: the same with BatchNorm's statistics of images and of transformed images
+        apart, as the loss saw them, and ``bank``: the same of the memory bank's rows, or None with
+        ``bank_note`` saying why.
 
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
@@ -93,12 +91,16 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
         model = load_pretext_model(checkpoint, options.trust_pickle, other, device)
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
         bank, note = _to_bank(model, transformed, kept, len(paths))
+        own = with_own_statistics(model, options.data, paths, kept, options.seed)
+        title = f"{name}, own statistics"
+        own_image, own_transformed, _ = embed(own, options.data, paths, kept, options, title)
         models.append(
             {
                 "name": name,
                 "checkpoint": str(checkpoint.resolve()),
                 "representation": model.representation,
                 "heads": _summaries(invariance_distances(image, transformed)),
+                "own_statistics": _summaries(invariance_distances(own_image, own_transformed)),
                 "bank": _summaries(bank) if bank else None,
                 "bank_note": note,
             }
@@ -110,46 +112,6 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
         "seed": options.seed,
         "models": models,
     }
-
-
-def embed(
-    model: PretextModel,
-    folder: Path,
-    paths: list[str],
-    rows: list[int],
-    options: argparse.Namespace,
-    name: str,
-) -> tuple[Tensor, Tensor, list[int]]:
-    """Embeddings of images of a folder and of transformed versions of them.
-
-    Returns:
-        ``(N, D)``, ``(N, T, D)``, and the N rows: those of images that can be read.
-    """
-    found, versions, kept = [], [], []
-    per_batch = max(1, _AT_ONCE // options.transforms)
-    bar = tqdm(total=len(rows), desc=name, unit=" images", mininterval=2)
-    for start in range(0, len(rows), per_batch):
-        drawn = []
-        for row in rows[start : start + per_batch]:
-            bar.update()
-            try:
-                pixels = decode_image((folder / paths[row]).read_bytes())
-            except (OSError, UnreadableImageError):
-                continue
-            drawn.append(model.views_of(pixels, row, options.transforms, options.seed))
-            kept.append(row)
-        if drawn:
-            images, transformed = (torch.stack(part) for part in zip(*drawn, strict=True))
-            found.append(model.embed_images(images))
-            flat = model.embed_transformed(transformed.flatten(0, 1))
-            versions.append(flat.unflatten(0, (len(drawn), options.transforms)))
-    bar.close()
-    if len(kept) < 2:
-        raise ValueError(
-            f"--data = {folder}: expected two images or more that can be read, found {len(kept)}; "
-            f"give a folder of images"
-        )
-    return torch.cat(found), torch.cat(versions), kept
 
 
 def _to_bank(

@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.image_folder import (
     test_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.pretext_model import image_size_of
+from pirl_plugin.evaluation.pretext_checkpoint import image_size_of
 from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:

@@ -1,39 +1,25 @@
-"""Trunk, heads and views of a pre-training, from its checkpoint: f(v_I) and g(v_It) of images."""
+"""What a pre-training learnt: its trunk, heads and views; f(v_I) and g(v_It) of images."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
+from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.views.rotation import RotationViews
 from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.models.batch_norm import with_statistics_of
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.load import load_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 
 Views = JigsawViews | RotationViews
-_VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
-    "PIRLJigsaw": JigsawViews,
-    "PIRLRotation": RotationViews,
-    "PIRLRotationJigsaw": RotationJigsawViews,
-    "PredictJigsaw": JigsawViews,
-    "PredictRotation": RotationViews,
-}
-_HEAD = re.compile(r"(\d+)\.(project(?:\.\d+)?|merge)\.(weight|bias)")
+_BATCH = 64  # images whose statistics are taken at a time, at least
 
 
 @dataclass(frozen=True)
@@ -42,6 +28,8 @@ class PretextModel:
 
     Attributes:
         trunk: in evaluation mode.
+        transformed_trunk: the same with BatchNorm's statistics of transformed images, or None where
+            the trunk's own serve both.
         f: head of the image, or None where the checkpoint has none.
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
@@ -55,6 +43,7 @@ class PretextModel:
     views: Views
     representation: str
     bank: Tensor | None = None
+    transformed_trunk: ResNetTrunk | TimmTrunk | None = None
 
     @property
     def transformed_key(self) -> str:
@@ -71,7 +60,7 @@ class PretextModel:
         Returns:
             float32 ``(B, D)``, on the CPU.
         """
-        features = self._features(images)
+        features = self._features(self.trunk, images)
         return (features if self.f is None else self.f(features)).cpu()
 
     @torch.no_grad()
@@ -84,16 +73,38 @@ class PretextModel:
         Returns:
             float32 ``(B, D)``, on the CPU.
         """
-        features = self._features(transformed.flatten(0, 1))  # (B·P, width)
+        trunk = self.transformed_trunk or self.trunk
+        features = self._features(trunk, transformed.flatten(0, 1))  # (B·P, width)
         if self.g is not None:
             return self.g(features).cpu()
         return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
 
-    def _features(self, images: Tensor) -> Tensor:
-        images = images.to(next(self.trunk.parameters()).device)
-        normalized = tv.normalize(images.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
-        features: Tensor = self.trunk(normalized, ["flatten"])[0]
+    def with_own_statistics(self, images: Tensor, transformed: Tensor) -> PretextModel:
+        """The model with BatchNorm's statistics of images and of transformed images apart.
+
+        So the loss saw f(v_I) and g(v_It) in training, where each kind is normalised by its batch.
+
+        Args:
+            images: uint8 ``(B, 3, S, S)``, B of 2 or more, of which the statistics are taken.
+            transformed: uint8 ``(B, P, 3, H, W)``.
+        """
+        parts = max(1, len(images) // _BATCH)
+        of_images = map(self._normalized, images.tensor_split(parts))
+        patches = (part.flatten(0, 1) for part in transformed.tensor_split(parts))
+        of_transformed = map(self._normalized, patches)
+        return replace(
+            self,
+            trunk=with_statistics_of(self.trunk, of_images),
+            transformed_trunk=with_statistics_of(self.trunk, of_transformed),
+        )
+
+    def _features(self, trunk: ResNetTrunk | TimmTrunk, images: Tensor) -> Tensor:
+        features: Tensor = trunk(self._normalized(images), ["flatten"])[0]
         return features
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        images = images.to(next(self.trunk.parameters()).device)
+        return tv.normalize(images.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
 
     def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """The image, cropped at its centre, and transformed versions of it.
@@ -112,113 +123,3 @@ class PretextModel:
             drawn = self.views(pixels, image_generator(seed, epoch, row))[self.transformed_key]
             versions.append(drawn if drawn.ndim == 4 else drawn[None])
         return centre_crop(pixels, self.views.image_size), torch.stack(versions)
-
-
-def load_pretext_model(
-    path: Path,
-    trust_pickle: bool = False,
-    other: dict[str, Any] | None = None,
-    device: str = "cpu",
-) -> PretextModel:
-    """The model of a checkpoint, with the views of the ``train_config.yaml`` beside it.
-
-    Args:
-        path: any checkpoint that ``pirl-plugin export`` reads.
-        trust_pickle: as there.
-        other: the configuration of another run, whose views are taken where there is none beside
-            the checkpoint, and whose image size where that one has none; the paper's where None.
-        device: where trunk and heads compute.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
-    """
-    trunk = load_trunk(path, trust_pickle).to(device)
-    content = read_checkpoint(path, trust_pickle)
-    config = run_config(path)
-    views = _views(config or other, image_size_of(other))
-    heads = _heads(content)
-    f, g = _choose(heads, views)
-    if g is None or f is None:
-        f = g = None
-        what = "the trunk's pooled res5 features, of patches their mean: no heads in the checkpoint"
-    else:
-        f, g = f.to(device), g.to(device)
-        what = "f(v_I) and g(v_It), by the heads in the checkpoint"
-    bank = _nested(content, "loss").get("bank.rows")
-    if bank is None:
-        bank = _nested(content, "classy_state_dict", "loss").get("bank.rows")
-    return PretextModel(trunk, f, g, views, what, bank if f is not None else None)
-
-
-def image_size_of(config: dict[str, Any] | None) -> int | None:
-    """Side of the image view of a run, pixels; None where its configuration gives none."""
-    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
-    size = transforms[0].get("image_size") if transforms else None
-    return int(size) if size else None
-
-
-def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:
-    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
-    entry = dict(transforms[0]) if transforms else {}
-    name = entry.pop("name", "")
-    photometric = entry.pop("photometric", None) or {}
-    entry.pop("indices", None)
-    if name not in _VIEWS:
-        return JigsawViews(image_size=image_size or 224)
-    entry.setdefault("image_size", image_size or 224)
-    return _VIEWS[name](**{**photometric, **entry})
-
-
-def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        below = content.get(key)
-        if not isinstance(below, Mapping):
-            return {}
-        content = below
-    return content
-
-
-def _heads(content: Mapping[str, object]) -> dict[int, PIRLHead]:
-    """Position → head, of a checkpoint of the host whose heads are all this package's."""
-    state = _nested(content, "classy_state_dict", "base_model", "model", "heads")
-    tensors: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in state.items():
-        found = _HEAD.fullmatch(name)
-        if found is None:
-            return {}
-        tensors.setdefault(int(found[1]), {})[name.partition(".")[2]] = tensor
-    return {number: _head(weights) for number, weights in sorted(tensors.items())}
-
-
-def _head(weights: dict[str, Tensor]) -> PIRLHead:
-    hidden = weights.get("project.0.weight")
-    last = weights["project.2.weight" if hidden is not None else "project.weight"]
-    first = last if hidden is None else hidden
-    patches = weights["merge.weight"].shape[1] // len(last) if "merge.weight" in weights else 1
-    width = None if hidden is None else len(hidden)
-    head = PIRLHead(first.shape[1], len(last), patches, width)
-    head.load_state_dict(weights)
-    return head.eval()
-
-
-def _choose(heads: dict[int, PIRLHead], views: Views) -> tuple[PIRLHead | None, PIRLHead | None]:
-    """The heads f and g, or neither; the configs have g first. The patches must match."""
-    if len(heads) != 2:
-        return None, None
-    g, f = heads.values()
-    patches = views.grid**2 if isinstance(views, JigsawViews) else 1
-    return (f, g) if (f.num_patches, g.num_patches) == (1, patches) else (None, None)
-
-
-def sample_rows(total: int, count: int, seed: int) -> list[int]:
-    """``count`` rows of ``total``, drawn without replacement, in order; all where there are fewer.
-
-    Example:
-        >>> sample_rows(3, 5, seed=0)
-        [0, 1, 2]
-    """
-    if count >= total:
-        return list(range(total))
-    chosen = np.random.default_rng(seed).choice(total, count, replace=False)
-    return sorted(chosen.tolist())

@@ -19,7 +19,8 @@ from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
-from pirl_plugin.evaluation.pretext_model import PretextModel, load_pretext_model
+from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
+from pirl_plugin.evaluation.pretext_model import PretextModel
 from pirl_plugin.experiments.quickstart_features import Split, knn_by_class
 from pirl_plugin.experiments.report import FeatureMap, Jigsaw, Neighbors, Report, write_report
 from pirl_plugin.experiments.report_figures import feature_map
@@ -134,21 +135,24 @@ def _like(head: PIRLHead) -> PIRLHead:
 
 
 def _cosines(models: dict[str, PretextModel], split: Split, seed: int) -> dict[str, Cosines]:
-    """Cosines of f(v_I) with g(v_It) of the same image, and of the next one."""
+    """Cosines of f(v_I) with g(v_It) of the same image, and of the next one.
+
+    With BatchNorm's statistics of images and of patches apart, as the loss saw them.
+    """
     chosen = [path for _, path in _spread(split.paths, _COMPARED)]
     if len(chosen) < 2:
         return {}
     found: dict[str, Cosines] = {}
     for name, model in models.items():
-        parts = []
-        for start in range(0, len(chosen), 64):
-            drawn = [
-                model.views_of(_pixels(split, path), row, 1, seed)
-                for row, path in enumerate(chosen[start : start + 64], start)
-            ]
-            images, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
-            parts.append((model.embed_images(images), model.embed_transformed(versions[:, 0])))
-        image, transformed = (torch.cat(part) for part in zip(*parts, strict=True))
+        drawn = [
+            model.views_of(_pixels(split, path), row, 1, seed) for row, path in enumerate(chosen)
+        ]
+        images, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
+        own_model = model.with_own_statistics(images, versions[:, 0])
+        image = torch.cat([own_model.embed_images(part) for part in images.split(64)])
+        transformed = torch.cat(
+            [own_model.embed_transformed(part) for part in versions[:, 0].split(64)]
+        )
         own = cosine_similarity(image, transformed).tolist()
         found[name] = (own, cosine_similarity(image, transformed.roll(1, dims=0)).tolist())
     return found

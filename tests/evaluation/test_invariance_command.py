@@ -1,5 +1,6 @@
 """``pirl-plugin invariance`` on checkpoints with and without heads."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.pretext_model import load_pretext_model
+from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import new_trunk
 
@@ -66,8 +67,8 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     assert first["representation"].startswith("f(v_I) and g(v_It)")
     assert "no heads in the checkpoint" in second["representation"]
     for model in (first, second):
-        for pairs in ("same", "different"):
-            found = model["heads"][pairs]
+        for kind, pairs in itertools.product(("heads", "own_statistics"), ("same", "different")):
+            found = model[kind][pairs]
             assert 0 < found["mean"] < 2
             assert sum(found["density"]) * 2 / 50 == pytest.approx(1)
     assert first["bank"]["same"]["mean"] > 0
@@ -75,11 +76,30 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     assert "none in the checkpoint" in second["bank_note"]
     assert "<svg" in (out / "invariance.svg").read_text()
     assert np.asarray(Image.open(out / "invariance.png").convert("L")).std() > 0
-    assert "pirl: same image" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "pirl: same image" in printed
+    assert "pirl, BatchNorm's statistics of each kind of input: same image" in printed
+
     # the classifier has no image view: it is shown images of the other model's size
     views = load_pretext_model(jigsaw, other=run_config(pirl)).views
     assert (views.image_size, views.patch_size) == (32, 16)
     assert views.permutations.num_permutations == 100
+
+
+def test_invariance__own_statistics_do_not_depend_on_the_running_ones(images, tmp_path):
+    path = checkpoint(tmp_path / "trained", **SMALL)
+    other = checkpoint(tmp_path / "drifted", **SMALL)
+    content = torch.load(other, weights_only=True)
+    for name, tensor in content["classy_state_dict"]["base_model"]["model"]["trunk"].items():
+        if name.endswith("running_mean"):
+            tensor += 0.5
+    torch.save(content, other)
+    arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "2"]
+    run(["invariance", "--checkpoint", str(path), str(other), *arguments])
+    trained, drifted = json.loads((tmp_path / "out" / "invariance.json").read_text())["models"]
+    same = [model["own_statistics"]["same"]["mean"] for model in (trained, drifted)]
+    assert same[0] == pytest.approx(same[1], abs=1e-6)
+    assert abs(trained["heads"]["same"]["mean"] - drifted["heads"]["same"]["mean"]) > 1e-3
 
 
 def test_invariance__a_perfectly_invariant_model_has_distance_zero(images, tmp_path):

@@ -87,16 +87,29 @@ class Point(_Point):
     epoch: int
 
 
-class Invariance(TypedDict):
-    """l2 distances of images to their transformed versions; the density is over [0, 2]."""
+class Spread(TypedDict):
+    """l2 distances of images to their transformed versions, and to those of other images."""
 
-    images: int
-    compared: str
     mean: float
     std: float
     different_mean: float
     different_std: float
-    density: list[float]
+
+
+class _Invariance(Spread):
+    images: int
+    compared: str
+    density: list[float]  # of the former, over [0, 2]
+
+
+class Invariance(_Invariance, total=False):
+    """The distances of a model.
+
+    Attributes:
+        own_statistics: with BatchNorm's statistics of images and of transformed ones apart.
+    """
+
+    own_statistics: Spread
 
 
 class _ClaimRow(JobFacts, _Point):

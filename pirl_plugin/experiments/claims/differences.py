@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 
-from pirl_plugin.experiments.claims.claims_file import Metric, Statistic
+from pirl_plugin.experiments.claims.claims_file import Metric, Spread, Statistic
 from pirl_plugin.experiments.claims.rows import Rows, at_time
 
 # (rows, seed, metric) → difference of that seed; None where a run is missing.
@@ -94,13 +94,25 @@ def invariance(statistic: Statistic) -> Measure:
     return measure
 
 
-def relative_invariance(rows: Rows, seed: int, metric: Metric) -> float | None:
-    """Distances of the same image as a share of those of different images."""
-    shares = []
-    for method in ("jigsaw", "pirl_jigsaw"):
-        row = rows.main(method, seed)
-        if row is None or "invariance" not in row:
-            return None
-        measured = row["invariance"]
-        shares.append(float(measured["mean"] / measured["different_mean"]))
-    return shares[0] - shares[1]
+def relative_invariance(classifier: str, pirl: str, own_statistics: bool = False) -> Measure:
+    """Distances of the same image as a share of those of different images.
+
+    Args:
+        classifier: method whose share is the first.
+        pirl: method whose share is taken from it.
+        own_statistics: whether with BatchNorm's statistics of each kind of input.
+    """
+
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
+        shares = []
+        for method in (classifier, pirl):
+            row = rows.main(method, seed)
+            found: Spread | None = row.get("invariance") if row else None
+            if own_statistics and row and "invariance" in row:
+                found = row["invariance"].get("own_statistics")
+            if found is None:
+                return None
+            shares.append(float(found["mean"] / found["different_mean"]))
+        return shares[0] - shares[1]
+
+    return measure

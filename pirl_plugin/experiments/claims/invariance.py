@@ -14,7 +14,8 @@ from pirl_plugin.experiments.claims.rows import Rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance
+    from pirl_plugin.evaluation.invariance_run import Comparison
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Spread
     from pirl_plugin.experiments.claims.model import Settings
     from pirl_plugin.experiments.claims.record import Record
 
@@ -65,16 +66,24 @@ def _measure(files: list[Path], settings: Settings, name: str) -> list[Invarianc
     results = json.loads((out / "invariance.json").read_text())
     found: list[Invariance] = []
     for model in results["models"]:
-        same, different = model["heads"]["same"], model["heads"]["different"]
+        density = model["heads"]["same"]["density"]
         found.append(
             {
                 "images": results["images"],
                 "compared": model["representation"],
-                "mean": round(same["mean"], 4),
-                "std": round(same["std"], 4),
-                "different_mean": round(different["mean"], 4),
-                "different_std": round(different["std"], 4),
-                "density": [round(value, 3) for value in same["density"]],  # parts of [0, 2]
+                **_spread(model["heads"]),
+                "density": [round(value, 3) for value in density],  # parts of [0, 2]
+                "own_statistics": _spread(model["own_statistics"]),
             }
         )
     return found
+
+
+def _spread(found: Comparison) -> Spread:
+    same, different = found["same"], found["different"]
+    return {
+        "mean": round(same["mean"], 4),
+        "std": round(same["std"], 4),
+        "different_mean": round(different["mean"], 4),
+        "different_std": round(different["std"], 4),
+    }

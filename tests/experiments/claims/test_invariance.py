@@ -34,9 +34,12 @@ def measured(options):
         {
             "name": str(n),
             "representation": "f(v_I)",
-            "heads": {
-                pairs: summarize_distances(torch.tensor([distance, distance + 0.02]))
-                for pairs, distance in (("same", n / 10), ("different", 1.0))
+            **{
+                kind: {
+                    pairs: summarize_distances(torch.tensor([distance, distance + 0.02]) * factor)
+                    for pairs, distance in (("same", n / 10), ("different", 1.0))
+                }
+                for kind, factor in (("heads", 1), ("own_statistics", 0.5))
             },
             "bank": None,
             "bank_note": "none",
@@ -52,6 +55,7 @@ def test_invariance__of_a_method_and_its_classifier_is_measured_together(tmp_pat
     add_invariance(record, settings)
     found = {r["method"]: r.get("invariance") for r in record.rows}
     assert [found[method]["mean"] for method in PAIR] == [0.11, 0.21]
+    assert [found[method]["own_statistics"]["mean"] for method in PAIR] == [0.055, 0.105]
     assert [found[method]["images"] for method in PAIR] == [IMAGES, IMAGES]
     assert found["pirl_rotation"] is found["npid"] is None  # its classifier is not there yet
 

@@ -3,7 +3,8 @@
 import pytest
 
 from pirl_plugin.experiments.claims.rows import Rows, at_time
-from pirl_plugin.experiments.claims.verdicts import CLAIMS, verdicts
+from pirl_plugin.experiments.claims.statements import CLAIMS
+from pirl_plugin.experiments.claims.verdicts import verdicts
 from tests.helpers.claims_rows import LAYERS, SETTING, row
 
 NINE = 362_880
@@ -96,6 +97,18 @@ def test_invariance__is_the_classifiers_distance_minus_pirls():
     assert claim("invariance_spread", rows)["difference"] == pytest.approx(0.2)
     assert claim("invariance_relative", rows)["difference"] == pytest.approx(0.3)  # 0.8 − 0.5
     assert "by_knn" not in claim("invariance_mean", rows)
+    assert claim("invariance_relative_rotation", rows)["difference"] is None
+    rotations = [
+        row("pirl_rotation", 0, 40, invariance=jigsaw),
+        row("rotation", 0, 30, invariance=pirl),
+    ]
+    found = claim("invariance_relative_rotation", [*rows, *rotations])
+    assert found["difference"] == pytest.approx(-0.3)  # 0.5 − 0.8
+    assert claim("invariance_relative_own", rows)["verdict"] == "undecided"  # an older file
+    for found, share in ((pirl, 0.6), (jigsaw, 0.7)):
+        found["own_statistics"] = {"mean": share, "std": 0.1, "different_mean": 1.0}
+    assert claim("invariance_relative_own", rows)["difference"] == pytest.approx(0.1)
+    assert claim("invariance_relative", rows)["difference"] == pytest.approx(0.3)
 
 
 def test_at_time__is_on_the_line_between_points():
