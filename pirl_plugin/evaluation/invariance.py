@@ -45,7 +45,8 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
 def invariance_distances(image: Tensor, transformed: Tensor) -> Distances:
     """Distances of images to their own transformed versions, and to those of other images.
 
-    Each image is paired with the versions of the next one, so that both sets have N·T distances.
+    Each image is paired with the versions of another too, so that both sets have N·T distances. In
+    the order of a folder the next image is mostly of the same class: the other is N // 2 rows away.
 
     Args:
         image: ``(N, D)`` floating, one embedding of each image.
@@ -61,9 +62,10 @@ def invariance_distances(image: Tensor, transformed: Tensor) -> Distances:
         )
     if len(image) < 2:
         raise ValueError(f"{len(image)} image: expected at least 2, to compare different images")
+    other = transformed.roll(len(image) // 2, dims=0)
     return Distances(
         same=unit_distances(image[:, None], transformed).flatten(),
-        different=unit_distances(image[:, None], transformed.roll(1, dims=0)).flatten(),
+        different=unit_distances(image[:, None], other).flatten(),
     )
 
 

@@ -125,7 +125,8 @@ def _to_bank(
             f"it has {len(model.bank)} rows and --data {images} images: give the images of the "
             f"pre-training"
         )
-    own, other = model.bank[rows], model.bank[[*rows[1:], rows[0]]]
+    half = len(rows) // 2
+    own, other = model.bank[rows], model.bank[[*rows[half:], *rows[:half]]]
     pairs = (unit_distances(bank[:, None], transformed).flatten() for bank in (own, other))
     return Distances(*pairs), None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -74,8 +75,9 @@ def run_quickstart(options: argparse.Namespace, arguments: list[str]) -> None:
         **accuracies,
         "seed": options.seed,
         "epochs": epochs,
-        "images_per_s": round(rate or 0.0, 1),  # 0 where pre-training was finished already
+        "images_per_s": round(rate or 0.0, 1),
         "seconds": round(time.perf_counter() - start, 1),
+        **({} if rate else _timing(options.out)),
     }
     write_json(options.out / "results.json", results)
     command = shlex.join(["pirl-plugin", "quickstart", *arguments])
@@ -131,6 +133,15 @@ def _sample_data(out: Path) -> Path:
     print(f"Drawing sample images into {folder}", flush=True)
     write_sample_dataset(folder)
     return folder
+
+
+def _timing(out: Path) -> dict[str, float]:
+    """Of the command that pre-trained, where this one found it done; empty if that told nobody."""
+    try:
+        earlier = json.loads((out / "results.json").read_text())
+        return {name: earlier[name] for name in ("images_per_s", "seconds")}
+    except (OSError, ValueError, LookupError):
+        return {}
 
 
 def _print_summary(results: dict[str, Any], out: Path) -> None:

@@ -135,7 +135,7 @@ def _like(head: PIRLHead) -> PIRLHead:
 
 
 def _cosines(models: dict[str, PretextModel], split: Split, seed: int) -> dict[str, Cosines]:
-    """Cosines of f(v_I) with g(v_It) of the same image, and of the next one.
+    """Cosines of f(v_I) with g(v_It) of the same image, and of one half the data set away.
 
     With BatchNorm's statistics of images and of patches apart, as the loss saw them.
     """
@@ -153,8 +153,10 @@ def _cosines(models: dict[str, PretextModel], split: Split, seed: int) -> dict[s
         transformed = torch.cat(
             [own_model.embed_transformed(part) for part in versions[:, 0].split(64)]
         )
-        own = cosine_similarity(image, transformed).tolist()
-        found[name] = (own, cosine_similarity(image, transformed.roll(1, dims=0)).tolist())
+        other = transformed.roll(len(chosen) // 2, dims=0)
+        cosines = (cosine_similarity(image, versions) for versions in (transformed, other))
+        own, different = (values.tolist() for values in cosines)
+        found[name] = (own, different)
     return found
 
 

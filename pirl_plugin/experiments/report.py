@@ -185,12 +185,14 @@ def _run_facts(results: dict[str, Any]) -> dict[str, str]:
             "give what the pre-training run printed"
         )
     minutes, seconds = divmod(round(results["seconds"]), 60)
-    return {
+    facts = {
         "Seed": str(results["seed"]),
         "Epochs": str(results["epochs"]),
         "Time": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
-        "Speed": f"{results['images_per_s']:,.0f} images/s",
     }
+    if results["images_per_s"]:
+        facts["Speed"] = f"{results['images_per_s']:,.0f} images/s"
+    return facts
 
 
 def _loss_facts(curve: list[tuple[int, float]], level: float | None) -> dict[str, object]:

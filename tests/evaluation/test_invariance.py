@@ -24,7 +24,7 @@ def test_unit_distances__is_exact_where_vectors_are_nearly_equal():
     assert unit_distances(vector, 3 * vector) < 1e-6  # √(2 − 2 cos) would give about 3e-4
 
 
-def test_invariance_distances__pairs_each_image_with_its_own_and_with_the_next_images_versions():
+def test_invariance_distances__pairs_each_image_with_its_own_and_with_anothers():
     image = torch.eye(3)
     transformed = torch.stack([torch.eye(3), torch.eye(3).roll(1, 0)], dim=1)  # own, and another's
     found = invariance_distances(image, transformed)
@@ -32,6 +32,12 @@ def test_invariance_distances__pairs_each_image_with_its_own_and_with_the_next_i
     torch.testing.assert_close(found.same, torch.tensor([0, root] * 3))
     # Image i against the versions of image i − 1: e(i−1) and e(i−2), never e(i).
     torch.testing.assert_close(found.different, torch.full((6,), root))
+
+
+def test_invariance_distances__in_the_order_of_a_folder_the_other_image_is_of_another_class():
+    classes = torch.eye(3).repeat_interleave(4, dim=0)  # 12 images of three classes
+    found = invariance_distances(classes, classes[:, None])
+    torch.testing.assert_close(found.different, torch.full((12,), math.sqrt(2)))
 
 
 def test_summarize_distances__by_hand():

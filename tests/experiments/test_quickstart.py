@@ -31,6 +31,13 @@ def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
     assert "epoch 2" in printed
     assert "images/s" in printed
 
+    quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
+    assert json.loads((out / "results.json").read_text()) == results  # the times of pre-training
+    (out / "results.json").unlink()
+    quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
+    assert json.loads((out / "results.json").read_text())["images_per_s"] == 0
+    assert "images/s" not in (out / "report.html").read_text()
+
     with pytest.raises(SystemExit, match=r"holds the run of .*epochs 2 \(now 3\).*another folder"):
         quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "3"])
 
