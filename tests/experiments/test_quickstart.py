@@ -31,13 +31,6 @@ def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
     assert "epoch 2" in printed
     assert "images/s" in printed
 
-    quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
-    assert json.loads((out / "results.json").read_text()) == results  # the times of pre-training
-    (out / "results.json").unlink()
-    quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
-    assert json.loads((out / "results.json").read_text())["images_per_s"] == 0
-    assert "images/s" not in (out / "report.html").read_text()
-
     with pytest.raises(SystemExit, match=r"holds the run of .*epochs 2 \(now 3\).*another folder"):
         quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "3"])
 
@@ -54,6 +47,9 @@ def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
     assert set(results) == {"seed", "epochs", "images_per_s", "seconds"}
     assert (out / "report.html").is_file()
     assert "No accuracies will be measured" in capfd.readouterr().out
+
+    quickstart_command.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
+    assert json.loads((out / "results.json").read_text()) == results  # the times of pre-training
 
 
 def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):

@@ -126,6 +126,13 @@ def test_write_report__one_metric_alone(tmp_path):
     assert "Linear probe" not in page.text
 
 
+def test_write_report__a_speed_that_was_not_measured_is_left_out(tmp_path):
+    results = {"seed": 0, "epochs": 2, "images_per_s": 0.0, "seconds": 61}
+    page = Page(written(tmp_path, results=results))
+    assert "1 min 1 s" in page.text
+    assert "images/s" not in page.text
+
+
 def test_write_report__nothing_but_the_loss(tmp_path):
     page = Page(written(tmp_path, jigsaws=[], neighbors=[], settings={}))
     for heading in ("What the network sees", "Nearest neighbours The", "Settings", "Make this"):
