@@ -107,9 +107,10 @@ def relative_invariance(classifier: str, pirl: str, own_statistics: bool = False
         shares = []
         for method in (classifier, pirl):
             row = rows.main(method, seed)
-            found: Spread | None = row.get("invariance") if row else None
-            if own_statistics and row and "invariance" in row:
-                found = row["invariance"].get("own_statistics")
+            measured = row.get("invariance") if row else None
+            found: Spread | None = measured
+            if measured and own_statistics:
+                found = measured.get("own_statistics")
             if found is None:
                 return None
             shares.append(float(found["mean"] / found["different_mean"]))
