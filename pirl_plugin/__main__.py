@@ -10,6 +10,7 @@ def main() -> None:
     """Install the import hook, which a ``.pth`` file may not have done, and run the command."""
     from pirl_plugin.cli import run
     from pirl_plugin.host.import_hook import finder
+    from pirl_plugin.utils.interrupts import Interrupted
 
     finder.install()
     try:
@@ -21,6 +22,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
         status = 130  # as of a shell
+    except Interrupted as signal:
+        print(f"pirl_plugin: {signal}: the command has ended", file=sys.stderr)
+        status = signal.exit_status
     sys.exit(status)
 
 

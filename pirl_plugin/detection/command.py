@@ -23,7 +23,7 @@ from pirl_plugin.detection.setup import (
 from pirl_plugin.detection.trial import CONFIG, RESULT
 from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json
 from pirl_plugin.utils.requirements import require_detectron2
-from pirl_plugin.utils.subprocesses import stream
+from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -50,7 +50,8 @@ def main(arguments: list[str]) -> int:
             print(f"Seed {seed} is finished: {folder / RESULT}", flush=True)
         else:
             print(f"Seed {seed}: {folder}", flush=True)
-        trial = run_trial(config, folder, seed, options.num_gpus)
+        with ended_by_sigterm():
+            trial = run_trial(config, folder, seed, options.num_gpus)
         failed += [trial] if "error" in trial else []
         trials = [*finished_trials(options.out), *failed]
         summary = summarize(trials)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pirl_plugin.utils.requirements import require_host
+from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
 
 def main(arguments: list[str]) -> None:
@@ -13,12 +14,14 @@ def main(arguments: list[str]) -> None:
 
     Raises:
         SystemExit: data that cannot be used, or a run that failed.
+        Interrupted: SIGTERM; what was under way has saved and ended.
     """
     options = _parse(arguments)
     require_host()
     from pirl_plugin.experiments.quickstart import run_quickstart
 
-    run_quickstart(options, arguments)
+    with ended_by_sigterm():
+        run_quickstart(options, arguments)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pirl_plugin.experiments.sweep_values import SCALES, SWEEPS
 from pirl_plugin.utils.requirements import require_host
+from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
 
 def main(arguments: list[str]) -> None:
@@ -20,7 +21,8 @@ def main(arguments: list[str]) -> None:
     require_host()
     from pirl_plugin.experiments.sweep import run_sweep
 
-    run_sweep(options)
+    with ended_by_sigterm():
+        run_sweep(options)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

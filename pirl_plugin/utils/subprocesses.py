@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,9 +12,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pirl_plugin.utils.interrupts import Interrupted
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from types import FrameType
+
+_running: set[subprocess.Popen[str]] = set()
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ def stream(
             pass_fds=tuple(inherited),
             start_new_session=own_session,
         ) as process,
+        _known(process),
     ):
 
         def kill() -> None:
@@ -100,10 +107,45 @@ def stream(
                 if on_line(line) is True:
                     kill()
                     break
-        except BaseException:
+        except BaseException as error:
             if own_session:
                 kill()
+            elif isinstance(error, Interrupted):  # it is told to end, and has something to say
+                file.writelines(process.stdout or ())
             raise
         finally:
             timer.cancel()
     return Ended(process.returncode, tuple(tail), timed_out.is_set())
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends what this process has started, as it ends itself: each run saves first.
+
+    The commands of ``stream`` and the processes of ``multiprocessing`` get the signal, and
+    :class:`Interrupted` is raised in the main thread, where this must be called. (Ctrl-C needs no
+    such help: a terminal sends SIGINT to all of them.) A second SIGTERM meanwhile is ignored.
+    """
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_IGN)
+        for command in list(_running):
+            command.terminate()
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise Interrupted(signum)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _known(process: subprocess.Popen[str]) -> Iterator[None]:
+    _running.add(process)
+    try:
+        yield
+    finally:
+        _running.discard(process)

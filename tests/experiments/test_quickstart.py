@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -50,6 +53,27 @@ def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
 
     quickstart_command.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
     assert json.loads((out / "results.json").read_text()) == results  # the times of pre-training
+
+
+def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path):
+    """The run saves and ends, and the same command goes on; it does not train on unattended."""
+    out = tmp_path / "out"
+    words = ["quickstart", "--data", str(image_folder), "--out", str(out), "--epochs", "500"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pirl_plugin", *words], stderr=subprocess.PIPE, text=True
+    ) as process:
+        log, until = out / "pretrain" / "console.log", time.monotonic() + 120
+        while not (log.is_file() and "epoch 2" in log.read_text()):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        process.terminate()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 143
+    assert said.splitlines()[-1] == "pirl_plugin: SIGTERM: the command has ended"
+    last = log.read_text().splitlines()[-1]
+    assert "stopped by SIGTERM after step" in last
+    assert "which is saved" in last
 
 
 def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):

@@ -1,5 +1,6 @@
 """A command followed line by line."""
 
+import subprocess
 import sys
 import time
 
@@ -41,3 +42,23 @@ def test_stream__kills_the_command_and_what_it_started():
     ended = stream(python(code), lambda line: line == "second\n", own_session=True)
     assert ended.status == -9
     assert time.monotonic() - began < 30
+
+
+def test_sigterm__ends_the_command_that_is_followed_and_waits_for_it(tmp_path):
+    run = (
+        "import signal, sys, time\n"
+        "def save(*_): open('saved', 'w').close(); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, save); print('began'); time.sleep(60)"
+    )
+    code = (
+        "import sys\n"
+        "from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream\n"
+        "with ended_by_sigterm():\n"
+        f"    stream([sys.executable, '-c', {run!r}], lambda line: print(line, flush=True))"
+    )
+    with subprocess.Popen(python(code), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "began\n"
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 1  # Interrupted, which pirl-plugin turns into 143
+    assert (tmp_path / "saved").exists()

@@ -9,6 +9,7 @@ from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.utils.requirements import require_host
+from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
 
 def main(arguments: list[str]) -> None:
@@ -21,7 +22,8 @@ def main(arguments: list[str]) -> None:
     require_host()
     from pirl_plugin.experiments.claims.run import run_claims
 
-    run_claims(options, arguments)
+    with ended_by_sigterm():
+        run_claims(options, arguments)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

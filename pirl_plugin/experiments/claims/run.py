@@ -6,6 +6,7 @@ import fcntl
 import shlex
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.invariance import add_invariance
@@ -91,16 +92,19 @@ def _run(jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: 
     print(f"{len(jobs)} models, {len(jobs) - len(left)} of them finished", flush=True)
     _write(record, settings)
     failures = []
-    for job, result in finished_rows(left, settings, side_by_side, progress.announce):
-        if isinstance(result, str):
-            failures.append(f"{job.title}: {result.splitlines()[0].removeprefix('pirl_plugin: ')}")
-            print(result, file=sys.stderr, flush=True)
-        else:
-            result["finished"] = time.strftime("%Y-%m-%d")
-            result["hardware"] = record.setting["hardware"]
-            record.add(result)
-        progress.ended(job, result if isinstance(result, dict) else None)
-        _write(record, settings)
+    with closing(finished_rows(left, settings, side_by_side, progress.announce)) as rows:
+        for job, result in rows:
+            if isinstance(result, str):
+                failures.append(
+                    f"{job.title}: {result.splitlines()[0].removeprefix('pirl_plugin: ')}"
+                )
+                print(result, file=sys.stderr, flush=True)
+            else:
+                result["finished"] = time.strftime("%Y-%m-%d")
+                result["hardware"] = record.setting["hardware"]
+                record.add(result)
+            progress.ended(job, result if isinstance(result, dict) else None)
+            _write(record, settings)
     return failures
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import queue
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.model import Settings, make
+from pirl_plugin.utils.interrupts import Interrupted
+from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from multiprocessing.queues import Queue
+    from collections.abc import Callable, Generator, Sequence
+    from multiprocessing.connection import Connection
 
     from pirl_plugin.experiments.claims.claims_file import ClaimRow
     from pirl_plugin.experiments.claims.plan import Job
@@ -22,7 +26,7 @@ def finished_rows(
     settings: Settings,
     side_by_side: int,
     announce: Callable[[Job], object],
-) -> Iterator[tuple[Job, ClaimRow | str]]:
+) -> Generator[tuple[Job, ClaimRow | str], None, None]:
     """Each job with its row, or with what is to be said of its failure, as they end.
 
     Args:
@@ -30,22 +34,53 @@ def finished_rows(
         settings: of all of them.
         side_by_side: how many at a time. With more than one, each has a process and sees one GPU.
         announce: called before a job starts; where they run side by side, of all at the beginning.
+
+    Close it to start no more of them.
     """
     if side_by_side == 1:
         for job in jobs:
             announce(job)
             yield job, _outcome(job, settings)
         return
-    context = multiprocessing.get_context("spawn")
-    numbers = context.Queue()
+    free: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(side_by_side):
-        numbers.put(number)
-    with ProcessPoolExecutor(side_by_side, context, _take_device, (numbers,)) as pool:
-        for job in jobs:
-            announce(job)
-        futures = {pool.submit(_outcome, job, settings): job for job in jobs}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        free.put(number)
+    for job in jobs:
+        announce(job)
+    with ThreadPoolExecutor(side_by_side) as pool:
+        futures = {pool.submit(_apart, job, settings, free): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:  # nothing more is started, whatever ends this
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _apart(job: Job, settings: Settings, free: queue.SimpleQueue[int]) -> ClaimRow | str:
+    """The outcome of a job in a process of its own, which sees a GPU that no other uses."""
+    device = free.get()
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send_outcome, args=(sender, job, settings, device))
+    process.start()
+    sender.close()
+    try:
+        outcome: ClaimRow | str = receiver.recv()
+    except EOFError:
+        process.join()
+        outcome = f"pirl_plugin: its process died (exit code {process.exitcode})"
+    process.join()
+    free.put(device)
+    return outcome
+
+
+def _send_outcome(sender: Connection, job: Job, settings: Settings, device: int) -> None:
+    take_device(device)
+    try:
+        with ended_by_sigterm():
+            sender.send(_outcome(job, settings))
+    except (Interrupted, KeyboardInterrupt):  # the command itself says so
+        sys.exit(1)
 
 
 def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
@@ -55,9 +90,8 @@ def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
         return str(error) or type(error).__name__
 
 
-def _take_device(numbers: Queue[int]) -> None:
+def take_device(number: int) -> None:
     """This process, and the runs it starts, see one GPU of those that the user lets us see."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    number = numbers.get()
     devices = visible.split(",") if visible else None
     os.environ["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)] if devices else str(number)
