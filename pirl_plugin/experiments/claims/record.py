@@ -143,6 +143,8 @@ class Record:
     def take(self, file: Path) -> None:
         """Add the runs of another file, such as a committed one, that are not here.
 
+        Of a run that is here too, its invariance is taken where it was measured there alone.
+
         Raises:
             SystemExit: they were made with another setting.
         """
@@ -156,8 +158,13 @@ class Record:
                     f"pirl_plugin: {file}: setting.{key} = {theirs}: expected {ours}, which this "
                     f"command asks for; give the options it was made with, or another --out"
                 )
-        known = {job_of(row) for row in self.rows}
-        self.rows += [row for row in content["runs"] if job_of(row) not in known]
+        ours_by_job = {job_of(row): row for row in self.rows}
+        for row in content["runs"]:
+            mine = ours_by_job.get(job_of(row))
+            if mine is None:
+                self.rows.append(row)
+            elif {"invariance": row.get("invariance"), **mine} == row:
+                mine.update(row)
 
     def add(self, row: ClaimRow) -> None:
         """Add or replace the row of one job."""

@@ -32,6 +32,19 @@ def test_record__takes_what_it_lacks_from_another_file(tmp_path):
     assert {r["method"]: r["linear_top1"] for r in record.rows} == {"npid": 33, "jigsaw": 20}
 
 
+def test_record__takes_the_invariance_of_the_same_run_alone(tmp_path):
+    """Two processes with a folder each measure a pair where both of its models are."""
+    committed = Record(tmp_path / "committed.json", SETTING)
+    for seed in (0, 1):
+        committed.add({**row("pirl_jigsaw", seed, 30), "invariance": {"mean": 0.5}})
+    committed.write([])
+    record = Record(tmp_path / "claims.json", SETTING)
+    record.add(row("pirl_jigsaw", 0, 30))
+    record.add(row("pirl_jigsaw", 1, 31))  # another run of it
+    record.take(tmp_path / "committed.json")
+    assert [r.get("invariance") for r in record.rows] == [{"mean": 0.5}, None]
+
+
 @pytest.mark.parametrize(
     ("key", "value"), [("scale", "gpu"), ("epochs", 8), ("network", {"negatives": 64})]
 )
