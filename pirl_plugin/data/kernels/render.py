@@ -38,12 +38,14 @@ from pirl_plugin.data.kernels.parameters import NUM_CHANCES, fill_rows
 from pirl_plugin.utils.numba import compiled
 
 _jit = numba.njit(nogil=True, error_model="numpy")
-_F0, _F1, _F2, _F4, _F5, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 5, 6))
+_F0, _F1, _F2, _F4, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 6))
 _F510, _F765, _F1020 = (np.float32(value) for value in (510, 765, 1020))
 _F255, _F256 = np.float32(255), np.float32(256)
 _CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
 _HALF, _THIRTEENTH = np.float32(0.5), np.float32(1 / 13)
 _SIXTH = 1.0 / 6.0
+_RED, _GREEN, _BLUE = (np.float32(value) for value in (19595, 38470, 7471))
+_F32768, _PER_65536 = np.float32(32768), np.float32(2**-16)
 # 1/255 as 16 bits, whose product with a byte is exact, and what they lack.
 _PER_255 = np.float32(32896 / 2**23)
 _PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
@@ -61,23 +63,26 @@ def _blend(base, value, factor):
 
 @_jit
 def _luma(r, g, b):
-    """ITU-R 601 luma in 16-bit fixed point, as PIL's conversion to ``L``."""
-    weighted = np.int32(r) * 19595 + np.int32(g) * 38470 + np.int32(b) * 7471
-    return (weighted + 32768) >> 16
+    """ITU-R 601 luma as PIL's conversion to ``L`` has it, in 16-bit fixed point.
+
+    Of floats: each value in between is a whole number below 2²⁴, which they hold exactly.
+    """
+    weighted = np.float32(r) * _RED + np.float32(g) * _GREEN + np.float32(b) * _BLUE
+    return np.floor((weighted + _F32768) * _PER_65536)
 
 
 @_jit
 def _sum_luma(r, g, b):
     total = np.int32(0)
     for x in range(r.size):
-        total += _luma(r[x], g[x], b[x])
+        total = np.int32(total + np.int32(_luma(r[x], g[x], b[x])))  # or numba widens it
     return np.int64(total)
 
 
 @_jit
 def _saturate(r, g, b, factor):
     for x in range(r.size):
-        grey = np.float32(_luma(r[x], g[x], b[x]))
+        grey = _luma(r[x], g[x], b[x])
         r[x] = _blend(grey, r[x], factor)
         g[x] = _blend(grey, g[x], factor)
         b[x] = _blend(grey, b[x], factor)
@@ -236,10 +241,11 @@ def _sharpen(plane, out, size, factor):
     at_7 = plane[2 * size + 1 : 2 * size + count + 1]
     at_8, inner = plane[2 * size + 2 :], out[size + 1 : size + count + 1]
     for x in range(count):
-        around = np.int32(at_0[x]) + np.int32(at_1[x]) + np.int32(at_2[x]) + np.int32(at_3[x])
-        around += np.int32(at_5[x]) + np.int32(at_6[x]) + np.int32(at_7[x]) + np.int32(at_8[x])
+        total = np.uint16(at_0[x]) + np.uint16(at_1[x]) + np.uint16(at_2[x]) + np.uint16(at_3[x])
+        total += np.uint16(at_5[x]) + np.uint16(at_6[x]) + np.uint16(at_7[x]) + np.uint16(at_8[x])
+        total += np.uint16(5) * np.uint16(at_4[x])
         centre = np.float32(at_4[x])
-        smooth = np.floor((np.float32(np.int32(around)) + _F5 * centre) * _THIRTEENTH + _HALF)
+        smooth = np.floor(np.float32(np.uint16(total)) * _THIRTEENTH + _HALF)
         inner[x] = np.uint8(np.int32(_blend(smooth, centre, factor)))
     for x in range(size):
         out[x] = plane[x]
@@ -297,7 +303,7 @@ def _equalize(plane):
 @_jit
 def _greyscale(r, g, b):
     for x in range(r.size):
-        grey = np.uint8(_luma(r[x], g[x], b[x]))
+        grey = np.uint8(np.int32(_luma(r[x], g[x], b[x])))
         r[x] = grey
         g[x] = grey
         b[x] = grey
