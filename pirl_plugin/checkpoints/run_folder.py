@@ -40,17 +40,17 @@ class Keep:
         if self.KEEP_LAST != "all" and not (_is_int(self.KEEP_LAST) and int(self.KEEP_LAST) > 0):
             raise ValueError(
                 f"CHECKPOINT.PIRL.KEEP_LAST = {self.KEEP_LAST!r}: expected a number from 1, or "
-                f"all; do name how many of the newest checkpoints stay"
+                f"all; name how many of the newest checkpoints stay"
             )
         if not _is_int(self.KEEP_EVERY) or self.KEEP_EVERY < 0:
             raise ValueError(
                 f"CHECKPOINT.PIRL.KEEP_EVERY = {self.KEEP_EVERY!r}: expected a number of epochs, "
-                f"or 0; do give 0 to keep the newest alone"
+                f"or 0; give 0 to keep the newest alone"
             )
         if not isinstance(self.EVERY_MINUTES, (int, float)) or not self.EVERY_MINUTES >= 0:
             raise ValueError(
                 f"CHECKPOINT.PIRL.EVERY_MINUTES = {self.EVERY_MINUTES!r}: expected minutes, or 0; "
-                f"do give 0 to save at the end of epochs alone"
+                f"give 0 to save at the end of epochs alone"
             )
 
 

@@ -49,6 +49,8 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
             continue
         crops.append(centre_crop(image, size))
         kept.append(path)
+    if not crops:
+        raise ValueError(f"{folder}: expected images, and none of {len(paths)} can be read")
     return torch.stack(crops), kept
 
 

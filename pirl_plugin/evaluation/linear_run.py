@@ -23,10 +23,12 @@ def final_checkpoint(folder: Path) -> Path | None:
     The host writes it in place, so that a file may have been cut short; a whole one is an archive,
     whose directory is written last.
     """
-    for file in folder.glob("model_final_checkpoint_phase*.torch"):
-        if _FINAL.fullmatch(file.name) and zipfile.is_zipfile(file):
-            return file
-    return None
+    found = {
+        int(name[1]): file
+        for file in folder.glob("model_final_checkpoint_phase*.torch")
+        if (name := _FINAL.fullmatch(file.name)) and zipfile.is_zipfile(file)
+    }
+    return found[max(found)] if found else None
 
 
 def epochs_trained(folder: Path) -> int:

@@ -136,7 +136,7 @@ def _sample_data(out: Path) -> Path:
 
 
 def _timing(out: Path) -> dict[str, float]:
-    """Of the command that pre-trained, where this one found it done; empty if that told nobody."""
+    """Of the command that pre-trained, where this one found it done; empty if that did not say."""
     try:
         earlier = json.loads((out / "results.json").read_text())
         return {name: earlier[name] for name in ("images_per_s", "seconds")}

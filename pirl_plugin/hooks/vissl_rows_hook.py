@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.losses.pirl_loss import PIRLLoss
+    from pirl_plugin.memory import MemoryBank
 
 
 class ChangedDataError(RuntimeError):
@@ -118,24 +119,24 @@ def check_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
             "the checkpoint's is sharded; bring the images back, or start in another folder"
         )
     logging.warning(f"The images differ from the checkpoint's ({differs}); rows matched by path")
-    task.checkpoint["loss"] = match_rows(task.checkpoint["loss"], loss.state_dict(), changes)
+    task.checkpoint["loss"] = match_rows(
+        task.checkpoint["loss"], loss.new_bank("replicated"), changes
+    )
 
 
 def match_rows(
-    saved: Mapping[str, Tensor], fresh: Mapping[str, Tensor], changes: Changes
+    saved: Mapping[str, Tensor], fresh: MemoryBank, changes: Changes
 ) -> dict[str, Tensor]:
     """The loss's state with the rows of images that are still there; new ones as initialised.
 
     Args:
         saved: state of the checkpoint's loss, its bank of M rows.
-        fresh: state of a new loss, its bank of N rows.
+        fresh: a new replicated bank of N rows, whatever the placement of the run's.
         changes: for each of the N images, its row among the M.
     """
     known = changes.rows >= 0
     matched = dict(saved)
-    for name, tensor in fresh.items():
-        if name.startswith("bank.") and isinstance(tensor, torch.Tensor):
-            rows = tensor.detach().cpu().clone()
-            rows[known] = saved[name][changes.rows[known]].to(rows.dtype)
-            matched[name] = rows
+    for name, rows in fresh.state_dict(prefix="bank.").items():
+        rows[known] = saved[name][changes.rows[known]].to(rows.dtype)
+        matched[name] = rows
     return matched

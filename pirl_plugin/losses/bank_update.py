@@ -37,7 +37,9 @@ class BankUpdate:
     ) -> None:
         self._bank, self._step, self._done = bank, step, done
         self._mine = rows.reshape(-1), embeddings.detach().float()
-        self._finish = bank.start_exchange(*self._mine)
+        rows, embeddings = self._mine
+        # A row outside the bank, which a GPU is not asked for, moves none.
+        self._finish = bank.start_exchange(rows.masked_fill(rows >= bank.num_rows, -1), embeddings)
         self._exchanged: tuple[Tensor, Tensor] | None = None
 
     def exchanged(self) -> tuple[Tensor, Tensor]:

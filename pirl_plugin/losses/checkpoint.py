@@ -87,7 +87,7 @@ class LossCheckpoint(nn.Module):
         if has_rows:
             self._check_shape(state["bank.rows"])
             if isinstance(self.bank, ShardedMemoryBank):  # takes its part of a replicated bank
-                self.bank.fill(state["bank.rows"])
+                self.bank.fill(state["bank.rows"], state["bank.visited"])
                 state = {k: v for k, v in state.items() if not k.startswith("bank.")}
         elif self.bank.persistent:
             raise ValueError(
@@ -109,6 +109,10 @@ class LossCheckpoint(nn.Module):
         """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
         self.config.num_train_samples = num_train_samples
         self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
+
+    def new_bank(self, placement: str) -> MemoryBank:
+        """A bank as this loss began with, on a CPU, ``replicated`` or ``sharded``."""
+        return make_bank(self.config, self.seed or 0, placement)
 
     def resolve_seed(self, seed: int) -> None:
         """Take ``seed`` where neither the configuration nor a checkpoint has given one."""

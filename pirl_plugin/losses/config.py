@@ -157,8 +157,8 @@ _CHECKS: dict[str, Check] = {
     "num_train_samples": _check_images,
     "estimator": choice(ESTIMATORS),
     "lambda_invariance": _WEIGHT,
-    # Below 0.001, exp(1/τ) leaves float64; above 1000, all scores are alike.
-    "temperature": number(1e-3, 1e3, "a number from 0.001 to 1000", "the paper has 0.07"),
+    # Below 1/709, exp(1/τ) leaves float64, which Z is in; above 1000, all scores are alike.
+    "temperature": number(1.5e-3, 1e3, "a number from 0.0015 to 1000", "the paper has 0.07"),
     "num_negatives": whole_number(
         1, _IMAGES, f"a whole number from 1 to {_IMAGES}", "set it to a number such as 32000"
     ),

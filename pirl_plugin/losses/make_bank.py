@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 
 
-def make_bank(config: PIRLLossConfig, seed: int) -> MemoryBank:
+def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -> MemoryBank:
     """Make the bank of a configuration.
 
     Args:
         config: the section.
         seed: of its initial rows.
+        placement: in place of the section's.
 
     Raises:
         ValueError: there are too few rows for it, or for negatives without replacement.
@@ -27,7 +28,7 @@ def make_bank(config: PIRLLossConfig, seed: int) -> MemoryBank:
             f"LOSS.pirl_loss.num_train_samples = {config.num_train_samples}: expected the number "
             f"of training images, which the host fills in; give it, as len(dataset)"
         )
-    bank = _BANKS[config.bank.placement](
+    bank = _BANKS[placement or config.bank.placement](
         config.num_train_samples,
         config.embedding_dim,
         momentum=config.bank.momentum,

@@ -95,7 +95,7 @@ class WholeBatch:
         with torch.autocast(device_type=target.device.type, enabled=False):
             batch = loss.contrast(used, torch.where(valid, target, 0), valid)
             engine = make_engine(loss.config.scores, batch)
-            self._sums += sum_of_exponentials(engine.log_sums(), valid, loss.config.num_negatives)
+            self._sums += sum_of_exponentials(engine.log_sums(), valid, batch.num_negatives)
 
     def set_norm_constant(self) -> None:
         """Estimate Z from the micro-batches surveyed, of all ranks. Collective."""

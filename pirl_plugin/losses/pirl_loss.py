@@ -139,7 +139,7 @@ class PIRLLoss(LossCheckpoint):
             output: ``[g(v_It), f(v_I)]``, each ``(B, D)``, or a longer list that ends with f(v_I),
                 or f(v_I) alone where λ = 0; normalised here, in float32 or wider.
             target: ``(B,)`` int64, each image's row in the data set; −1 leaves an image out.
-            negatives: ``(B, N)`` int64, a given draw; by default the loss draws its own.
+            negatives: ``(B, N)`` int64, a given draw of any N; by default the loss draws its own.
 
         Returns:
             The loss, a scalar. Without one valid row it is 0, with its graph intact. In a test
@@ -147,8 +147,8 @@ class PIRLLoss(LossCheckpoint):
 
         Raises:
             ValueError: embeddings of the wrong number or width, or, in training, a row outside the
-                data set. A GPU is not asked for the latter: the loss is NaN, and :meth:`update`'s
-                check says why.
+                data set. A GPU is not asked for the latter: the loss is NaN, :meth:`update` leaves
+                such a row out, and the ``check`` of :meth:`start_update` says why.
         """
         outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D
         target = target.reshape(-1)  # B
@@ -166,7 +166,7 @@ class PIRLLoss(LossCheckpoint):
             batch = self.contrast([outputs[t] for t in used], rows, valid, negatives)
             engine = make_engine(self.config.scores, batch)
             # L_NCE: T×B
-            per_image = self._estimate(engine, valid)
+            per_image = self._estimate(engine, valid, batch.num_negatives)
             # its mean over the valid images of all ranks: T; of a micro-batch, its part of it
             share = self._whole.share if self._whole else share_of_all_ranks(valid)
             means = per_image.masked_fill(~valid, 0).sum(dim=1) * share
@@ -175,7 +175,7 @@ class PIRLLoss(LossCheckpoint):
             loss = loss.sum()
             # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
             for t in set(range(len(outputs))) - set(used):
-                loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
+                loss = loss + outputs[t][:0].float().sum()
         self.last_step.record(
             term_names(len(outputs), used), means, batch, valid, adds=self._whole is not None
         )
@@ -249,11 +249,11 @@ class PIRLLoss(LossCheckpoint):
         positives = self.bank.lookup(rows)
         return ContrastBatch(queries, positives, table, draw, self.config.temperature)
 
-    def _estimate(self, engine: Engine, valid: Tensor) -> Tensor:
+    def _estimate(self, engine: Engine, valid: Tensor, num_negatives: int) -> Tensor:
         """Compute L_NCE of each term and image, ``(T, B)``, and Z first where it is due."""
         if self.moves_norm_constant and self._whole is None:
-            count = self.config.num_negatives
-            self.move_norm_constant(sum_of_exponentials(engine.log_sums(), valid, count))
+            sums = sum_of_exponentials(engine.log_sums(), valid, num_negatives)
+            self.move_norm_constant(sums)
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.
         value = self.norm_constant.nan_to_num(self.bank.num_rows)
         return engine.loss(self.estimator, NormConstant(value, self.bank.num_rows))

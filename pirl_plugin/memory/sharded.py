@@ -102,12 +102,17 @@ class ShardedMemoryBank(MemoryBank):
         finish = routing.start_to_owners(embeddings)
         return lambda: (routing.positions - self.start, finish())
 
-    def fill(self, rows: Tensor) -> None:
-        """Take the rows of a whole bank ``(|D|, dim)``, in the order of the data set."""
+    def fill(self, rows: Tensor, visited: Tensor) -> None:
+        """Take this rank's part of a whole bank, in the order of the data set.
+
+        Args:
+            rows: ``(|D|, dim)``.
+            visited: ``(|D|,)`` bool.
+        """
         index = self.local_index(torch.arange(len(rows)))
         is_local = index >= 0
         self.rows[index[is_local]] = rows[is_local].to(self.rows)
-        self.visited.fill_(True)
+        self.visited[index[is_local]] = visited[is_local].to(self.visited)
         self.loaded = True
 
     def save(self, folder: Path) -> None:

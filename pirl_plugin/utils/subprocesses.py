@@ -110,7 +110,7 @@ def stream(
         except BaseException as error:
             if own_session:
                 kill()
-            elif isinstance(error, Interrupted):  # it is told to end, and has something to say
+            elif isinstance(error, Interrupted):  # it ends, and says how
                 file.writelines(process.stdout or ())
             raise
         finally:

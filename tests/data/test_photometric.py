@@ -6,7 +6,6 @@ from PIL import Image
 
 from pirl_plugin.data import photometric as pm
 from pirl_plugin.data.kernels.backends import render_fused, render_pil
-from pirl_plugin.data.kernels.render import warm_up
 from pirl_plugin.data.photometric import ROW, Photometric
 
 OFF = {
@@ -108,10 +107,6 @@ def test_kernel__brightness_by_hand():
     assert render_fused(canvas, np.zeros((1, 2), np.int32), rows, 1).flatten().tolist() == [
         12, 125, 255
     ]  # fmt: skip
-
-
-def test_kernel__warm_up_runs():
-    warm_up()
 
 
 def test_sample__rows_have_the_distributions_named():

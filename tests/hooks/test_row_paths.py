@@ -5,6 +5,8 @@ import torch
 
 from pirl_plugin.hooks.row_paths import compare, hash_paths
 from pirl_plugin.hooks.vissl_rows_hook import match_rows
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.memory import MemoryBank
 
 PATHS = [f"n{c}/{i}.jpg" for c in range(3) for i in range(4)]
 
@@ -54,10 +56,27 @@ def test_compare__agrees_with_a_search_of_each_path():
 def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
     saved = {"bank.rows": torch.eye(12), "bank.visited": torch.ones(12).bool(), "step": 7}
     now = ["new.jpg", *PATHS[3:]]
-    fresh = {"bank.rows": torch.full((10, 12), 0.5), "bank.visited": torch.zeros(10).bool()}
+    fresh = MemoryBank(10, 12)
+    fresh.rows.fill_(0.5)
     changes = compare(hash_paths(PATHS), hash_paths(now))
     matched = match_rows(saved, fresh, changes)
     assert torch.equal(matched["bank.rows"][1:], torch.eye(12)[3:])
     assert torch.equal(matched["bank.rows"][0], torch.full((12,), 0.5))
     assert matched["bank.visited"].tolist() == [False] + [True] * 9
     assert matched["step"] == 7
+
+
+def test_match_rows__of_a_replicated_bank_for_a_sharded_one():
+    """The loss of a sharded bank has no rows in its own state, and still gets the matched ones."""
+    before = PIRLLoss(len(PATHS), embedding_dim=12, num_negatives=4)
+    before.update(torch.arange(3), torch.eye(12)[:3])
+    now = ["new.jpg", *reversed(PATHS)]
+    loss = PIRLLoss(len(now), embedding_dim=12, num_negatives=4, bank={"placement": "sharded"})
+    changes = compare(hash_paths(PATHS), hash_paths(now))
+    loss.load_state_dict(match_rows(before.state_dict(), loss.new_bank("replicated"), changes))
+    found = loss.bank.lookup(torch.arange(len(now)))
+    assert torch.equal(found[1:], before.bank.rows.flip(0))
+    assert torch.equal(found[0], loss.new_bank("replicated").rows[0])
+    visited = torch.empty(len(now)).bool()
+    visited[:] = loss.bank.visited[loss.bank.local_index(torch.arange(len(now)))]
+    assert visited.tolist() == [False] * 10 + [True] * 3

@@ -114,7 +114,7 @@ def measured_in(rank, world_size, placement):
     torch.manual_seed(0)
     loss = make_loss(placement)
     if placement == "sharded":
-        loss.bank.fill(MemoryBank(ROWS, DIM).rows)
+        loss.bank.fill(MemoryBank(ROWS, DIM).rows, torch.ones(ROWS).bool())
     lines = Lines()
     task = make_task(loss, lines)
     hook = MonitorHook(MonitorSettings(rows=25, k=3, share=1))

@@ -21,7 +21,7 @@ NAN, INF = float("nan"), float("inf")
             "estimator = 'nse': expected one of nce, nce_softmax, info",
         ),
         ({"estimator": None}, "estimator = None: expected one of"),
-        ({"temperature": 0}, "temperature = 0: expected a number from 0.001 to 1000; the paper"),
+        ({"temperature": 0}, "temperature = 0: expected a number from 0.0015 to 1000; the paper"),
         ({"temperature": None}, "temperature = None: expected a number"),
         ({"temperature": NAN}, "temperature = nan: expected a number"),
         ({"temperature": 1e30}, r"temperature = 1e\+30: expected a number"),

@@ -127,7 +127,7 @@ def train_from_replicated_rows(rank, world_size, settings):
 
     def filled(config, seed):
         bank = make_bank(config, seed)
-        bank.fill(MemoryBank(ROWS, DIM).rows)
+        bank.fill(MemoryBank(ROWS, DIM).rows, torch.ones(ROWS).bool())
         return bank
 
     pirl_loss.make_bank = filled

@@ -219,3 +219,55 @@ def test_loss__survives_embeddings_of_extreme_norm():
         value.backward()
         assert value.isfinite()
         assert all(o.grad.isfinite().all() for o in output)
+
+
+def test_norm_constant__is_a_mean_over_the_draw_that_is_given():
+    """N of a given draw may be another than num_negatives."""
+    drawn = torch.randint(0, ROWS, (5, 8), generator=torch.Generator().manual_seed(1))
+    found = []
+    for configured in (4, 8, 4000):
+        loss = make_loss(norm_constant=None, num_negatives=configured)
+        loss(embeddings(), torch.arange(5), drawn)
+        found.append(loss.norm_constant.item())
+    assert found == [found[0]] * 3
+
+
+@pytest.mark.parametrize("scores", ["auto", "plain", "blocked"])
+@pytest.mark.parametrize("estimator", ["nce", "nce_softmax", "info_nce"])
+def test_empty_batch__is_zero_with_its_graph(estimator, scores):
+    loss = make_loss(estimator=estimator, scores=scores, norm_constant=90.0)
+    output = [one[:0].detach().requires_grad_() for one in embeddings()]
+    value = loss(output, torch.arange(0))
+    value.backward()
+    assert value.item() == 0
+    assert [one.grad.shape for one in output] == [(0, DIM)] * 2
+
+
+def test_output_without_weight__cannot_spoil_the_loss():
+    loss = make_loss(lambda_invariance=0, norm_constant=90.0)
+    g, f = embeddings()
+    expected = loss([g, f], torch.arange(5))
+    g = torch.full_like(g, torch.inf, requires_grad=True)
+    value = loss([g, f], torch.arange(5))
+    value.backward()
+    assert value == expected
+    assert torch.equal(g.grad, torch.zeros_like(g))
+
+
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_row_outside_the_bank__moves_none_where_nobody_asks(placement, monkeypatch):
+    """As on a GPU, whose values nobody waits for."""
+    monkeypatch.setattr("pirl_plugin.losses.bank_update.BankUpdate.check", lambda self: None)
+    loss = make_loss(bank={"placement": placement})
+    before = loss.bank.rows.clone()
+    loss.update(torch.tensor([ROWS + 3, 2 * ROWS]), embeddings()[1][:2])
+    assert torch.equal(loss.bank.rows, before)
+
+
+def test_temperature__at_its_lower_end_leaves_z_finite():
+    loss = make_loss(temperature=0.0015, norm_constant=None).double()
+    rows = torch.arange(5)
+    same = loss.bank.rows[rows].clone().requires_grad_()
+    value = loss([same, same], rows, rows.flip(0).expand(NEGATIVES, 5).T.contiguous())
+    assert value.isfinite()
+    assert loss.norm_constant.isfinite()

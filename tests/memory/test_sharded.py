@@ -18,7 +18,7 @@ ROWS, DIM = 101, 4
 def _holdings(rank, world_size):
     bank = ShardedMemoryBank(ROWS, DIM, seed=5)
     whole = MemoryBank(ROWS, DIM, seed=9).rows
-    bank.fill(whole)
+    bank.fill(whole, torch.ones(ROWS).bool())
     mine = torch.tensor([0, 100, 7, 7]) + 3 * torch.tensor([rank, -rank, 0, 0])
     fetched = bank.lookup(mine)
     assert torch.equal(fetched, whole[mine])

@@ -86,8 +86,10 @@ def _send_outcome(sender: Connection, job: Job, settings: Settings, device: int)
 def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
     try:
         return make(job, settings)
-    except (SystemExit, OSError, ValueError) as error:
-        return str(error) or type(error).__name__
+    except SystemExit as error:
+        return str(error)
+    except Exception as error:  # whatever it is, it ends this model alone
+        return f"{type(error).__name__}: {error}"
 
 
 def take_device(number: int) -> None:

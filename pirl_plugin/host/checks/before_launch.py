@@ -8,7 +8,7 @@ from pirl_plugin.host.checks.combinations import check_combination
 from pirl_plugin.host.checks.data import check_classes, check_data
 from pirl_plugin.host.checks.images import check_images
 from pirl_plugin.host.checks.listed_files import check_listed_files
-from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives, check_port
+from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives
 from pirl_plugin.host.checks.micro_batches import check_micro_batches
 from pirl_plugin.host.checks.model import check_shapes
 from pirl_plugin.host.compat.checkpoints import check_checkpoint
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vissl.config import AttrDict
 
-__all__ = ["CHECKS", "check_machine", "check_port"]
+__all__ = ["CHECKS", "check_machine"]
 
 CHECKS: tuple[Callable[[AttrDict], None], ...] = (
     check_folder,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.host.checks.before_launch import CHECKS, check_machine, check_port
+from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.checks.images import num_images
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.console import span
@@ -61,6 +61,7 @@ def dry_run(config: AttrDict, node_id: int) -> None:
         SystemExit: whatever would refuse the run.
     """
     from pirl_plugin.host.launch.launcher import banner
+    from pirl_plugin.host.launch.rendezvous import check_port
     from pirl_plugin.host.start_page import start_page
 
     if not config.SLURM.USE_SLURM:

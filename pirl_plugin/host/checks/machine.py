@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_machine(config: AttrDict) -> None:
-    """Refuse GPUs that are not here, nodes that cannot find each other, and a port in use.
+    """Refuse GPUs that are not here, and nodes that cannot find each other.
 
     Raises:
         SystemExit: what was found, what was expected and what to do.
@@ -108,24 +107,3 @@ def memory_of_device(config: AttrDict) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
         return 0
-
-
-def check_port(config: AttrDict, node_id: int) -> None:
-    """Refuse a port of the first node that another program listens on.
-
-    Raises:
-        SystemExit: what was found, what was expected and what to do.
-    """
-    host, _, port = str(config.DISTRIBUTED.RUN_ID).rpartition(":")
-    if not is_ours(config) or node_id != 0 or not host or not port.isdigit():
-        return
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", int(port)))
-        except OSError as error:
-            refuse(
-                f"config.DISTRIBUTED.RUN_ID = '{host}:{port}': expected a free port on the first "
-                f"node, and port {port} is taken ({error.strerror}); name another on every node",
-                error,
-            )

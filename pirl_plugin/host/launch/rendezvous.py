@@ -44,8 +44,7 @@ def rendezvous(config: AttrDict, node_id: int, timeout_minutes: float) -> Iterat
             _prefer_interface("127.0.0.1")
         elif distributed.NUM_NODES > 1 and distributed.INIT_METHOD == "tcp":
             host, _, number = run_id.rpartition(":")
-            if node_id == 0:
-                check_port(host, int(number))
+            check_port(config, node_id)
             _prefer_interface(_address_towards(host, int(number)))
         yield
     finally:
@@ -77,21 +76,24 @@ def loopback_store(timeout_minutes: float) -> tuple[TCPStore, int]:
     return store, port
 
 
-def check_port(host: str, port: int) -> None:
-    """Refuse a port that another process listens on.
+def check_port(config: AttrDict, node_id: int) -> None:
+    """Refuse a port at which several nodes are to meet, and that another process listens on.
 
     Raises:
-        SystemExit: it is in use.
+        SystemExit: it is in use on this, the first, node.
     """
+    host, _, number = str(config.DISTRIBUTED.RUN_ID).rpartition(":")
+    if config.DISTRIBUTED.NUM_NODES == 1 or node_id != 0 or not number.isdigit():
+        return
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", port))
+            probe.bind(("", int(number)))
         except OSError:
             raise SystemExit(
-                f"pirl_plugin: config.DISTRIBUTED.RUN_ID = {host}:{port}: expected a free port on "
-                f"the first node, and another process listens on it; choose another port, or end "
-                f"that process"
+                f"pirl_plugin: config.DISTRIBUTED.RUN_ID = {host}:{number}: expected a free port "
+                f"on the first node, and another process listens on it; choose another port, or "
+                f"end that process"
             ) from None
 
 

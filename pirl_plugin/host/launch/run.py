@@ -20,6 +20,7 @@ from pirl_plugin.host.launch.failures import (
     shows_tracebacks,
     write_tracebacks,
 )
+from pirl_plugin.host.launch.newest import newest_checkpoint
 from pirl_plugin.host.launch.rendezvous import rendezvous
 from pirl_plugin.host.launch.waiting import passive_ranks
 from pirl_plugin.utils.console import put
@@ -149,11 +150,10 @@ def run_identity(config: AttrDict) -> tuple[str | None, int]:
 
 def resume_sentence(folder: Path) -> str:
     """Where the same command goes on."""
-    saved = [file for file in folder.glob("model_*.torch") if file.is_file()]
-    if not saved:
+    newest = newest_checkpoint(folder)
+    if newest is None:
         return f"there is no checkpoint in {folder}: the same command starts from the beginning"
-    newest = max(saved, key=lambda file: file.stat().st_mtime)
-    return f"the same command resumes from {newest}"
+    return f"the same command resumes from {newest.path}"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.host.launch.newest import newest_checkpoint
 from pirl_plugin.host.launch.run import STARTED, WOULD_FAIL_AGAIN
 from pirl_plugin.utils.console import put
 from pirl_plugin.utils.interrupts import STOPPING
@@ -75,11 +76,11 @@ def supervise(
     """
     left = restarts
     while True:
-        before = _newest(folder)
+        before = newest_checkpoint(folder)
         status, started = _attempt(command)
         if status == 0 or not started or status == WOULD_FAIL_AGAIN or _was_asked_to_end(status):
             return status
-        if _newest(folder) != before:
+        if newest_checkpoint(folder) != before:
             left = restarts
         if left == 0:
             put(
@@ -117,14 +118,3 @@ def _attempt(command: Sequence[str]) -> tuple[int, bool]:
 
 def _was_asked_to_end(status: int) -> bool:
     return status in [128 + number for number in _ASKING]
-
-
-def _newest(folder: Path) -> float | None:
-    """When the newest checkpoint was written; None where there is none."""
-    times = []
-    for file in folder.glob("model_*.torch"):
-        try:
-            times.append(file.stat().st_mtime)
-        except OSError:  # pruned in the meantime
-            continue
-    return max(times, default=None)

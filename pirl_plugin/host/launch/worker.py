@@ -17,6 +17,7 @@ from pirl_plugin.host.import_hook import finder
 
 finder.install()
 
+from pirl_plugin.host.launch.newest import Newest, newest_checkpoint  # noqa: E402
 from pirl_plugin.utils.our_configs import is_ours  # noqa: E402
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ class SlurmJob:
     def __init__(self, engine_name: str, config: AttrDict) -> None:
         self.engine_name = engine_name
         self.config = config
-        self._began_with: float | None = None
+        self._began_with: Newest | None = None
 
     def __call__(self) -> object:
         """Run the node's part."""
-        self._began_with = newest_checkpoint(self.config)
+        self._began_with = newest_checkpoint(Path(self.config.CHECKPOINT.DIR))
         job = _launcher().pirl_plugin_originals["_ResumableSlurmJob"]
         return job(engine_name=self.engine_name, config=self.config)()
 
@@ -82,14 +83,8 @@ class SlurmJob:
         from pirl_plugin.host.launch.resubmission import Resubmission
 
         ranks.end_running()
-        progressed = newest_checkpoint(self.config) != self._began_with
+        progressed = newest_checkpoint(Path(self.config.CHECKPOINT.DIR)) != self._began_with
         return Resubmission(SlurmJob(self.engine_name, self.config), progressed)
-
-
-def newest_checkpoint(config: AttrDict) -> float | None:
-    """When a run's folder was last given a checkpoint; None where it has none."""
-    files = Path(config.CHECKPOINT.DIR).glob("model_*.torch")
-    return max((file.stat().st_mtime for file in files if file.is_file()), default=None)
 
 
 def uses_our_sources(config: AttrDict) -> bool:

@@ -54,7 +54,8 @@ class BlockedSums:
 
     def softmax(self) -> Softmax:
         """See :meth:`pirl_plugin.losses.engines.sums.DrawnSums.softmax`."""
-        return join(Softmax(*self._by_image(softmax_of_block(*b)[0] for b in self._blocks())))
+        parts = (softmax_of_block(start, *found)[0] for _, start, *found in self._blocks())
+        return join(Softmax(*self._by_image(parts)))
 
     def odds(self, log_total: Tensor, left_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Refuse: :class:`KeptSums` has them.
@@ -113,7 +114,7 @@ class KeptSums(BlockedSums):
         found = []
         for image, start, rows, scores in self._blocks():
             self._scores[:, image, start : start + len(rows)] = scores
-            part, weights = softmax_of_block(image, start, rows, scores)
+            part, weights = softmax_of_block(start, rows, scores)
             found.append((*part, weights.square_() @ rows))
         *parts, self._squares = self._by_image(found)  # squares: (blocks, T, B, D)
         self._parts = Softmax(*parts)
@@ -148,13 +149,10 @@ class KeptSums(BlockedSums):
         return torch.finfo(self.queries.dtype).eps ** 0.5
 
 
-def softmax_of_block(
-    image: int, start: int, rows: Tensor, scores: Tensor
-) -> tuple[Softmax, Tensor]:
+def softmax_of_block(start: int, rows: Tensor, scores: Tensor) -> tuple[Softmax, Tensor]:
     """Softmax statistics of one block of an image's rows.
 
     Args:
-        image: of the batch; not used.
         start: number of its first row.
         rows: ``(n, D)``.
         scores: ``(T, n)``.

@@ -37,7 +37,7 @@ def make_engine(scores: str, batch: ContrastBatch) -> Engine:
         batch = replace(batch, draw=draw.all())
     if scores == "auto":
         scores = _best(batch)
-    if scores == "plain":
+    if scores == "plain" or batch.queries.shape[1] == 0:  # an empty batch has nothing to stream
         return PlainEngine(batch)
     if scores == "blocked":
         return StreamedEngine(batch, BlockedSums)

@@ -64,7 +64,11 @@ def test_views__the_kernel_is_compiled_for_one_signature_only():
 @pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (3, 2), (40, 900)])
 def test_views__any_size_of_image(views_class, size):
     for backend in BACKENDS:
-        views_class(backend=backend)(photo(*size), image_generator(0, 0, 1))
+        views = views_class(backend=backend)
+        found = views(photo(*size), image_generator(0, 0, 1))
+        assert {name: (view.shape, view.dtype) for name, view in found.items()} == {
+            name: (view.shape, view.dtype) for name, view in views.placeholder().items()
+        }
 
 
 @pytest.mark.parametrize("views_class", CLASSES)

@@ -99,9 +99,17 @@ def test_process__sees_one_device(visible, expected, monkeypatch):
     assert seen == expected
 
 
-def test_outcome__of_a_failure_is_what_is_to_be_said(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SystemExit("pirl_plugin: it failed"), "pirl_plugin: it failed"),
+        (OSError("no space left"), "OSError: no space left"),
+        (RuntimeError("CUDA out of memory"), "RuntimeError: CUDA out of memory"),
+    ],
+)
+def test_outcome__of_any_failure_is_what_is_to_be_said(error, said, monkeypatch):
     def fail(job, settings):
-        raise OSError("no space left")
+        raise error
 
     monkeypatch.setattr(workers, "make", fail)
-    assert workers._outcome(None, None) == "no space left"
+    assert workers._outcome(None, None) == said

@@ -1,10 +1,8 @@
 """The checks of this machine before a launch."""
 
-import socket
-
 import pytest
 
-from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives, check_port
+from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives
 from tests.helpers.configs import compose
 
 
@@ -66,14 +64,3 @@ def test_check_negatives__refuses_a_draw_larger_than_memory(monkeypatch):
     with pytest.raises(SystemExit, match="num_negatives = 4000000: expected fewer"):
         check_negatives(config(*many))
     check_negatives(config(*many, "config.LOSS.pirl_loss.negatives=per_batch"))
-
-
-def test_check_port__refuses_one_in_use():
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        busy = config(f"config.DISTRIBUTED.RUN_ID=localhost:{port}")
-        with pytest.raises(SystemExit, match=f"port {port} is taken"):
-            check_port(busy, node_id=0)
-        check_port(busy, node_id=1)
