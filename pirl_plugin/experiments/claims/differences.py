@@ -24,19 +24,20 @@ def over(better: str, worse: str) -> Measure:
 
 
 def at_equal_time(better: str, *worse: str) -> Measure:
-    """What each has reached when the first of the two longest runs ends."""
+    """What each has reached when the shorter of the two ends, in runs of the main comparison.
+
+    Of several worse methods, the longest run says when the side ends, and the best one counts.
+    """
 
     def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
-        untrained = rows.main("random", seed)
-        mine, theirs = rows.curves([better], seed), rows.curves(worse, seed)
-        if not untrained or not rows.main(better, seed) or not rows.main(worse[-1], seed):
+        untrained, one = (rows.main(method, seed) for method in ("random", better))
+        others = [row for method in worse if (row := rows.main(method, seed))]
+        if not untrained or not one or len(others) < len(worse):
             return None
-        budget = min(max(row["seconds"] for row in side) for side in (mine, theirs))
+        budget = min(one["seconds"], max(row["seconds"] for row in others))
         start = float(untrained[metric])
-        reached = [
-            max(at_time(row, budget, metric, start) for row in side) for side in (mine, theirs)
-        ]
-        return reached[0] - reached[1]
+        reached = (at_time(row, budget, metric, start) for row in others)
+        return at_time(one, budget, metric, start) - max(reached)
 
     return measure
 
@@ -87,9 +88,8 @@ def invariance(statistic: Statistic) -> Measure:
     """``mean`` or ``std`` of the jigsaw classifier's distances, minus PIRL's."""
 
     def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
-        pair = [rows.main(method, seed) for method in ("jigsaw", "pirl_jigsaw")]
-        values = [row["invariance"][statistic] for row in pair if row and "invariance" in row]
-        return float(values[0] - values[1]) if len(values) == len(pair) else None
+        jigsaw, pirl = (rows.invariance(method, seed) for method in ("jigsaw", "pirl_jigsaw"))
+        return float(jigsaw[statistic] - pirl[statistic]) if jigsaw and pirl else None
 
     return measure
 
@@ -106,8 +106,7 @@ def relative_invariance(classifier: str, pirl: str, own_statistics: bool = False
     def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         shares = []
         for method in (classifier, pirl):
-            row = rows.main(method, seed)
-            measured = row.get("invariance") if row else None
+            measured = rows.invariance(method, seed)
             found: Spread | None = measured
             if measured and own_statistics:
                 found = measured.get("own_statistics")

@@ -123,7 +123,7 @@ def _layers(rows: Rows) -> Figure | None:
 def _invariance(rows: Rows) -> Figure | None:
     """Distribution of the distances between an image and its transformed versions (Fig. 4)."""
     measured = {
-        method: [row["invariance"] for row in rows.of(method) if "invariance" in row]
+        method: [one for seed in rows.seeds if (one := rows.invariance(method, seed))]
         for pair in PAIRS
         for method in pair
     }

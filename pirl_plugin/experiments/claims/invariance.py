@@ -28,6 +28,8 @@ IMAGES = 500
 def add_invariance(record: Record, settings: Settings) -> None:
     """Measure the pairs of the main comparison that have not been, where their checkpoints are.
 
+    So are those that were measured before ``own_statistics`` was.
+
     A pair that cannot be measured is named on stderr, and its rows stay as they are.
 
     Args:
@@ -38,7 +40,7 @@ def add_invariance(record: Record, settings: Settings) -> None:
     for seed in rows.seeds:
         for pair in PAIRS:
             both = [row for method in pair if (row := rows.main(method, seed))]
-            if len(both) < 2 or all("invariance" in row for row in both):
+            if len(both) < 2 or all("own_statistics" in row.get("invariance", {}) for row in both):
                 continue
             files = [file for row in both if (file := _checkpoint(row, settings))]
             if len(files) < 2:
@@ -60,7 +62,7 @@ def _checkpoint(row: ClaimRow, settings: Settings) -> Path | None:
 def _measure(files: list[Path], settings: Settings, name: str) -> list[Invariance]:
     """Of each model ``mean``, ``std`` and the density; of different images beside them."""
     out = settings.out / "invariance" / name
-    if not (out / "invariance.json").is_file():
+    if not _is_of(out / "invariance.json", files):
         where = ["--data", str(settings.data.val), "--out", str(out), "--images", str(IMAGES)]
         invariance(["--checkpoint", *map(str, files), *where])
     results = json.loads((out / "invariance.json").read_text())
@@ -77,6 +79,16 @@ def _measure(files: list[Path], settings: Settings, name: str) -> list[Invarianc
             }
         )
     return found
+
+
+def _is_of(file: Path, checkpoints: list[Path]) -> bool:
+    """Whether a file of ``pirl-plugin invariance`` is of these checkpoints, and says all."""
+    if not file.is_file():
+        return False
+    models = json.loads(file.read_text())["models"]
+    return [(model["checkpoint"], "own_statistics" in model) for model in models] == [
+        (str(checkpoint.resolve()), True) for checkpoint in checkpoints
+    ]
 
 
 def _spread(found: Comparison) -> Spread:

@@ -97,7 +97,7 @@ def _claims(claims: Sequence[Verdict]) -> str:
         "below, else `undecided`. Beside it, the same of the best layer's linear classifier and of "
         "the kNN.",
         "",
-        "| claim | paper | verdict | difference | seeds | best layer | kNN |",
+        "| claim | paper | verdict | difference ± standard error | seeds | best layer | kNN |",
         "|---|---|---|---|---|---|---|",
     ]
     for claim in claims:

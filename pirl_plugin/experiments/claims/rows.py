@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pirl_plugin.experiments.claims.plan import Job, main_epochs, sweep_epochs, sweep_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Metric, Setting
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Metric, Setting
 
 
 class Rows:
@@ -62,13 +62,16 @@ class Rows:
                 found[dict(job.changed).get(name, default[name, method])] = row
         return dict(sorted(found.items()))
 
-    def curves(self, methods: Sequence[str], seed: int) -> list[ClaimRow]:
-        """Runs of a seed of some methods, of any length, with nothing swept."""
-        return [
-            row
-            for (method, changed, _, its_seed), row in self._found.items()
-            if method in methods and its_seed == seed and not changed
-        ]
+    def invariance(self, method: str, seed: int) -> Invariance | None:
+        """Distances of a run of the main comparison, all runs of a method measured in one way.
+
+        Rows without ``own_statistics`` are older, and took for "different images" those that follow
+        each other in the folder. They count only where a method has no other.
+        """
+        row = self.main(method, seed)
+        found = row.get("invariance") if row else None
+        newer = any("own_statistics" in other.get("invariance", {}) for other in self.of(method))
+        return found if found and ("own_statistics" in found or not newer) else None
 
 
 def at_time(row: ClaimRow, seconds: float, metric: Metric, start: float) -> float:

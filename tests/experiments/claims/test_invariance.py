@@ -33,6 +33,7 @@ def measured(options):
     models = [
         {
             "name": str(n),
+            "checkpoint": str(checkpoint),
             "representation": "f(v_I)",
             **{
                 kind: {
@@ -44,7 +45,7 @@ def measured(options):
             "bank": None,
             "bank_note": "none",
         }
-        for n, _ in enumerate(options.checkpoint, 1)
+        for n, checkpoint in enumerate(options.checkpoint, 1)
     ]
     return {"images": options.images, "transforms": options.transforms, "models": models}
 
@@ -58,6 +59,26 @@ def test_invariance__of_a_method_and_its_classifier_is_measured_together(tmp_pat
     assert [found[method]["own_statistics"]["mean"] for method in PAIR] == [0.055, 0.105]
     assert [found[method]["images"] for method in PAIR] == [IMAGES, IMAGES]
     assert found["pirl_rotation"] is found["npid"] is None  # its classifier is not there yet
+
+
+def test_invariance__of_an_older_kind_is_measured_again(tmp_path, monkeypatch):
+    """In the record, and in a file that another checkpoint, or an older command, has left."""
+    monkeypatch.setattr(invariance_run, "measure_invariance", measured)
+    record, settings = finished(tmp_path, *PAIR)
+    for old in record.rows:
+        old["invariance"] = {"mean": 0.9}
+    left = tmp_path / "invariance" / "pirl_jigsaw_seed0" / "invariance.json"
+    left.parent.mkdir(parents=True)
+    left.write_text('{"models": [{"checkpoint": "a"}, {"checkpoint": "b"}]}')
+    add_invariance(record, settings)
+    assert [r["invariance"]["mean"] for r in record.rows] == [0.11, 0.21]
+    times = []
+    monkeypatch.setattr(invariance_run, "measure_invariance", lambda options: times.append(1))
+    for new in record.rows:
+        del new["invariance"]
+    add_invariance(record, settings)
+    assert [r["invariance"]["mean"] for r in record.rows] == [0.11, 0.21]
+    assert not times
 
 
 def test_invariance__that_cannot_be_measured_loses_nothing(tmp_path, monkeypatch, capsys):

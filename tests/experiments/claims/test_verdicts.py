@@ -111,6 +111,19 @@ def test_invariance__is_the_classifiers_distance_minus_pirls():
     assert claim("invariance_relative", rows)["difference"] == pytest.approx(0.3)
 
 
+def test_invariance__of_an_older_kind_is_not_averaged_with_the_newer():
+    old = {"mean": 0.5, "std": 0.1, "different_mean": 1.0}
+    new = {**old, "mean": 0.8, "own_statistics": old}
+    rows = [
+        row(method, seed, 40, invariance=old if seed else new)
+        for method in ("pirl_rotation", "rotation")
+        for seed in range(3)
+    ]
+    assert claim("invariance_relative_rotation", rows)["seeds"] == [0]
+    of_old_alone = [r for r in rows if r["seed"]]
+    assert claim("invariance_relative_rotation", of_old_alone)["seeds"] == [1, 2]
+
+
 def test_at_time__is_on_the_line_between_points():
     found = row("npid", 0, 40, seconds=40)  # 10, 20, 30, 40 % after 10, 20, 30, 40 s
     assert at_time(found, 15, "linear_top1", start=5) == 15
@@ -128,4 +141,6 @@ def test_equal_time__is_what_each_has_when_the_shorter_ends():
     # At 40 s: PIRL is half way, 20; NPID ended at 36, NPID++ at 44.
     assert claim("pirl_over_npid_equal_time", rows)["difference"] == 20 - 44
     assert claim("pirl_over_npid", rows)["difference"] == 4
+    shorter = row("pirl_jigsaw", 0, 60, epochs=2, seconds=40)  # of a sweep, whose rivals have none
+    assert claim("pirl_over_npid_equal_time", [*rows, shorter])["difference"] == 20 - 44
     assert claim("pirl_over_npid_equal_time", rows[1:])["seeds"] == []  # where does it start?
