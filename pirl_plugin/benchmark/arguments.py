@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.utils.arguments import positive_number, whole_number
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
@@ -16,84 +18,122 @@ WARM_UP_STEPS = 2  # of a training run, which are not counted
 
 def _pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--images", type=int, default=64, help="images in a round")
-    parser.add_argument("--rounds", type=int, default=7, help="times each pipeline is timed")
-    parser.add_argument("--workers", type=int, default=2, help="of the loaders; 0: no such table")
+    parser.add_argument("--images", type=whole_number(2), default=64, help="images in a round")
+    parser.add_argument(
+        "--rounds", type=whole_number(1), default=7, help="times each pipeline is timed"
+    )
+    parser.add_argument(
+        "--workers", type=whole_number(0), default=2, help="of the loaders; 0: no such table"
+    )
 
 
 def _loss(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
-    parser.add_argument("--batch", type=int, nargs="+", default=[32, 256])
-    parser.add_argument("--negatives", type=int, nargs="+", default=[4096, 32_000])
-    parser.add_argument("--dtype", default="float32", help="of our bank's rows")
-    parser.add_argument("--rounds", type=int, default=5, help="times each loss is timed")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
+    parser.add_argument(
+        "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
+    )
+    parser.add_argument("--batch", type=whole_number(1), nargs="+", default=[32, 256])
+    parser.add_argument("--negatives", type=whole_number(1), nargs="+", default=[4096, 32_000])
+    parser.add_argument(
+        "--dtype", default="float32", choices=tuple(ROW_BYTES), help="of our bank's rows"
+    )
+    parser.add_argument(
+        "--rounds", type=whole_number(1), default=5, help="times each loss is timed"
+    )
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="of torch, on a CPU")
 
 
 def _step(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--images", type=int, default=32, help="images, fed again and again")
-    parser.add_argument("--depth", type=int, default=50, choices=(18, 50), help="of the ResNet")
+    parser.add_argument(
+        "--images", type=whole_number(2), default=32, help="images, fed again and again"
+    )
+    parser.add_argument(
+        "--depth", type=whole_number(1), default=50, choices=(18, 50), help="of the ResNet"
+    )
     parser.add_argument("--precision", nargs="+", default=list(PRECISIONS), choices=PRECISIONS)
-    parser.add_argument("--batch", type=int, nargs="+", default=[32, 64, 128, 256])
-    parser.add_argument("--negatives", type=int, default=32_000)
-    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
-    parser.add_argument("--steps", type=int, default=10, help="that are timed, after 3 more")
+    parser.add_argument("--batch", type=whole_number(1), nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--negatives", type=whole_number(1), default=32_000)
+    parser.add_argument(
+        "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
+    )
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=10, help="that are timed, after 3 more"
+    )
 
 
 def _startup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--rows", type=int, default=1_281_167, help="images in the bank")
-    parser.add_argument("--model-mb", type=int, default=194, help="a ResNet-50 and its optimiser")
-    parser.add_argument("--rounds", type=int, default=3, help="times each is timed")
-    parser.add_argument("--workers", type=int, default=2, help="of the loader; 0: no first batch")
+    parser.add_argument(
+        "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
+    )
+    parser.add_argument(
+        "--model-mb", type=whole_number(1), default=194, help="a ResNet-50 and its optimiser"
+    )
+    parser.add_argument("--rounds", type=whole_number(1), default=3, help="times each is timed")
+    parser.add_argument(
+        "--workers", type=whole_number(0), default=2, help="of the loader; 0: no first batch"
+    )
 
 
 def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--negatives", type=int, default=4096)
-    parser.add_argument("--rows", type=int, default=25_000, help="images, and rows of the bank")
     parser.add_argument(
-        "--steps", type=int, default=8, help=f"of a run, after {WARM_UP_STEPS} more"
+        "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
     )
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each")
-    parser.add_argument("--workers", type=int, default=0, help="of the loader")
-    parser.add_argument("--threads", type=int, default=2, help="of the run, on a CPU")
+    parser.add_argument("--batch", type=whole_number(1), default=32)
+    parser.add_argument("--negatives", type=whole_number(1), default=4096)
+    parser.add_argument(
+        "--rows", type=whole_number(2), default=25_000, help="images, and rows of the bank"
+    )
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=8, help=f"of a run, after {WARM_UP_STEPS} more"
+    )
+    parser.add_argument("--rounds", type=whole_number(1), default=2, help="runs of each")
+    parser.add_argument("--workers", type=whole_number(0), default=0, help="of the loader")
+    parser.add_argument("--threads", type=whole_number(1), default=2, help="of the run, on a CPU")
 
 
 def _overlap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--depth", type=int, default=18, help="of the ResNet", choices=(18, 50))
+    parser.add_argument(
+        "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
+    )
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument(
         "--quick", action="store_true", help="quick_jigsaw, with its own network and N"
     )
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--negatives", type=int, default=4096)
-    parser.add_argument("--rows", type=int, default=25_000, help="images, and rows of the bank")
+    parser.add_argument("--batch", type=whole_number(1), default=32)
+    parser.add_argument("--negatives", type=whole_number(1), default=4096)
     parser.add_argument(
-        "--steps", type=int, default=16, help=f"of a run, after {WARM_UP_STEPS} more"
+        "--rows", type=whole_number(2), default=25_000, help="images, and rows of the bank"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each")
-    parser.add_argument("--workers", type=int, default=1, help="beside none")
-    parser.add_argument("--threads", type=int, help="of the model (default: one a core)")
+    parser.add_argument(
+        "--steps", type=whole_number(1), default=16, help=f"of a run, after {WARM_UP_STEPS} more"
+    )
+    parser.add_argument("--rounds", type=whole_number(1), default=3, help="runs of each")
+    parser.add_argument("--workers", type=whole_number(0), default=1, help="beside none")
+    parser.add_argument(
+        "--threads", type=whole_number(1), help="of the model (default: one a core)"
+    )
 
 
 def _soak(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--config", default="pretrain/pirl/quick_jigsaw")
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--images", type=int, default=512, help="in the folder: an epoch")
-    parser.add_argument("--batch", type=int, default=16, help="of a rank")
-    parser.add_argument("--processes", type=int, default=1, help="ranks")
-    parser.add_argument("--workers", type=int, default=2, help="of each rank's loader")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples")
+    parser.add_argument("--steps", type=whole_number(1), default=5000)
+    parser.add_argument(
+        "--images", type=whole_number(2), default=512, help="in the folder: an epoch"
+    )
+    parser.add_argument("--batch", type=whole_number(1), default=16, help="of a rank")
+    parser.add_argument("--processes", type=whole_number(1), default=1, help="ranks")
+    parser.add_argument("--workers", type=whole_number(0), default=2, help="of each rank's loader")
+    parser.add_argument(
+        "--every", type=positive_number, default=5.0, help="seconds between two samples"
+    )
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="of the run's config"
     )
@@ -101,9 +141,11 @@ def _soak(parser: argparse.ArgumentParser) -> None:
 
 def _scale(parser: argparse.ArgumentParser) -> None:
     counts = [1_281_167, 100_000_000, 1_000_000_000]
-    parser.add_argument("--rows", type=int, nargs="+", default=counts, help="images")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 32, 128, 1024])
-    parser.add_argument("--batch", type=int, default=32, help="images of a rank in a step")
+    parser.add_argument("--rows", type=whole_number(2), nargs="+", default=counts, help="images")
+    parser.add_argument("--ranks", type=whole_number(1), nargs="+", default=[8, 32, 128, 1024])
+    parser.add_argument(
+        "--batch", type=whole_number(1), default=32, help="images of a rank in a step"
+    )
     parser.add_argument("--dtype", default="float32", choices=tuple(ROW_BYTES), help="of the bank")
 
 

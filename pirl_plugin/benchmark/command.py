@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.benchmark.arguments import ARGUMENTS
+from pirl_plugin.utils.arguments import why_not_writable
 from pirl_plugin.utils.requirements import require_host
 
 # Name -> what it measures. Each is a module of this package with a function run(options), which
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> None:
     for name, measures in BENCHMARKS.items():
         command = commands.add_parser(name, help=measures, description=measures)
         ARGUMENTS[name](command)
-        command.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here")
+        command.add_argument("--json", type=_file, metavar="FILE", help="keep the figures here")
     options = parser.parse_args(arguments)
     if options.name not in _WITHOUT_HOST:
         require_host()
@@ -47,6 +48,14 @@ def main(arguments: list[str]) -> None:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    reason = f"'{path}' is a folder" if path.is_dir() else why_not_writable(path.absolute().parent)
+    if reason is not None:
+        raise argparse.ArgumentTypeError(f"{text}: expected a file to write, and {reason}")
+    return path
 
 
 def machine() -> dict[str, Any]:

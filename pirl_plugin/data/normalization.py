@@ -31,12 +31,17 @@ def normalize_images(
     Returns:
         float32 ``(B, 3, H, W)``, on the same device.
 
+    Raises:
+        ValueError: the images are not uint8.
+
     Example:
         >>> import torch
         >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
         >>> normalize_images(white, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.25)).flatten()
         tensor([1., 1., 2.])
     """
+    if images.dtype != torch.uint8:
+        raise ValueError(f"images are {images.dtype}: expected uint8, levels from 0 to 255")
     scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
 

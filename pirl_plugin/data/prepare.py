@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SETTINGS_FILE
+from pirl_plugin.utils.arguments import output_folder, whole_number
 from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
@@ -45,12 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     from pirl_plugin.data.prepare_work import Settings
     from pirl_plugin.data.sources.folder import FolderSource
 
-    source, out = options.input.resolve(), options.output.resolve()
-    if not 1 <= options.quality <= 95 or options.size < 1 or options.workers < 1:
-        raise SystemExit(
-            f"pirl_plugin: --size {options.size} --quality {options.quality} --workers "
-            f"{options.workers}: expected at least 1, and a quality of at most 95"
-        )
+    source, out = options.input.resolve(), options.output
     if out == source or source in out.parents:
         raise SystemExit(f"pirl_plugin: OUT = {out} lies in IN: expected another folder")
     try:
@@ -85,12 +81,18 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("input", metavar="IN", type=Path, help="folder of images")
-    parser.add_argument("output", metavar="OUT", type=Path, help="new folder, or one to complete")
-    parser.add_argument("--size", type=int, default=256, help="shorter side of a copy, pixels")
-    parser.add_argument("--quality", type=int, default=90, help="of the JPEGs, 1 to 95")
-    parser.add_argument("--workers", type=int, default=usable_cores(), help="processes")
     parser.add_argument(
-        "--shards", type=int, nargs="?", const=_PER_SHARD, metavar="N",
+        "output", metavar="OUT", type=output_folder, help="new folder, or one to complete"
+    )
+    parser.add_argument(
+        "--size", type=whole_number(1), default=256, help="shorter side of a copy, pixels"
+    )
+    parser.add_argument(
+        "--quality", type=whole_number(1, 95), default=90, help="of the JPEGs, 1 to 95"
+    )
+    parser.add_argument("--workers", type=whole_number(1), default=usable_cores(), help="processes")
+    parser.add_argument(
+        "--shards", type=whole_number(1), nargs="?", const=_PER_SHARD, metavar="N",
         help=f"write tars of N images (WebDataset's layout; {_PER_SHARD} if N is left out)",
     )  # fmt: skip
     return parser

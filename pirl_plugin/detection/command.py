@@ -21,6 +21,7 @@ from pirl_plugin.detection.setup import (
     versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
+from pirl_plugin.utils.arguments import whole_number
 from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json
 from pirl_plugin.utils.requirements import require_detectron2
 from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream
@@ -36,6 +37,12 @@ def main(arguments: list[str]) -> int:
         SystemExit: Detectron2, the config, the weights, the data or the machine will not do.
     """
     options = _parse(arguments)
+    try:
+        find_config(options.config)
+    except ValueError as error:
+        raise SystemExit(f"pirl_plugin: {error}") from None
+    if not options.weights.is_file():
+        raise SystemExit(f"pirl_plugin: --weights {options.weights}: expected a file; name one")
     if options.data:  # before Detectron2 is imported, which reads it then
         os.environ["DETECTRON2_DATASETS"] = str(options.data.resolve())
     require_detectron2()
@@ -75,8 +82,6 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     from pirl_plugin.checkpoints.read import read_checkpoint
     from pirl_plugin.checkpoints.trunk import find_trunk
 
-    if options.trials < 1:
-        raise ValueError(f"--trials {options.trials}: expected 1 or more")
     file = find_config(options.config)
     config = load_config(file, options.options)
     if options.num_gpus is None:
@@ -89,8 +94,6 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         options.out = Path("runs", "detection", f"{file.stem}_{options.weights.stem}")
     options.out = options.out.resolve()
     weights = options.weights.resolve()
-    if not weights.is_file():
-        raise ValueError(f"there is no file {weights}")
     run = {
         "config": options.config,
         "options": options.options,
@@ -167,7 +170,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder with VOC2007, VOC2012, coco")
     parser.add_argument("--out", type=Path, help="default: runs/detection/CONFIG_WEIGHTS")
     parser.add_argument("--num-gpus", type=int, help="default: all that there are")
-    parser.add_argument("--trials", type=int, default=1, help="of seeds SEED, SEED + 1, …")
+    parser.add_argument(
+        "--trials", type=whole_number(1), default=1, help="of seeds SEED, SEED + 1, …"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trunk", metavar="KEYS", help="as in pirl-plugin export")
     parser.add_argument("--trust-pickle", action="store_true", help="as in pirl-plugin export")

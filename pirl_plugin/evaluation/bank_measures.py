@@ -68,7 +68,7 @@ def measure_bank(
         ``cos_f_m``, ``cos_g_m`` and ``score_spread``, as far as their tensors are given.
 
     Raises:
-        ValueError: a tensor's shape does not fit.
+        ValueError: a tensor's shape does not fit, or it is not finite.
 
     Example:
         >>> bank = torch.nn.functional.normalize(torch.arange(12.0).reshape(4, 3))
@@ -78,6 +78,11 @@ def measure_bank(
     """
     found: dict[str, Measure] = {}
     if labels is not None:
+        if labels.shape != rows.shape[:1]:
+            raise ValueError(
+                f"labels have shape {tuple(labels.shape)}: expected one for each of {len(rows)} "
+                f"rows; give those of the rows' images"
+            )
         chance = 100 * float(labels.unique(return_counts=True)[1].max()) / len(labels)
         found["knn_top1"] = Measure(leave_one_out_accuracy(rows, labels, k), chance)
     found["effective_rank"] = Measure(effective_rank(rows), random_effective_rank(*rows.shape))

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.utils.arguments import device, output_folder, whole_number
+
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.invariance_run import InvarianceResults, Kind
 
@@ -69,14 +71,17 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--checkpoint", type=Path, nargs="+", required=True, help="one or more models")
     add("--data", type=Path, required=True, help="folder of images, such as IMAGENET/train")
-    add("--out", type=Path, required=True, help="folder for invariance.json, .svg and .png")
-    add("--images", type=int, default=1000, help="images, drawn at random from the folder")
-    add("--transforms", type=int, default=4, help="transformed versions of each image")
-    add("--seed", type=int, default=0, help="of images and transforms")
+    add(
+        "--out", type=output_folder, required=True, help="folder for invariance.json, .svg and .png"
+    )
+    add(
+        "--images",
+        type=whole_number(2),
+        default=1000,
+        help="images, drawn at random from the folder",
+    )
+    add("--transforms", type=whole_number(1), default=4, help="transformed versions of each image")
+    add("--seed", type=whole_number(0), default=0, help="of images and transforms")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add("--device", help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
-    options = parser.parse_args(arguments)
-    for name, least in (("images", 2), ("transforms", 1)):
-        if getattr(options, name) < least:
-            parser.error(f"--{name} = {getattr(options, name)}: expected {least} or more")
-    return options
+    add("--device", type=device, help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
+    return parser.parse_args(arguments)

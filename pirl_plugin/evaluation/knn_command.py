@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pirl_plugin.utils.arguments import device, output_folder, positive_number, whole_number
+
 
 def main(arguments: list[str]) -> None:
     """Run the command.
@@ -44,16 +46,26 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="folder with train/CLASS/* and val/CLASS/* (or validation/); default: that of the run "
         "which made the checkpoint, from its train_config.yaml",
     )
-    add("--out", type=Path, help="folder for results.json")
-    add("--k", type=int, default=20, help="neighbours that vote (default: %(default)s)")
-    add("--temperature", type=float, default=0.07, help="of the votes (default: %(default)s)")
-    add("--size", type=int, help="side of the crops, pixels (default: the run's own, or 224)")
-    add("--batch", type=int, default=128, help="images at a time (default: %(default)s)")
-    add("--workers", type=int, help="processes that decode (default: by cores and images)")
-    add("--device", help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
-    options = parser.parse_args(arguments)
-    for name, least in (("size", 1), ("batch", 1), ("workers", 0)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"--{name} = {value}: expected {least} or more")
-    return options
+    add("--out", type=output_folder, help="folder for results.json")
+    add("--k", type=whole_number(1), default=20, help="neighbours that vote (default: %(default)s)")
+    add(
+        "--temperature",
+        type=positive_number,
+        default=0.07,
+        help="of the votes (default: %(default)s)",
+    )
+    add(
+        "--size",
+        type=whole_number(1),
+        help="side of the crops, pixels (default: the run's own, or 224)",
+    )
+    add(
+        "--batch", type=whole_number(1), default=128, help="images at a time (default: %(default)s)"
+    )
+    add(
+        "--workers",
+        type=whole_number(0),
+        help="processes that decode (default: by cores and images)",
+    )
+    add("--device", type=device, help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
+    return parser.parse_args(arguments)

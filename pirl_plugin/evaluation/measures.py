@@ -28,7 +28,7 @@ def effective_rank(features: Tensor) -> float:
         A number from 1 to min(N, D); 0 where all features are 0.
 
     Raises:
-        ValueError: the features are not (N, D) with at least one row.
+        ValueError: the features are not (N, D) with at least one row, or not finite.
 
     Example:
         >>> round(effective_rank(torch.eye(4)), 4), round(effective_rank(torch.ones(4, 4)), 4)
@@ -60,7 +60,7 @@ def uniformity(features: Tensor, t: float = 2.0, chunk: int = 512) -> float:
         chunk: rows that are compared at once.
 
     Raises:
-        ValueError: the features are not (N, D) with at least two rows.
+        ValueError: the features are not (N, D) with at least two rows, or not finite.
 
     Example:
         >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 4)  # distance 2
@@ -137,6 +137,7 @@ def mean_cosine_of_all(first: Tensor, second: Tensor) -> float:
     """
     for features in (first, second):
         _check(features)
+    _check_width(first, second)
     return float(_unit(first).mean(dim=0) @ _unit(second).mean(dim=0))
 
 
@@ -160,6 +161,7 @@ def score_spread(embeddings: Tensor, rows: Tensor) -> float:
     """
     _check(embeddings, rows=2)
     _check(rows)
+    _check_width(embeddings, rows)
     unit, table = _unit(embeddings), _unit(rows)
     centred = unit - unit.mean(dim=0)
     # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): products of size D × D, not N × M
@@ -205,6 +207,16 @@ def _check(features: Tensor, rows: int = 1) -> None:
         raise ValueError(
             f"features have shape {tuple(features.shape)} and dtype {features.dtype}: expected "
             f"floating (images, dimensions) with at least {rows}; flatten each image's features"
+        )
+    if not features.isfinite().all():
+        raise ValueError("features are not finite: expected numbers; look where they come from")
+
+
+def _check_width(first: Tensor, second: Tensor) -> None:
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"features have {first.shape[1]} and {second.shape[1]} dimensions: expected as many "
+            f"of both; give those of one model"
         )
 
 

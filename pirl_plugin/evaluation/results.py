@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.evaluation.figures import write_figures
 from pirl_plugin.evaluation.finished_runs import LAYERS, FinishedRun, read_run
 from pirl_plugin.evaluation.published import published_tables
+from pirl_plugin.utils.arguments import output_folder
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
@@ -49,8 +50,13 @@ def read_runs(arguments: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         arguments: ``ROW=RUN`` or ``RUN``.
     """
     runs, bad = [], []
+    seen: set[Path] = set()
     for argument in arguments:
         path, row = _labelled(argument)
+        if path.resolve() in seen:
+            bad.append(f"{argument}: expected each run once, and its folder was named before")
+            continue
+        seen.add(path.resolve())
         try:
             runs.append(read_run(path, row))
         except (OSError, ValueError) as error:
@@ -200,7 +206,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON and not Markdown")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=output_folder,
         help="folder for results.md, results.json, and the figures of top-1 by parameters (Fig. 2) "
         "and by layer (Fig. 5)",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pirl_plugin.utils.arguments import MAX_SEED, output_folder, whole_number
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -36,15 +37,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images; default: "
         "drawn sample images",
     )
-    add("--out", type=Path, default=Path("runs/quickstart"), help="default: %(default)s")
-    add("--seed", type=int, default=0, help="default: %(default)s")
-    add("--epochs", type=int, help="default: as many as see 120,000 images in all")
+    add("--out", type=output_folder, default="runs/quickstart", help="default: %(default)s")
+    add("--seed", type=whole_number(0, MAX_SEED), default=0, help="default: %(default)s")
+    add("--epochs", type=whole_number(1), help="default: as many as see 120,000 images in all")
     options = parser.parse_args(arguments)
-    if options.epochs is not None and options.epochs < 1:
-        parser.error(f"--epochs = {options.epochs}: expected 1 or more")
-    if options.seed < 0:
-        parser.error(f"--seed = {options.seed}: expected 0 or more")
-    options.out = options.out.resolve()
     if options.data is not None:
         options.data = options.data.resolve()
     return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.utils.config_root import config_root
@@ -17,8 +18,8 @@ _GROUPS = {
 }
 
 
-def main(arguments: list[str]) -> None:
-    """Print names and descriptions.
+def main(arguments: list[str]) -> int:
+    """Print names and descriptions; returns the exit status, 1 where there is none.
 
     Args:
         arguments: of the command line; ``WORD …`` keeps the lines that hold all of them.
@@ -34,6 +35,9 @@ def main(arguments: list[str]) -> None:
             print(f"{group}" if not heading else f"\n{group}")
             heading = group
         print(f"  {name:<54} {description}")
+    if not heading:
+        print(f"pirl_plugin: no config has all of: {' '.join(words)}", file=sys.stderr)
+    return 0 if heading else 1
 
 
 def listed() -> list[tuple[str, str, str]]:

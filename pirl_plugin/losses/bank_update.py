@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from pirl_plugin.memory.bank import check_rows
 from pirl_plugin.utils.distributed import gather, sum_over_ranks
 
 if TYPE_CHECKING:
@@ -87,16 +88,3 @@ class BankUpdate:
         moved = self._bank.move(index, embeddings)
         self._done(moved)
         return moved
-
-
-def check_rows(rows: Tensor, num_rows: int) -> None:
-    """Raise where a row is outside the bank; asks a GPU.
-
-    Raises:
-        ValueError: a row is; names it.
-    """
-    if rows.numel() and int(rows.max()) >= num_rows:
-        raise ValueError(
-            f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
-            f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
-        )

@@ -79,8 +79,8 @@ class LossCheckpoint(nn.Module):
         """Load a checkpoint of the same data set, of this loss or of VISSL's PIRL and NPID.
 
         Raises:
-            ValueError: the checkpoint's bank has another number of rows or another width, or is
-                sharded where this run's is replicated.
+            ValueError: it is the state of something else; or the checkpoint's bank has another
+                number of rows or another width, or is sharded where this run's is replicated.
         """
         state = self._from_vissl(state_dict) if _VISSL_BANK in state_dict else dict(state_dict)
         has_rows = "bank.rows" in state
@@ -89,6 +89,11 @@ class LossCheckpoint(nn.Module):
             if isinstance(self.bank, ShardedMemoryBank):  # takes its part of a replicated bank
                 self.bank.fill(state["bank.rows"], state["bank.visited"])
                 state = {k: v for k, v in state.items() if not k.startswith("bank.")}
+        elif _EXTRA not in state:
+            raise ValueError(
+                f"a state of {', '.join(list(state)[:3]) or 'nothing'}: expected that of a "
+                f"PIRLLoss, or of VISSL's loss with a memory bank; give what state_dict() returned"
+            )
         elif self.bank.persistent:
             raise ValueError(
                 f"{SECTION}.bank.placement = replicated: expected sharded, since the checkpoint "

@@ -21,8 +21,10 @@ def check_shapes(outputs: Sequence[Tensor], target: Tensor, dim: int) -> None:
         dim: width of the bank's rows.
 
     Raises:
-        ValueError: one is of another shape.
+        ValueError: there is none, or one is of another shape.
     """
+    if not outputs:
+        raise ValueError("pirl_loss got no embeddings: expected [g(v_It), f(v_I)], or f(v_I) alone")
     for embedding in outputs:
         if embedding.shape != (target.numel(), dim):
             raise ValueError(
@@ -30,6 +32,31 @@ def check_shapes(outputs: Sequence[Tensor], target: Tensor, dim: int) -> None:
                 f"{target.numel()} images: expected ({target.numel()}, {dim}); make the head's "
                 f"out_dim and LOSS.pirl_loss.embedding_dim equal"
             )
+
+
+def check_rows_given(target: Tensor, negatives: Tensor | None) -> None:
+    """Refuse what does not name rows of the bank.
+
+    Args:
+        target: ``(B,)``.
+        negatives: ``(B, N)``, or None.
+
+    Raises:
+        ValueError: one is of another shape or type.
+    """
+    if target.is_floating_point() or target.dtype == torch.bool:
+        raise ValueError(
+            f"target is {target.dtype}: expected int64, each image's row in the data set; give "
+            f"the data set's indices"
+        )
+    if negatives is None:
+        return
+    fits = negatives.ndim == 2 and len(negatives) == len(target) and negatives.shape[1] > 0
+    if not fits or negatives.dtype != torch.int64:
+        raise ValueError(
+            f"negatives are {negatives.dtype} of shape {tuple(negatives.shape)}: expected int64 "
+            f"({len(target)}, N), rows of the data set for each image"
+        )
 
 
 def unit(embedding: Tensor, valid: Tensor) -> Tensor:

@@ -69,6 +69,7 @@ class WholeBatch:
         self.rows = torch.where(valid, target, 0)
         self.share = share_of_all_ranks(valid)
         self._sums = torch.zeros(2, dtype=torch.float64, device=target.device)
+        self._is_surveyed = False
 
     @property
     def needs_norm_constant(self) -> bool:
@@ -78,6 +79,19 @@ class WholeBatch:
         same on all ranks.
         """
         return self._loss.moves_norm_constant
+
+    def check_surveyed(self) -> None:
+        """Refuse to score a micro-batch before Z is known.
+
+        Raises:
+            RuntimeError: Z is due and has not been set.
+        """
+        if self.needs_norm_constant and not self._is_surveyed:
+            raise RuntimeError(
+                "a micro-batch was scored before Z is known: expected survey(output, target) of "
+                "all micro-batches and set_norm_constant() first; call them where "
+                "needs_norm_constant says so"
+            )
 
     @torch.no_grad()
     def survey(self, output: Tensor | Sequence[Tensor], target: Tensor) -> None:
@@ -99,4 +113,5 @@ class WholeBatch:
 
     def set_norm_constant(self) -> None:
         """Estimate Z from the micro-batches surveyed, of all ranks. Collective."""
+        self._is_surveyed = True
         self._loss.move_norm_constant(self._sums)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.losses.bank_update import BankUpdate, check_rows
+from pirl_plugin.losses.bank_update import BankUpdate
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
-from pirl_plugin.losses.embeddings import check_shapes, unit, wide
+from pirl_plugin.losses.embeddings import check_rows_given, check_shapes, unit, wide
 from pirl_plugin.losses.engines.base import ContrastBatch, Engine
 from pirl_plugin.losses.engines.choice import check_form, make_engine
 from pirl_plugin.losses.estimators import get_estimator
@@ -26,6 +26,7 @@ from pirl_plugin.losses.estimators.nce import sum_of_exponentials
 from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks
+from pirl_plugin.memory.bank import check_rows
 from pirl_plugin.utils.distributed import sum_over_ranks
 
 if TYPE_CHECKING:
@@ -146,14 +147,17 @@ class PIRLLoss(LossCheckpoint):
             phase it is 0, without a graph.
 
         Raises:
-            ValueError: embeddings of the wrong number or width, or, in training, a row outside the
-                data set. A GPU is not asked for the latter: the loss is NaN, :meth:`update` leaves
-                such a row out, and the ``check`` of :meth:`start_update` says why.
+            ValueError: embeddings of the wrong number or width, rows or negatives of another shape
+                or type, or, in training, a row outside the data set. A GPU is not asked for the
+                last: the loss is NaN, :meth:`update` leaves such a row out, and the ``check`` of
+                :meth:`start_update` says why.
+            RuntimeError: a micro-batch, before Z is known; see :meth:`micro_batches`.
         """
         outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D
         target = target.reshape(-1)  # B
-        weights = self.config.weights(len(outputs))
         check_shapes(outputs, target, self.bank.rows.shape[1])
+        check_rows_given(target, negatives)
+        weights = self.config.weights(len(outputs))
         if not (self.training and torch.is_grad_enabled()):
             return outputs[-1].new_zeros((), dtype=wide(outputs[-1].dtype))
         if target.device.type == "cpu":
@@ -251,7 +255,9 @@ class PIRLLoss(LossCheckpoint):
 
     def _estimate(self, engine: Engine, valid: Tensor, num_negatives: int) -> Tensor:
         """Compute L_NCE of each term and image, ``(T, B)``, and Z first where it is due."""
-        if self.moves_norm_constant and self._whole is None:
+        if self._whole is not None:
+            self._whole.check_surveyed()
+        elif self.moves_norm_constant:
             sums = sum_of_exponentials(engine.log_sums(), valid, num_negatives)
             self.move_norm_constant(sums)
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.

@@ -150,10 +150,17 @@ class MemoryBank(nn.Module):
         """Move those of given rows that are held here: see :meth:`move`.
 
         Args:
-            rows: ``(B,)`` int64, rows of the data set; negative entries are left out.
+            rows: ``(B,)`` int64, rows of the data set; negative entries are left out, and on a
+                GPU, which is not asked, those outside the bank.
             embeddings: ``(B, dim)`` f(v_I), normalised here.
+
+        Raises:
+            ValueError: on a CPU, a row is outside the bank.
         """
-        return self.move(self.local_index(rows), embeddings)
+        if rows.device.type == "cpu":
+            check_rows(rows, self.num_rows)
+        inside = rows.masked_fill(rows >= self.num_rows, -1)
+        return self.move(self.local_index(inside), embeddings)
 
     @torch.no_grad()
     def move(self, rows: Tensor, embeddings: Tensor) -> Tensor:
@@ -224,3 +231,16 @@ def _initial_rows(start: int, stop: int, dim: int, seed: int, dtype: torch.dtype
         first, last = max(start, block * _BLOCK), min(stop, (block + 1) * _BLOCK)
         rows[first - start : last - start] = values[first - block * _BLOCK : last - block * _BLOCK]
     return rows
+
+
+def check_rows(rows: Tensor, num_rows: int) -> None:
+    """Raise where a row is outside the bank; asks a GPU.
+
+    Raises:
+        ValueError: a row is; names it.
+    """
+    if rows.numel() and int(rows.max()) >= num_rows:
+        raise ValueError(
+            f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
+            f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
+        )

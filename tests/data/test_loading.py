@@ -101,7 +101,7 @@ def test_loading__mutated_files_never_stop_a_worker(count, tmp_path, make_image)
     unreadable = int((~valid[0]).sum())
     assert 0.1 * count < unreadable < 0.9 * count
     assert images.source.num_unreadable == unreadable
-    warnings = [line for line in log.read_text().splitlines() if "A grey image" in line]
+    warnings = [line for line in log.read_text().splitlines() if "A blank image" in line]
     assert len(warnings) == len(set(warnings)) == unreadable  # once a file, not once an epoch
 
 

@@ -87,8 +87,6 @@ def test_prepare__refuses_folders_that_hold_something_else(photos):
         main([str(photos), str(photos / "out")])
     with pytest.raises(SystemExit, match="nowhere is not a folder that exists"):
         main([str(photos / "nowhere"), str(photos.parent / "new")])
-    with pytest.raises(SystemExit, match="quality of at most 95"):
-        prepare(photos, "--quality", "100")
 
 
 def test_prepare__shards_of_a_changed_folder_are_refused(photos):

@@ -175,12 +175,11 @@ def test_benchmark__does_not_start_from_other_weights(voc, checkpoint, tmp_path)
     ("what", "match"),
     [
         (["--config", "voc09"], "is no file, and none of coco_c4_1x"),
-        (["--weights", "none.pkl"], "there is no file"),
-        (["--trials", "0"], "expected 1 or more"),
+        (["--weights", "none.pkl"], "none.pkl: expected a file"),
         (["--data", "nowhere"], "voc_2007_trainval: no .*trainval.txt; say where"),
         (["MODEL.RESNETS.DEPTH", "101"], "and the config says MODEL.RESNETS.DEPTH 101"),
     ],
-    ids=["config", "weights", "trials", "data", "depth"],
+    ids=["config", "weights", "data", "depth"],
 )
 def test_benchmark__refuses_in_one_sentence(what, match, voc, checkpoint, tmp_path):
     arguments = ["--config", "smoke_cpu", "--weights", checkpoint, "--out", tmp_path / "out"]

@@ -53,3 +53,16 @@ def test_collapse__is_named_where_all_images_are_alike():
 def test_collapse__of_no_number_is_one():
     nan = Measure(float("nan"), 0.1)
     assert "spread of scores nan" in collapse({"score_spread": nan})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"f": torch.ones(3, 2)},
+        {"f": torch.ones(3, 4), "m": torch.ones(3, 3)},
+        {"labels": torch.ones(2)},
+    ],
+)
+def test_measure_bank__refuses_what_does_not_fit(given):
+    with pytest.raises(ValueError, match="expected"):
+        measure_bank(torch.eye(4), **given)

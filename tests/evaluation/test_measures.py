@@ -113,3 +113,11 @@ def test_measures__refuse_other_shapes(measure, wrong):
 def test_pairs__of_different_shapes_are_refused():
     with pytest.raises(ValueError, match="expected those of the same images"):
         alignment(FEATURES, OTHERS[:3])
+
+
+@pytest.mark.parametrize("measure", [effective_rank, uniformity])
+def test_measures__refuse_what_is_not_finite(measure):
+    features = torch.ones(4, 3)
+    features[1, 2] = torch.nan
+    with pytest.raises(ValueError, match="features are not finite"):
+        measure(features)

@@ -144,6 +144,15 @@ def test_results_command__prints_markdown_or_json_and_writes_both(tmp_path, caps
     assert "40.0" in (tmp_path / "out" / "results.md").read_text()
 
 
+def test_results_command__counts_a_run_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    measured(tmp_path / "one", pretrained(tmp_path / "made"))
+    assert run(["results", "one", "./one/", str(tmp_path / "one")]) == 1
+    found = capsys.readouterr()
+    assert "±" not in found.out
+    assert found.err.count("expected each run once") == 2
+
+
 def test_results_command__names_bad_runs_and_shows_the_others(tmp_path, capsys):
     good = measured(tmp_path / "good", pretrained(tmp_path / "made"))
     unfinished = measured(tmp_path / "unfinished", pretrained(tmp_path / "made"))

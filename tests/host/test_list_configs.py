@@ -54,3 +54,8 @@ def test_command__ends_quietly_where_its_reader_does():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
+
+
+def test_configs__of_a_word_that_none_has(capsys):
+    assert run(["configs", "zzz"]) == 1
+    assert "no config has all of: zzz" in capsys.readouterr().err

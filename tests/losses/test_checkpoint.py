@@ -165,3 +165,10 @@ def test_load__moves_a_replicated_bank_into_shards_and_says_what_it_cannot_do():
     assert "bank.rows" not in sharded.state_dict()  # saved beside, not by rank 0 alone
     with pytest.raises(ValueError, match=r"placement = replicated: expected sharded"):
         replicated.load_state_dict(sharded.state_dict())
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("state", [{}, {"fc.weight": torch.ones(2)}])
+def test_load__of_something_else_is_named(state, strict):
+    with pytest.raises(ValueError, match=r"a state of (nothing|fc\.weight): expected that of a"):
+        make_loss().load_state_dict(state, strict=strict)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin.losses.pirl_loss import PIRLLoss
+from tests.helpers.loss_cases import embeddings, make_loss
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM, BATCH, STEPS = 50, 8, 24, 3
@@ -168,3 +169,14 @@ def test_micro_batches__move_nothing_before_the_update():
     fresh = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=7)
     fresh(outputs, target)
     torch.testing.assert_close(constant, fresh.norm_constant)
+
+
+def test_micro_batches__are_not_scored_with_an_unknown_z():
+    loss = make_loss(norm_constant=None)
+    output, rows = embeddings(), torch.arange(5)
+    with loss.micro_batches(rows) as whole:
+        with pytest.raises(RuntimeError, match="before Z is known: expected survey"):
+            loss(output, rows)
+        whole.survey(output, rows)
+        whole.set_norm_constant()
+        assert loss(output, rows).isfinite()

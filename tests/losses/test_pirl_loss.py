@@ -271,3 +271,21 @@ def test_temperature__at_its_lower_end_leaves_z_finite():
     value = loss([same, same], rows, rows.flip(0).expand(NEGATIVES, 5).T.contiguous())
     assert value.isfinite()
     assert loss.norm_constant.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"output": []}, r"no embeddings: expected \[g\(v_It\), f\(v_I\)\]"),
+        ({"target": torch.rand(5)}, "target is torch.float32: expected int64"),
+        ({"target": torch.ones(5).bool()}, "target is torch.bool: expected int64"),
+        ({"negatives": torch.ones(5, 3).int()}, r"expected int64 \(5, N\)"),
+        ({"negatives": torch.ones(9, 3).long()}, r"of shape \(9, 3\): expected int64 \(5, N\)"),
+        ({"negatives": torch.ones(5, 0).long()}, r"of shape \(5, 0\): expected"),
+        ({"negatives": torch.ones(5).long()}, r"of shape \(5,\): expected"),
+    ],
+)
+def test_arguments__of_another_kind_are_named(given, says):
+    arguments = {"output": embeddings(), "target": torch.arange(5)} | given
+    with pytest.raises(ValueError, match=says):
+        make_loss(norm_constant=90.0)(**arguments)

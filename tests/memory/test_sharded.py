@@ -152,3 +152,12 @@ def _operations(rank, world_size):
 def test_step__takes_fewer_than_200_kernels():
     for names in run_in_processes(_operations, 2):
         assert 100 < len(names) < 200
+
+
+@pytest.mark.parametrize("bank_class", [MemoryBank, ShardedMemoryBank])
+def test_update__refuses_a_row_outside_the_bank(bank_class):
+    bank = bank_class(5, 2)
+    before = bank.rows.clone()
+    with pytest.raises(ValueError, match="row 9 is outside the memory bank of 5 rows"):
+        bank.update(torch.tensor([9]), torch.ones(1, 2))
+    assert torch.equal(bank.rows, before)

@@ -145,7 +145,7 @@ class ImageSource:
         self._unreadable.array[place] |= bit
         reason: Any = error if isinstance(error, UnreadableImageError) else _cause(error)
         path = _printable(self.path_of(row))
-        _log.warning(f"Image {row}, {path}: {reason}. A grey image takes its place.")
+        _log.warning(f"Image {row}, {path}: {reason}. A blank image takes its place.")
 
 
 def _printable(path: str) -> str:

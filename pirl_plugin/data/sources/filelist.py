@@ -91,4 +91,10 @@ class FileListSource(ImageSource):
 def _read_lines(file: str) -> Sequence[str]:
     # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
     with open(file, encoding="utf-8-sig", errors="surrogateescape") as lines:
-        return PathTable(path for path in (line.strip() for line in lines) if path)
+        return PathTable(path for path in map(_path, lines) if path)
+
+
+def _path(line: str) -> str:
+    if "\0" in line:
+        raise ValueError("is no text")
+    return line.strip()

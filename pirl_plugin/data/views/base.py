@@ -48,6 +48,13 @@ class Views:
         size: int,
         rng: np.random.Generator,
     ) -> Bytes:
+        if not isinstance(pixels, torch.Tensor) or pixels.dtype != torch.uint8:
+            raise ValueError(
+                f"pixels are {getattr(pixels, 'dtype', type(pixels).__name__)}: expected a uint8 "
+                f"tensor (3, H, W), as decode_image returns it; floats are made after the views"
+            )
+        if pixels.ndim != 3 or len(pixels) != 3:
+            raise ValueError(f"pixels are {tuple(pixels.shape)}: expected (3, H, W), RGB")
         height, width = pixels.shape[1:]
         box = random_resized_crop_box(height, width, scale, RATIO, rng)
         return self._backend.crop_resize(pixels, box, size)

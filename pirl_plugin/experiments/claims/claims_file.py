@@ -148,3 +148,11 @@ class Verdict(_Verdict, total=False):
 
     by_best_layer: Difference
     by_knn: Difference
+
+
+class ClaimsFile(TypedDict):
+    """``claims.json``."""
+
+    setting: Setting
+    runs: list[ClaimRow]
+    claims: list[Verdict]

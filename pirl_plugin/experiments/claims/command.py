@@ -8,6 +8,7 @@ from pathlib import Path
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.utils.arguments import output_folder, whole_number
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -35,7 +36,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "OUT/claims.json is not run again, with or without its folders: the same command goes on.",
     )
     parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
-    parser.add_argument("--out", type=Path, required=True, help="claims.json, figures, runs")
+    parser.add_argument(
+        "--out", type=output_folder, required=True, help="claims.json, figures, runs"
+    )
     parser.add_argument("--scale", choices=list(SCALES), default="quick",
                         help="; ".join(f"{k}: {v.about}" for k, v in SCALES.items()))  # fmt: skip
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS),
@@ -43,32 +46,27 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--sweeps", nargs="*", choices=list(SWEEP_VALUES),
                         default=list(SWEEP_VALUES), metavar="S",
                         help=f"of {', '.join(SWEEP_VALUES)}; default: all")  # fmt: skip
-    parser.add_argument("--seeds", type=_positive, default=3, help="of the comparison (3)")
-    parser.add_argument("--sweep-seeds", type=_positive, default=2, help="of the sweeps (2)")
-    parser.add_argument("--images-seen", type=_positive, metavar="M",
+    parser.add_argument("--seeds", type=whole_number(1), default=3, help="of the comparison (3)")
+    parser.add_argument("--sweep-seeds", type=whole_number(1), default=2, help="of the sweeps (2)")
+    parser.add_argument("--images-seen", type=whole_number(1), metavar="M",
                         help="budget of a model (default: 240,000 quick, 2,000,000 gpu); a "
                         "sweep's models take half")  # fmt: skip
-    parser.add_argument("--jobs", type=_positive, help="models at a time (default: one a GPU)")
-    parser.add_argument("--threads", type=_positive, default=1, help="of a run (1)")
+    parser.add_argument(
+        "--jobs", type=whole_number(1), help="models at a time (default: one a GPU)"
+    )
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="of a run (1)")
     parser.add_argument("--resume", type=Path, metavar="CLAIMS_JSON",
                         help="also take finished runs from here")  # fmt: skip
     parser.add_argument("--report-only", action="store_true",
                         help="write verdicts, tables and figures of what is finished")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the models, run nothing")
     options = parser.parse_args(arguments)
-    options.data, options.out = options.data.resolve(), options.out.resolve()
+    options.data = options.data.resolve()
     if options.resume is not None and not options.resume.is_file():
         parser.error(f"--resume = {options.resume}: expected a claims.json; there is no such file")
     if options.jobs is None:
         options.jobs = _devices() if options.scale == "gpu" else 1
     return options
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
-    return value
 
 
 def _devices() -> int:

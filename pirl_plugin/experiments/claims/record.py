@@ -21,7 +21,13 @@ from pirl_plugin.utils.outputs import write_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, DataFacts, Setting, Verdict
+    from pirl_plugin.experiments.claims.claims_file import (
+        ClaimRow,
+        ClaimsFile,
+        DataFacts,
+        Setting,
+        Verdict,
+    )
     from pirl_plugin.experiments.quickstart_data import Data
 
 _PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
@@ -146,11 +152,11 @@ class Record:
         Of a run that is here too, its invariance is taken where it was measured there alone.
 
         Raises:
-            SystemExit: they were made with another setting.
+            SystemExit: they were made with another setting, or it is another kind of file.
         """
         if not file.is_file():
             return
-        content = json.loads(file.read_text())
+        content = _read(file)
         for key in _FIXED:
             theirs, ours = content["setting"].get(key), self.setting[key]
             if _comparable(theirs) != _comparable(ours):
@@ -186,6 +192,24 @@ class Record:
         )
         content = {"setting": self.setting, "runs": rows, "claims": claims}
         write_text(self.file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _read(file: Path) -> ClaimsFile:
+    """What a ``claims.json`` holds.
+
+    Raises:
+        SystemExit: it is something else.
+    """
+    try:
+        content: ClaimsFile = json.loads(file.read_text())
+        known = isinstance(content["setting"], dict) and isinstance(content["runs"], list)
+    except (ValueError, TypeError, KeyError):
+        known = False
+    if not known:
+        raise SystemExit(
+            f"pirl_plugin: {file}: expected a claims.json, as this command writes it; name another"
+        )
+    return content
 
 
 def _comparable(value: object) -> object:

@@ -58,7 +58,14 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         data.num_train,
         scale.negatives,
     )
+    if options.report_only and not (options.resume or (options.out / "claims.json").is_file()):
+        raise SystemExit(
+            f"pirl_plugin: --out = {options.out}: expected a claims.json to report on; name the "
+            f"folder of a comparison, or a file with --resume"
+        )
     if options.dry_run:
+        if options.resume is not None:
+            Record(options.out / "claims.json", setting).take(options.resume)
         print("\n".join(job.title for job in jobs))
         return
     settings.out.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.arguments import why_not_writable
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
 if TYPE_CHECKING:
@@ -59,20 +60,12 @@ def check_folder(config: AttrDict) -> None:
     """
     if not is_ours(config) or "://" in (folder := config.CHECKPOINT.DIR):
         return
-    path = Path(folder).absolute()
-    existing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
-    if not existing.exists():
-        found = f"'{existing}' is a link to '{os.readlink(existing)}', which is not there"
-    elif not existing.is_dir():
-        found = f"'{existing}' is a file"
-    elif not os.access(existing, os.W_OK | os.X_OK):
-        found = f"'{existing}' cannot be written to"
-    else:
-        return
-    refuse(
-        f"config.CHECKPOINT.DIR = {shown(folder)}: expected a folder to write to, and {found}; set "
-        f"config.CHECKPOINT.DIR=runs/NAME"
-    )
+    reason = why_not_writable(Path(folder))
+    if reason is not None:
+        refuse(
+            f"config.CHECKPOINT.DIR = {shown(folder)}: expected a folder to write to, and "
+            f"{reason}; set config.CHECKPOINT.DIR=runs/NAME"
+        )
 
 
 def check_negatives(config: AttrDict) -> None:

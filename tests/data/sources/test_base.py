@@ -36,9 +36,9 @@ def test_unreadable__names_that_are_no_text_fit_on_a_line_of_the_log(tmp_path, c
     for name in (b"\xff\xe9.jpg", "é ü.jpg".encode(), b"two\nlines.jpg"):
         (tmp_path / os.fsdecode(name)).write_bytes(b"no image")
     list(FolderSource(tmp_path))
-    named = [record.message for record in caplog.records if "A grey image" in record.message]
+    named = [record.message for record in caplog.records if "A blank image" in record.message]
     assert sorted(line.split("/")[-1] for line in named) == [
-        f"{name}.jpg: cannot identify image file (8 bytes). A grey image takes its place."
+        f"{name}.jpg: cannot identify image file (8 bytes). A blank image takes its place."
         for name in ("\\xff\\xe9", "two\\nlines", "é ü")
     ]
     assert "\n".join(named).encode().count(b"\n") == 2
@@ -53,7 +53,7 @@ def test_unreadable__special_files_are_named_and_never_waited_for(tmp_path, capl
     source = FolderSource(tmp_path)
     valid = [is_valid for _, is_valid in source]  # would wait for ever, or fill the memory
     assert valid == [True] * 3 + [False] * (len(source) - 3)
-    warnings = [record.message for record in caplog.records if "A grey image" in record.message]
+    warnings = [record.message for record in caplog.records if "A blank image" in record.message]
     assert "d.jpg: cannot be read: it is not a regular file (a pipe" in warnings[0]
     assert "e.jpg: cannot be read: it is not a regular file" in warnings[1]
 

@@ -79,3 +79,9 @@ def test_filelist__replaces_the_prefix_once(folder):
     (folder / "list.txt").write_text("/old/old/1.jpg\n/other/1.jpg\n")
     source = FileListSource(folder / "list.txt", remove_prefix="/old", new_prefix="/new")
     assert source.paths() == ["/new/old/1.jpg", "/other/1.jpg"]
+
+
+def test_filelist__that_is_an_image_is_refused(folder, make_image):
+    make_image(folder / "photo.jpg", seed=0)
+    with pytest.raises(ValueError, match=r"photo\.jpg is no text: expected"):
+        FileListSource(folder / "photo.jpg")

@@ -246,3 +246,18 @@ def test_views__refuse_bad_parameters(views_class, parameters, words):
 def test_rotation__refuses_what_only_the_jigsaw_has():
     with pytest.raises(ValueError, match=r"unknown parameter patch_size; expected .*image_size"):
         RotationViews(patch_size=64)
+
+
+@pytest.mark.parametrize("views_class", CLASSES)
+@pytest.mark.parametrize(
+    ("pixels", "says"),
+    [
+        (torch.rand(3, 80, 80), "pixels are torch.float32: expected a uint8 tensor"),
+        (np.zeros((80, 80, 3), np.uint8), "pixels are uint8: expected a uint8 tensor"),
+        (torch.zeros(80, 80, 3, dtype=torch.uint8), r"pixels are \(80, 80, 3\): expected \(3, H"),
+        (torch.zeros(4, 80, 80, dtype=torch.uint8), r"pixels are \(4, 80, 80\): expected"),
+    ],
+)
+def test_views__refuse_other_pixels(views_class, pixels, says):
+    with pytest.raises(ValueError, match=says):
+        views_class()(pixels, image_generator(0, 0, 1))

@@ -112,6 +112,20 @@ def test_report_only__runs_nothing(image_folder, tmp_path, made):
     assert (tmp_path / "tables.md").is_file()
 
 
+def test_report_only__needs_something_to_report_on(image_folder, tmp_path, made):
+    with pytest.raises(SystemExit, match=r"expected a claims\.json to report on"):
+        claims(image_folder, tmp_path / "typo", "--report-only")
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xd8\xff", b"[]", b'{"runs": []}'])
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_resume__from_another_kind_of_file_is_refused(content, more, image_folder, tmp_path, made):
+    (tmp_path / "photo.jpg").write_bytes(content)
+    with pytest.raises(SystemExit, match=r"photo\.jpg: expected a claims\.json"):
+        claims(image_folder, tmp_path / "out", "--resume", str(tmp_path / "photo.jpg"), *more)
+
+
 def test_dry_run__prints_the_models(image_folder, tmp_path, made, capsys):
     claims(image_folder, tmp_path / "out", "--seeds", "1", "--dry-run")
     assert capsys.readouterr().out.splitlines() == [

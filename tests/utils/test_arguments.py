@@ -1,0 +1,56 @@
+"""Arguments of all commands: refused as they are parsed, with what was expected."""
+
+import sys
+
+import pytest
+
+from pirl_plugin.__main__ import main
+
+
+def said_of(words, monkeypatch, capsys):
+    """Last line on stderr of a refused command."""
+    monkeypatch.setattr(sys, "argv", ["pirl-plugin", *map(str, words)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code not in (0, None)
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+COMMANDS = {
+    "knn": ["knn", "--checkpoint", "a.torch"],
+    "invariance": ["invariance", "--checkpoint", "a.torch", "--data", "."],
+    "results": ["results", "a"],
+    "quickstart": ["quickstart"],
+    "claims": ["claims", "--data", "."],
+    "sweep": ["sweep", "lambda", "--data", "."],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_out__that_is_a_file_is_refused_before_work(command, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "file"
+    file.write_text("kept")
+    for out in (file, file / "below"):
+        said = said_of([*COMMANDS[command], "--out", out], monkeypatch, capsys)
+        assert f"expected a folder to write to, and '{file}' is a file" in said
+    assert file.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["knn", "--checkpoint", "a", "--k", "0"], "--k: 0: expected a whole number of at least 1"),
+        (["knn", "--checkpoint", "a", "--temperature", "nan"], "nan: expected a number above 0"),
+        (["knn", "--checkpoint", "a", "--device", "foo"], "foo: expected cpu, cuda or cuda:N"),
+        (["knn", "--checkpoint", "a", "--device", "cuda:99"], "cuda:99: expected a device that is"),
+        (["prepare", "a", "b", "--shards", "0"], "--shards: 0: expected a whole number of at"),
+        (["prepare", "a", "b", "--quality", "100"], "100: expected a whole number from 1 to 95"),
+        (["quickstart", "--seed", "4294967296"], "expected a whole number from 0 to 4294967295"),
+        (["sweep", "lambda", "--data", ".", "--slurm", ""], "expected the name of a partition"),
+        (["benchmark", "pipeline", "--rounds", "0"], "--rounds: 0: expected a whole number of"),
+        (["benchmark", "loss", "--dtype", "foo"], "invalid choice: 'foo'"),
+        (["benchmark", "scale", "--json", "."], "expected a file to write, and '.' is a folder"),
+    ],
+)
+def test_value__that_cannot_be_used_is_refused_before_work(words, expected, monkeypatch, capsys):
+    assert expected in said_of(words, monkeypatch, capsys)
