@@ -177,9 +177,10 @@ class PIRLLoss(LossCheckpoint):
             # Eq. 5: Σ_t weight_t · mean_t, with weights (λ, 1 − λ)
             loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
             loss = loss.sum()
-            # A head that no term uses stays in the graph: DistributedDataParallel waits for it.
+            # A head that no term uses stays in the graph: DistributedDataParallel waits for it. What
+            # is not finite in it shows: the bank takes f even where λ is 1.
             for t in set(range(len(outputs))) - set(used):
-                loss = loss + outputs[t][:0].float().sum()
+                loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
         self.last_step.record(
             term_names(len(outputs), used), means, batch, valid, adds=self._whole is not None
         )

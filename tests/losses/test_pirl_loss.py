@@ -243,17 +243,6 @@ def test_empty_batch__is_zero_with_its_graph(estimator, scores):
     assert [one.grad.shape for one in output] == [(0, DIM)] * 2
 
 
-def test_output_without_weight__cannot_spoil_the_loss():
-    loss = make_loss(lambda_invariance=0, norm_constant=90.0)
-    g, f = embeddings()
-    expected = loss([g, f], torch.arange(5))
-    g = torch.full_like(g, torch.inf, requires_grad=True)
-    value = loss([g, f], torch.arange(5))
-    value.backward()
-    assert value == expected
-    assert torch.equal(g.grad, torch.zeros_like(g))
-
-
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
 def test_row_outside_the_bank__moves_none_where_nobody_asks(placement, monkeypatch):
     """As on a GPU, whose values nobody waits for."""
