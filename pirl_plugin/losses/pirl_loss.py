@@ -177,8 +177,8 @@ class PIRLLoss(LossCheckpoint):
             # Eq. 5: Σ_t weight_t · mean_t, with weights (λ, 1 − λ)
             loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
             loss = loss.sum()
-            # A head that no term uses stays in the graph: DistributedDataParallel waits for it. What
-            # is not finite in it shows: the bank takes f even where λ is 1.
+            # A head that no term uses stays in the graph: DistributedDataParallel waits for it. And
+            # what is not finite in it shows: the bank takes f where λ is 1, too.
             for t in set(range(len(outputs))) - set(used):
                 loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
         self.last_step.record(
