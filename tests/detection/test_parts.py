@@ -142,7 +142,10 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
         return run, config
 
     monkeypatch.setattr(command, "prepare", prepare)
-    arguments = ["--config", "voc07_pirl", "--weights", "w.pkl", "--out", str(out), "--trials", "3"]
+    weights = tmp_path / "w.pkl"
+    weights.touch()
+    what = ["--config", "voc07_pirl", "--weights", str(weights)]
+    arguments = [*what, "--out", str(out), "--trials", "3"]
     assert command.main(arguments) == 1
     results = json.loads((out / "results.json").read_text())
     assert results["finished"] == 2

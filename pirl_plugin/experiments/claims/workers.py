@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import queue
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from pirl_plugin.experiments.claims.claims_file import ClaimRow
     from pirl_plugin.experiments.claims.plan import Job
+
+_BY_CTRL_C = (130, 1)  # exit codes of a job's process: while it works, and while it starts
 
 
 def finished_rows(
@@ -47,17 +50,26 @@ def finished_rows(
         free.put(number)
     for job in jobs:
         announce(job)
+    ending = threading.Event()
     with ThreadPoolExecutor(side_by_side) as pool:
-        futures = {pool.submit(_apart, job, settings, free): job for job in jobs}
+        futures = {pool.submit(_apart, job, settings, free, ending): job for job in jobs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         finally:  # nothing more is started, whatever ends this
+            ending.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _apart(job: Job, settings: Settings, free: queue.SimpleQueue[int]) -> ClaimRow | str:
-    """The outcome of a job in a process of its own, which sees a GPU that no other uses."""
+def _apart(
+    job: Job, settings: Settings, free: queue.SimpleQueue[int], ending: threading.Event
+) -> ClaimRow | str:
+    """The outcome of a job in a process of its own, which sees a GPU that no other uses.
+
+    A terminal sends Ctrl-C to that process too, which may end before this one hears of it.
+    """
+    if ending.is_set():
+        return "pirl_plugin: not started"
     device = free.get()
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -68,6 +80,8 @@ def _apart(job: Job, settings: Settings, free: queue.SimpleQueue[int]) -> ClaimR
         outcome: ClaimRow | str = receiver.recv()
     except EOFError:
         process.join()
+        if process.exitcode in _BY_CTRL_C:
+            ending.set()
         outcome = f"pirl_plugin: its process died (exit code {process.exitcode})"
     process.join()
     free.put(device)
@@ -80,7 +94,7 @@ def _send_outcome(sender: Connection, job: Job, settings: Settings, device: int)
         with ended_by_sigterm():
             sender.send(_outcome(job, settings))
     except (Interrupted, KeyboardInterrupt):  # the command itself says so
-        sys.exit(1)
+        sys.exit(_BY_CTRL_C[0])
 
 
 def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
