@@ -31,6 +31,9 @@ _SAFE = {
 _SHARDS = {"shard_list": "shards", "shard": "shards", "slice_list": "slices", "slice": "slices"}
 
 
+_SUFFIXES = (".torch", ".pth", ".pkl", ".safetensors")
+
+
 class SeveralFilesError(ValueError):
     """A checkpoint is in parts, each in a file of its own, as of the host's sharded training."""
 
@@ -48,10 +51,15 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
 
     Raises:
         FileNotFoundError: no such file.
+        IsADirectoryError: a folder.
         ValueError: damaged, not a checkpoint, in parts, or with objects that safe loading refuses.
     """
+    if path.is_dir():
+        files = [file for kind in _SUFFIXES for file in sorted(path.glob(f"*{kind}"))]
+        example = f": for instance {files[0]}" if files else ", and this one holds none"
+        raise IsADirectoryError(f"{path} is a folder: expected a checkpoint's file{example}")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+        raise FileNotFoundError(f"there is no file {path}: expected a checkpoint")
     with path.open("rb") as file:
         start = file.read(16)
     if not start:

@@ -14,6 +14,8 @@ from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.registry import source_at
 from pirl_plugin.data.views.random import image_generator
 
+_SAMPLE = 8  # files that are looked for
+
 
 class ViewsOfImage(Protocol):
     """What makes the views: ``JigsawViews``, ``RotationViews``, … or anything like them."""
@@ -35,7 +37,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
         seed: of all draws.
 
     Raises:
-        FileNotFoundError: there is no such folder or list.
+        FileNotFoundError: there is no such folder or list, or no file of a sample of those listed.
         ValueError: there are fewer than two images.
 
     Attributes:
@@ -66,6 +68,8 @@ class ImageDataset(Dataset[dict[str, Any]]):
     ) -> None:
         named = isinstance(root_or_source, (str, os.PathLike))
         self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]
+        if named:
+            _look_for_files(self.source)
         self.views = views
         self.seed = seed
         self._epoch = SharedInteger()  # seen by workers that are running, too
@@ -98,3 +102,14 @@ class ImageDataset(Dataset[dict[str, Any]]):
         else:
             views = self.views.placeholder()
         return {"label": row, **views, "data_valid": is_valid}
+
+
+def _look_for_files(source: ImageSource) -> None:
+    """Refuse a source of whose files, in a sample, none exists: all its images would be black."""
+    rows = range(0, len(source), max(1, len(source) // _SAMPLE))[:_SAMPLE]
+    files = [source.file_of(row) for row in rows]
+    if not any(map(os.path.exists, files)):
+        raise FileNotFoundError(
+            f"none of {len(files)} files looked at of those in {source.path} exists, the first "
+            f"being {files[0]}: expected paths relative to the list's own folder, or from the root"
+        )

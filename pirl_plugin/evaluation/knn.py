@@ -149,9 +149,11 @@ def _search(
             f"query (test) features have {query.shape[1]} dimensions and gallery (train) features "
             f"{gallery.shape[1]}; expected the same: take both from the same layer"
         )
-    for name, value in (("k", k), ("chunk", chunk)):
+    for name, value, usual in (("k", k, 20), ("chunk", chunk, 256)):
         if value < 1:
-            raise ValueError(f"{name} is {value}, expected a whole number of at least 1")
+            raise ValueError(
+                f"{name} is {value}, expected a whole number of at least 1, for instance {usual}"
+            )
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     columns = normalize(gallery.to(dtype), dim=1).T  # (D, N)
     k = min(k, len(gallery) - leave_one_out)

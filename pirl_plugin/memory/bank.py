@@ -156,9 +156,11 @@ class MemoryBank(nn.Module):
 
         Raises:
             ValueError: on a CPU, a row is outside the bank.
+            FloatingPointError: on a CPU, an embedding is not finite; no row has moved.
         """
         if rows.device.type == "cpu":
             check_rows(rows, self.num_rows)
+            _check_finite(rows, embeddings)
         inside = rows.masked_fill(rows >= self.num_rows, -1)
         return self.move(self.local_index(inside), embeddings)
 
@@ -243,4 +245,13 @@ def check_rows(rows: Tensor, num_rows: int) -> None:
         raise ValueError(
             f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
             f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
+        )
+
+
+def _check_finite(rows: Tensor, embeddings: Tensor) -> None:
+    bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+    if bad.any():
+        raise FloatingPointError(
+            f"the embeddings of rows {rows[bad][:8].tolist()} are not finite: expected numbers; "
+            f"the bank was left as it was; lower the learning rate, or look at these images"
         )

@@ -143,7 +143,13 @@ def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
     arguments = {names[name]: value for name, value in section.items()}
     depth, width = arguments.get("depth", 18), arguments.get("width", 1)
     if depth not in STAGES:
-        raise ValueError(f"{key}.DEPTH = {depth}: expected one of {', '.join(map(str, STAGES))}")
+        raise ValueError(
+            f"{key}.DEPTH = {depth}: expected one of {', '.join(map(str, STAGES))}; set it to 50 "
+            f"for the paper's network"
+        )
     if round(64 * width) < 1:
-        raise ValueError(f"{key}.WIDTH_MULTIPLIER = {width}: expected a factor above 0")
+        raise ValueError(
+            f"{key}.WIDTH_MULTIPLIER = {width}: expected a factor above 0; set it to 1 for the "
+            f"usual width"
+        )
     return arguments

@@ -49,7 +49,8 @@ class PIRLEnsemble(nn.Module):
         if {*section, "TRUST_PICKLE"} != _KEYS or not section["PARAMS_FILES"]:
             raise ValueError(
                 f"MODEL.TRUNK.PIRL_ENSEMBLE = {section}: expected MEMBER, the name of a trunk, "
-                f"and PARAMS_FILES, one checkpoint for each member"
+                f"and PARAMS_FILES, one checkpoint for each member, as {{MEMBER: resnet, "
+                f"PARAMS_FILES: [FILE_1, FILE_2]}}"
             )
         member = section["MEMBER"]
         self.members = nn.ModuleList()
@@ -78,6 +79,7 @@ def _load(trunk: nn.Module, path: str, member: str, trust_pickle: bool) -> None:
     mismatch = compare_with_model(trunk.state_dict(), weights)
     if mismatch:
         raise MismatchError(
-            f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: {mismatch}"
+            f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: {mismatch}; "
+            f"set that section to the network that the file was trained with"
         )
     trunk.load_state_dict(weights, strict=False)

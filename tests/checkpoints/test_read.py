@@ -142,6 +142,14 @@ def test_not_a_checkpoint(write, match, tmp_path):
     refused(tmp_path / "in.torch", tmp_path, match)
 
 
+def test_folder(tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"is a folder.*this one holds none"):
+        export_checkpoint(tmp_path, tmp_path / "out.pth", "torchvision")
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(IsADirectoryError, match=r"for instance .*model\.safetensors$"):
+        export_checkpoint(tmp_path, tmp_path / "out.pth", "torchvision")
+
+
 def test_damaged_safetensors_and_pickle(tmp_path):
     (tmp_path / "in.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0nonsense")
     refused(tmp_path / "in.safetensors", tmp_path, "damaged or something else")

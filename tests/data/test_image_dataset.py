@@ -63,3 +63,13 @@ def test_dataset__label_of_a_pretext_task_is_the_tasks(image_folder):
     images = ImageDataset(image_folder / "train", RotationTask(image_size=16), seed=1)
     batch = next(iter(DataLoader(images, batch_size=20, collate_fn=collate_views)))
     assert set(batch["label"].tolist()) == {0, 1, 2, 3}
+
+
+def test_dataset__a_list_of_files_that_are_not_there(tmp_path, make_image):
+    listed = tmp_path / "list.txt"
+    listed.write_text("train/a.jpg\ntrain/b.jpg\n")
+    with pytest.raises(FileNotFoundError, match=r"none of 2 files .* the list's own folder"):
+        ImageDataset(listed, JigsawViews(**SMALL))
+    (tmp_path / "train").mkdir()
+    make_image(tmp_path / "train" / "b.jpg", seed=0)
+    assert len(ImageDataset(listed, JigsawViews(**SMALL))) == 2

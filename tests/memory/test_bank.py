@@ -85,6 +85,18 @@ def test_update__leaves_invalid_rows_out():
     assert not torch.equal(bank.rows[2], before[2])
 
 
+def test_update__of_what_is_not_finite_moves_no_row():
+    bank = MemoryBank(4, 8)
+    before = bank.rows.clone()
+    embeddings = torch.randn(3, 8)
+    embeddings[1, 5] = torch.nan
+    with pytest.raises(FloatingPointError, match=r"rows \[2\] are not finite"):
+        bank.update(torch.tensor([1, 2, 3]), embeddings)
+    assert torch.equal(bank.rows, before)
+    bank.update(torch.tensor([1, -1, 3]), embeddings)  # an invalid row may hold anything
+    assert bank.rows.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
