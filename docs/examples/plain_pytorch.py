@@ -4,37 +4,29 @@ python docs/examples/plain_pytorch.py
 """
 
 import torch
+from torch.utils.data import DataLoader
 from torchvision.models import resnet18
 
-from pirl_plugin import (
-    ImageDataset,
-    JigsawViews,
-    PIRLHead,
-    PIRLLoss,
-    collate_views,
-    normalize_images,
-)
+import pirl_plugin as pirl
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-data = ImageDataset("photos", JigsawViews(image_size=64, patches_crop_size=96, patch_size=24))
-loader = torch.utils.data.DataLoader(
-    data, 32, shuffle=True, drop_last=True, collate_fn=collate_views
-)
+views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
+data = pirl.ImageDataset("photos", views)
+loader = DataLoader(data, 32, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
 
 trunk = resnet18()
 trunk.fc = torch.nn.Identity()
-f, g = PIRLHead(512), PIRLHead(512, num_patches=9)
-model = torch.nn.ModuleList([trunk, f, g]).to(device)
-loss = PIRLLoss(
-    num_train_samples=len(data), num_negatives=1024, estimator="info_nce", temperature=0.1
-).to(device)
+f, g = pirl.PIRLHead(512), pirl.PIRLHead(512, num_patches=9)
+loss = pirl.PIRLLoss(len(data), num_negatives=1024, estimator="info_nce", temperature=0.1)
+model = torch.nn.ModuleList([trunk, f, g, loss]).to(device)  # the loss holds the memory bank
 optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
 
 for epoch in range(10):
     data.set_epoch(epoch)  # keys the random numbers of the views
     for batch in loader:
         batch = {name: values.to(device) for name, values in batch.items()}
-        images, patches = normalize_images(batch["images"]), normalize_images(batch["patches"])
+        images = pirl.normalize_images(batch["images"])
+        patches = pirl.normalize_images(batch["patches"])
         f_image = f(trunk(images))  # (B, 128)
         g_transformed = g(trunk(patches))  # (9B, 512) -> (B, 128)
         value = loss([g_transformed, f_image], batch["label"])  # Eq. 5
@@ -43,5 +35,4 @@ for epoch in range(10):
         optimizer.step()
         loss.update(batch["label"], f_image)  # the memory bank follows f(v_I)
     print(epoch, value.item())
-
 torch.save(trunk.state_dict(), "trunk.pth")  # loads into torchvision's resnet18
