@@ -114,7 +114,7 @@ setup(
         **OPTIONAL,
         "test": [
             "pytest>=8",
-            "pytest-xdist>=3.5",
+            "pytest-xdist>=3.7",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.13",

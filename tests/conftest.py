@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_LONG = tuple(f"tests/{folder}/" for folder in ("host", "hooks", "experiments", "docs"))
+
 finder.install()
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels run on the CPU
@@ -33,7 +35,8 @@ def _own_console() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip by name what needs a GPU, where there is none."""
+    """Start with long tests, and skip by name what needs a GPU, where there is none."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))  # or they end on one worker
     if torch.cuda.is_available():
         return
     for item in items:

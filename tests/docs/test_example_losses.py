@@ -139,6 +139,7 @@ def test_lightning__has_the_hosts_losses(of_one_process, photos, recorded, monke
     torch.testing.assert_close(torch.tensor(recorded), of_one_process, **TOLERANCE)
 
 
+@pytest.mark.slow
 def test_ddp__has_the_hosts_losses(photos, tmp_path):
     """Each process has batch statistics of its own, in the host's run of two processes too."""
     expected = host_losses(photos, tmp_path, processes=2)

@@ -63,6 +63,7 @@ def test_monitor__is_in_the_log_and_its_knn_is_one_computed_outside(two_epochs, 
     assert log.count("PIRL monitor, epoch 1, 20 of 20 rows: kNN top-1: ") == 1
 
 
+@pytest.mark.slow
 def test_monitor__changes_no_bit(two_epochs, image_folder, tmp_path):
     without = "config.HOOKS.PIRL_MONITOR.enabled=false"
     run(*settings(image_folder, tmp_path, epochs=2, processes=2, workers=2), without)
@@ -137,6 +138,7 @@ def test_train_command__runs_as_a_slurm_job(image_folder, tmp_path):
     assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
 
 
+@pytest.mark.slow
 def test_workers__that_read_each_batch_together_change_no_bit(two_epochs, image_folder, tmp_path):
     as_on_a_cpu = "config.HOOKS.PIRL_INPUT.prefetch=null"
     result = run(*settings(image_folder, tmp_path, epochs=2, processes=2, workers=1), as_on_a_cpu)
@@ -153,7 +155,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("prefetch", ["true", "null"])
+@pytest.mark.parametrize("prefetch", [pytest.param("true", marks=pytest.mark.slow), "null"])
 def test_host__counts_a_corrupt_image_and_finishes(prefetch, image_folder, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(image_folder, data)

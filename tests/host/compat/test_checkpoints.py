@@ -222,8 +222,7 @@ def test_check_checkpoint__names_a_damaged_file(tmp_path):
     "kind",
     [
         "pth",
-        "safetensors",
-        *[pytest.param(k, marks=pytest.mark.slow) for k in ("numpy", "trusted")],
+        *[pytest.param(k, marks=pytest.mark.slow) for k in ("safetensors", "numpy", "trusted")],
     ],
 )
 def test_host__starts_from_files_that_other_libraries_write(kind, image_folder, tmp_path):
