@@ -94,7 +94,7 @@ def pretraining(
         f"{_LR}update_interval=step",
     ]
     if method == "vissl_pirl":
-        return (*overrides, *_vissl(scale), *extra)
+        return (*overrides, *_vissl(scale, data), *extra)
     overrides.append("config.CHECKPOINT.PIRL.KEEP_LAST=all")  # the clock thins them out
     if method == "supervised":
         return (*overrides, *_supervised(scale, data), *extra)
@@ -172,12 +172,12 @@ def _supervised(scale: Scale, data: Data) -> list[str]:
     ]
 
 
-def _vissl(scale: Scale) -> list[str]:
+def _vissl(scale: Scale, data: Data) -> list[str]:
     """VISSL's own PIRL on the same trunk; what is not said here is its config's.
 
-    Its loss is NCE: its InfoNCE raises. It gets the paper's N / |D| = 0.025, because NCE with the
-    share of negatives that our InfoNCE takes collapses. Its transform leaves 21 px between patches
-    whatever their size, so that patches of ours need a larger crop.
+    Its loss gets what ``quick_jigsaw`` sets in ours: InfoNCE, which it calls ``cross_entropy``, τ
+    and N. Its transform leaves 21 px between patches whatever their size, so that patches of ours
+    need a larger crop.
     """
     crop = 3 * (scale.patch_size + 21)
     transform = "config.DATA.TRAIN.TRANSFORMS.0."
@@ -192,7 +192,9 @@ def _vissl(scale: Scale) -> list[str]:
         f"{transform}crop_scale_image=[0.2,1.0]",
         f"{transform}crop_size_patches={crop}",
         f"config.MODEL.HEAD.PARAMS=[{g},[[mlp,{{dims:[{scale.features},128]}}]]]",
-        f"{loss}negative_sampling_params.num_negatives={scale.negatives // 4}",
+        f"{loss}loss_type=cross_entropy",
+        f"{loss}temperature=0.1",
+        f"{loss}negative_sampling_params.num_negatives={min(scale.negatives, data.num_train // 2)}",
         "config.LOG_FREQUENCY=20",
     ]
 

@@ -112,7 +112,17 @@ def test_vissl_pirl__keeps_its_own_data_path_and_loss():
     first = config.DATA.TRAIN.TRANSFORMS[0]
     # Its patches are a third of the crop less 21 px of jitter: 135 / 3 − 21 = 24.
     assert (first["name"], first["crop_size_patches"]) == ("ImgPilToPatchesAndImage", 135)
-    assert config.LOSS.nce_loss_with_memory.negative_sampling_params.num_negatives == 256
+
+
+def test_vissl_pirl__has_the_settings_of_our_loss():
+    theirs, ours = composed("vissl_pirl"), composed("pirl_jigsaw").LOSS.pirl_loss
+    loss = theirs.LOSS.nce_loss_with_memory
+    assert (loss.loss_type, ours.estimator) == ("cross_entropy", "info_nce")  # names of one loss
+    assert loss.temperature == ours.temperature
+    assert loss.negative_sampling_params.num_negatives == ours.num_negatives
+    assert loss.loss_weights == [ours.lambda_invariance, 1 - ours.lambda_invariance]
+    assert loss.memory_params.momentum == ours.bank.momentum
+    assert loss.memory_params.embedding_dim == ours.embedding_dim
 
 
 def test_supervised__trains_the_trunk_with_labels():
