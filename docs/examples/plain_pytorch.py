@@ -35,4 +35,4 @@ for epoch in range(10):
         optimizer.step()
         loss.update(batch["label"], f_image)  # the memory bank follows f(v_I)
     print(epoch, value.item())
-torch.save(trunk.state_dict(), "trunk.pth")  # loads into torchvision's resnet18
+torch.save(trunk.state_dict(), "trunk.pth")  # for a resnet18 without fc

@@ -44,9 +44,21 @@ def export_checkpoint(
 
     Raises:
         FileNotFoundError: no such file.
+        IsADirectoryError: a folder.
         ValueError: an unknown ``to`` or suffix, a file that cannot be read, a network that timm or
             Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
             not finite, by their names.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> from torchvision.models import resnet18
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> torch.save(resnet18().state_dict(), f"{folder.name}/in.pth")
+        >>> trunk = export_checkpoint(f"{folder.name}/in.pth", f"{folder.name}/out.torch", "vissl")
+        >>> trunk.title
+        'ResNet-18'
+        >>> folder.cleanup()
     """
     path, out = Path(path), Path(out)
     if to not in SUFFIXES:

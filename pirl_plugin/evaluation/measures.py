@@ -90,7 +90,7 @@ def alignment(first: Tensor, second: Tensor, alpha: float = 2.0) -> float:
         alpha: the power.
 
     Raises:
-        ValueError: the features are not (N, D), both of one shape.
+        ValueError: the features are not (N, D), both of one shape, or not finite.
 
     Example:
         >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))

@@ -37,7 +37,7 @@ class ShardedMemoryBank(MemoryBank):
         smallest_shard: rows of the last rank, which may have fewer than the others.
 
     Raises:
-        ValueError: there are fewer than two rows for each rank.
+        ValueError: a rank would hold fewer than two rows.
 
     Example:
         >>> import torch
