@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import zlib
 from dataclasses import asdict, dataclass, field
@@ -52,6 +53,13 @@ class Keep:
                 f"CHECKPOINT.PIRL.EVERY_MINUTES = {self.EVERY_MINUTES!r}: expected minutes, or 0; "
                 f"give 0 to save at the end of epochs alone"
             )
+
+    def at_most(self, epochs: int, frequency: int) -> int:
+        """How many stay of a run, the final one included, that saves every ``frequency`` epochs."""
+        saved = epochs // frequency
+        newest = saved if self.KEEP_LAST == "all" else min(saved, int(self.KEEP_LAST))
+        every = math.ceil(epochs / math.lcm(self.KEEP_EVERY, frequency)) if self.KEEP_EVERY else 0
+        return newest + every + 1
 
 
 @dataclass

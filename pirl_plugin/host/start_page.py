@@ -96,6 +96,11 @@ def _model(config: AttrDict) -> str:
     ]
     size = f", depth {section['DEPTH']} × {section['WIDTH_MULTIPLIER']}" if section else ""
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
+    if trunk.NAME == "pirl_timm":
+        size = f", {trunk.PIRL_TIMM.NAME}"
+    elif trunk.NAME == "pirl_ensemble":
+        size = f" of {trunk.PIRL_ENSEMBLE.MEMBER}"
+        weights = ", ".join(file or "random" for file in trunk.PIRL_ENSEMBLE.PARAMS_FILES)
     return f"{trunk.NAME}{size}; {', '.join(heads)}; initial weights: {weights}"
 
 

@@ -34,6 +34,16 @@ def test_start_page__says_what_the_run_is(page):
     assert "cosine rate 0.12 → 0.00012, 800 epochs" in text
 
 
+def test_start_page__names_the_network_of_timm_and_the_files_of_an_ensemble(page):
+    timm = ["+config/pirl/models=timm", "config.MODEL.TRUNK.PIRL_TIMM.NAME=convnext_atto"]
+    text = start_page(compose("config=pretrain/pirl/quick_jigsaw", *timm), "banner")
+    assert "pirl_timm, convnext_atto; pirl_head, pirl_head; initial weights: random" in text
+    files = "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[a.torch,'']"
+    text = start_page(compose("config=benchmark/pirl/ensemble_imagenet1k", files), "banner")
+    assert "pirl_ensemble of resnet; eval_mlp" in text
+    assert "initial weights: a.torch, random" in text
+
+
 def test_start_page__of_the_hosts_own_configs_is_the_banner_alone(monkeypatch):
     monkeypatch.delenv("PIRL_PLUGIN_CONSOLE", raising=False)
     config = compose("config=test/integration_test/quick_simclr")

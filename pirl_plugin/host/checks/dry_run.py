@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.run_folder import Keep
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.checks.images import num_images
 from pirl_plugin.host.checks.refusal import refuse
@@ -101,7 +102,8 @@ def forecast(
     step, readers = _with_input(config, measured)
     sharded = config.LOSS.name == "pirl_loss" and _bank(config).get("placement") == "sharded"
     saved = measured.weights + measured.momentum + bank * (ranks if sharded else 1)
-    kept = epochs // config.CHECKPOINT.CHECKPOINT_FREQUENCY + 1
+    keep = Keep(**(config.CHECKPOINT.get("PIRL") or {}))
+    kept = keep.at_most(epochs, config.CHECKPOINT.CHECKPOINT_FREQUENCY)
     lines = [
         f"images    {images:,}; {steps:,} steps of {ranks * batch:,} images",
         f"time      {span(steps * step)} in all, {1000 * step:,.0f} ms a step "

@@ -27,8 +27,15 @@ def test_forecast__is_arithmetic_on_what_was_measured():
     assert "1,001,600 steps of 1,024 images" in text
     assert "27 h 49 min in all, 100 ms a step" in text
     assert "4 workers a process keep up, 8 asked for: enough" in text
-    # 100 MB of weights, as much of momentum, 656 MB of bank; one each 10 epochs and the last
-    assert "856 MB a checkpoint, up to 81 kept: 69.3 GB of 1,000.0 GB free" in text
+    # 100 MB of weights, as much of momentum, 656 MB of bank; the two newest and the final one
+    assert "856 MB a checkpoint, up to 3 kept: 2.6 GB of 1,000.0 GB free" in text
+
+
+@pytest.mark.parametrize(("last", "every", "kept"), [("all", 0, 81), (2, 0, 3), (1, 100, 10)])
+def test_forecast__counts_the_checkpoints_that_stay(last, every, kept):
+    keep = f"config.CHECKPOINT.PIRL={{KEEP_LAST: {last}, KEEP_EVERY: {every}}}"
+    text = "\n".join(forecast(compose(PAPER, keep), IMAGENET, 0, MEASURED, free=None))
+    assert f"up to {kept} kept" in text  # 800 epochs, one saved in 10
 
 
 def test_forecast__names_the_workers_that_are_missing():

@@ -164,6 +164,18 @@ def test_check_checkpoint__names_what_is_not_there(overrides, key):
     assert len(str(stopped.value).splitlines()) == 1
 
 
+def test_check_checkpoint__refuses_an_ensembles_files_where_the_trunk_takes_none():
+    """An overlay of one network silently replaced the ensemble by it, at random."""
+    with pytest.raises(SystemExit, match=r"'pirl_resnet': expected pirl_ensemble, .*_ensemble$"):
+        check_checkpoint(
+            compose(
+                "config=benchmark/pirl/ensemble_imagenet1k",
+                "+config/pirl/linear=resnet18",
+                "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES=[a.torch,b.torch]",
+            )
+        )
+
+
 def test_approaches_of_vissl__start_as_without_the_plugin():
     name = "benchmark/linear_image_classification/imagenet1k/eval_resnet_8gpu_transfer_in1k_linear"
     check_checkpoint(compose(f"config={name}", "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=nowhere"))
