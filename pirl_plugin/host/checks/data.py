@@ -72,12 +72,13 @@ def check_classes(config: AttrDict) -> None:
     Raises:
         SystemExit: the test images' classes are not the training images', so that their numbers
             would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``;
-            or no classes can be read off a list's paths.
+            or no classes can be read off a list's paths; or labels are of another source.
     """
     from pirl_plugin.data.sources.paths import class_folders
 
     folders, highest = {}, {}
     for split in splits_of(config):
+        _check_one_source(config, split)
         try:
             folder, labels = _labelled(config, split)
         except (OSError, ValueError) as error:
@@ -119,6 +120,18 @@ def check_classes(config: AttrDict) -> None:
                 f"the labels of {split} in {folder} go up to {label}; set "
                 f"config.MODEL.HEAD.NUM_CLASSES={label + 1}"
             )
+
+
+def _check_one_source(config: AttrDict, split: str) -> None:
+    """Refuse labels that would be read with another of our sources than their images."""
+    from pirl_plugin.data.names import SOURCES
+
+    images, labels = list(config.DATA[split].DATA_SOURCES), list(config.DATA[split].LABEL_SOURCES)
+    if images != labels and all(source in SOURCES for source in labels + images) and labels:
+        refuse(
+            f"config.DATA.{split}.LABEL_SOURCES = {labels}: expected {images}, the source of the "
+            f"images; set config.DATA.{split}.LABEL_SOURCES=[{','.join(images)}]"
+        )
 
 
 def _labelled(config: AttrDict, split: str) -> tuple[str, NDArray[np.integer] | None]:

@@ -171,3 +171,13 @@ def test_checks__read_images_inside_shards(image_folder, tmp_path):
         tar.write_bytes(b"x" * tar.stat().st_size)
     with pytest.raises(SystemExit, match=r"none of .* the first being .*\.tar:ants/0\.jpg: "):
         check_images(ours)
+
+
+def test_check_classes__refuses_labels_of_another_source_than_the_images(image_folder):
+    """Shards beside a folder of test images were refused for having no subfolders."""
+    shards = "config.DATA.TRAIN.DATA_SOURCES=[pirl_disk_shards]"
+    said = (
+        r"\['pirl_disk_folder'\]: .* set config\.DATA\.TRAIN\.LABEL_SOURCES=\[pirl_disk_shards\]$"
+    )
+    with pytest.raises(SystemExit, match=said):
+        check_classes(linear(image_folder, shards))
