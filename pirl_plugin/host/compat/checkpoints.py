@@ -103,14 +103,15 @@ def check_checkpoint(config: AttrDict) -> None:
         return
     weights_init, trunk = config.MODEL.WEIGHTS_INIT, config.MODEL.TRUNK
     files = {_FILE: (weights_init.PARAMS_FILE, weights_init)}
-    section = trunk.get("PIRL_ENSEMBLE") or {}
-    if trunk.NAME != "pirl_ensemble" and any(section.get("PARAMS_FILES") or []):
+    named = (trunk.get("PIRL_ENSEMBLE") or {}).get("PARAMS_FILES") or []
+    if trunk.NAME != "pirl_ensemble" and any(named):
         raise SystemExit(
             f"pirl_plugin: config.MODEL.TRUNK.NAME = '{trunk.NAME}': expected pirl_ensemble, as "
-            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES names {section['PARAMS_FILES']}; take "
-            f"an overlay of ensembles, as +config/pirl/linear=resnet18_ensemble"
+            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES names {named}; take an overlay of "
+            f"ensembles, as +config/pirl/linear=resnet18_ensemble"
         )
     if trunk.NAME == "pirl_ensemble":
+        section = trunk.PIRL_ENSEMBLE
         for i, path in enumerate(section.PARAMS_FILES):
             files[f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES[{i}]"] = (path, section)
     for key, (path, section) in files.items():
