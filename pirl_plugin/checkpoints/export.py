@@ -68,6 +68,11 @@ def export_checkpoint(
             f"OUT = {out}: expected a name that ends in {' or '.join(SUFFIXES[to])}, by which "
             f"readers of {to} know it"
         )
+    if results and to != "timm":
+        raise ValueError(
+            f"results = {', '.join(map(str, results))}: expected none with to = '{to}', which has "
+            f"no model card; leave them out, or write for timm"
+        )
     if out.exists() and path.exists() and out.samefile(path):
         raise ValueError(f"OUT = {out}: expected another file than the checkpoint itself")
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
@@ -110,8 +111,8 @@ def _vissl(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     config, trunk = vissl_options(found)
     return [
         f"python tools/run_distributed_engines.py config=benchmark/pirl/{config} \\",
-        *[f"  {option} \\" for option in trunk],
-        f"  config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(out)} \\",
+        *[f"  {shlex.quote(option)} \\" for option in trunk],
+        f"  {shlex.quote(f'config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(out)}')} \\",
         "  config.DATA.TRAIN.DATA_PATHS=[DIR/train] config.DATA.TEST.DATA_PATHS=[DIR/val] \\",
         "  config.CHECKPOINT.DIR=OUT",
     ]
@@ -124,7 +125,10 @@ def vissl_options(found: Trunk | TimmTrunk) -> tuple[str, list[str]]:
     """
     section = "config.MODEL.TRUNK"
     if isinstance(found, TimmTrunk):
-        options = [f"+{section}.PIRL_TIMM.OPTIONS.{k}={v}" for k, v in found.options.items()]
+        options = [
+            f"+{section}.PIRL_TIMM.OPTIONS.{name}={json.dumps(value, separators=(',', ':'))}"
+            for name, value in found.options.items()
+        ]
         name = f"{section}.PIRL_TIMM.NAME={found.architecture}"
         return "linear_imagenet1k", ["+config/pirl/linear=timm", name, *options]
     bottleneck = found.depth >= 50
@@ -141,7 +145,7 @@ def vissl_options(found: Trunk | TimmTrunk) -> tuple[str, list[str]]:
         *ours,
         f"{section}.PIRL_RESNET.WIDTH_MULTIPLIER={found.width:g}",
         f"++{section}.PIRL_RESNET.SMALL_STEM={found.small_stem}",
-        f"'config.MODEL.HEAD.PARAMS=[[eval_mlp, {{in_channels: {width}, dims: [{width}, 10]}}]]'",
+        f"config.MODEL.HEAD.PARAMS=[[eval_mlp, {{in_channels: {width}, dims: [{width}, 10]}}]]",
     ]
 
 

@@ -89,25 +89,30 @@ def find_any_trunk(
     Raises:
         ValueError: no trunk, several, or one that is not whole.
     """
-    for keys, tensors in dictionaries(checkpoint):
-        for full in tensors:
-            if not full.endswith(DESCRIPTION):
-                continue
-            where = keys + (prefix := full.removesuffix(DESCRIPTION))
-            if at is not None and where.strip(".") != at.strip("."):
-                continue
-            architecture, options = read_description(tensors[full])
-            if re.fullmatch(r"resnet(18|34|50|101|152)", architecture) and not options:
-                return find_trunk(checkpoint, name, f"{where}net.")
-            inside = f"{prefix}net."
-            ours = {n.removeprefix(inside): t for n, t in tensors.items() if n.startswith(inside)}
-            ignored = [n for n in tensors if not n.startswith(inside) and n != full]
-            found = TimmTrunk(_whole(ours), architecture, options, where, tuple(ignored))
-            strange = [n for n, t in ours.items() if not bool(t.isfinite().all())]
-            if strange:
-                raise ValueError(f"{name} has values that are not finite, in {strange[0]}")
-            return found
-    return find_trunk(checkpoint, name, at)
+    described = [
+        (keys + full.removesuffix(DESCRIPTION), full, tensors)
+        for keys, tensors in dictionaries(checkpoint)
+        for full in tensors
+        if full.endswith(DESCRIPTION)
+    ]
+    if at is not None:
+        described = [found for found in described if found[0].strip(".") == at.strip(".")]
+    if not described:
+        return find_trunk(checkpoint, name, at)
+    if len(described) > 1:
+        places = ", ".join(where for where, _, _ in described)
+        raise ValueError(f"{name} holds {len(described)} trunks, at {places}: choose with --trunk")
+    ((where, full, tensors),) = described
+    architecture, options = read_description(tensors[full])
+    if re.fullmatch(r"resnet(18|34|50|101|152)", architecture) and not options:
+        return find_trunk(checkpoint, name, f"{where}net.")
+    inside = f"{full.removesuffix(DESCRIPTION)}net."
+    ours = {n.removeprefix(inside): t for n, t in tensors.items() if n.startswith(inside)}
+    strange = [n for n, t in ours.items() if not bool(t.isfinite().all())]
+    if strange:
+        raise ValueError(f"{name} has values that are not finite, in {strange[0]}")
+    ignored = [n for n in tensors if not n.startswith(inside) and n != full]
+    return TimmTrunk(_whole(ours), architecture, options, where, tuple(ignored))
 
 
 def build_network(found: TimmTrunk) -> nn.Module:

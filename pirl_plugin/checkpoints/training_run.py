@@ -55,14 +55,23 @@ def run_config(checkpoint: Path) -> dict[str, Any] | None:
     """
     for folder in (checkpoint.parent, checkpoint.resolve().parent):
         if (file := folder / _FILE).is_file():
-            try:
-                config = yaml.safe_load(file.read_text())
-            except yaml.YAMLError as error:
-                raise ValueError(_not_a_run(file, error)) from error
-            if not isinstance(config, dict):
-                raise ValueError(_not_a_run(file, f"it holds a {type(config).__name__}"))
-            return config
+            return read_config(file)
     return None
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The configuration in a file that the host has written.
+
+    Raises:
+        ValueError: the file is no YAML of a mapping.
+    """
+    try:
+        config = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(_not_a_run(file, " ".join(str(error).split()))) from error
+    if not isinstance(config, dict):
+        raise ValueError(_not_a_run(file, f"it holds a {type(config).__name__}"))
+    return config
 
 
 def _not_a_run(file: Path, why: object) -> str:

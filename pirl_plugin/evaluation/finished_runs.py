@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pirl_plugin.checkpoints.settings import epochs
+from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.compare_settings import (
     Differences,
     data_set,
@@ -93,7 +92,7 @@ def read_run(path: Path, method: str | None = None) -> FinishedRun:
         raise FileNotFoundError(
             f"{path} is no folder of a run: it has neither results.json nor train_config.yaml"
         )
-    config = yaml.safe_load((path / "train_config.yaml").read_text())
+    config = read_config(path / "train_config.yaml")
     evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
     data = data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"])
     column = data if data in BENCHMARKS else data.removesuffix(" of ImageNet")

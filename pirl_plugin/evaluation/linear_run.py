@@ -8,7 +8,8 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
+
+from pirl_plugin.checkpoints.training_run import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ def svm_map(folder: Path, config: Mapping[str, Any] | None = None) -> dict[str, 
     """
     if config is None:
         file = folder / "train_config.yaml"
-        config = yaml.safe_load(file.read_text()) if file.is_file() else None
+        config = read_config(file) if file.is_file() else None
     if config is None:
         raise ValueError(f"{folder} is not finished: there is no train_config.yaml")
     pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.compare_settings import (
     Differences,
     differences,
@@ -39,8 +40,7 @@ IMAGES = {  # data set → training images, and the part of them by which a coun
 CLASSES = {IMAGENET: 1000, PLACES: 205}  # of the data sets that are folders of classes
 UNKNOWN = "unknown"
 CONFIG = "train_config.yaml"
-EARLIER = "train_config_*.yaml"
-"""Configurations with which a run was trained before it went on with other settings."""
+_EARLIER = re.compile(r"train_config_(\d+)\.yaml")
 _PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 _SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
 
@@ -71,7 +71,7 @@ def origin_of(checkpoint: str) -> Origin:
     file = Path(checkpoint).parent / CONFIG
     if not file.is_file():
         return Origin(None, {"pre-training": (UNKNOWN, None)}, checkpoint)
-    config = yaml.safe_load(file.read_text())
+    config = read_config(file)
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
         return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     differ = {row: pretraining_differences(config, file.parent, row) for row in PRETRAINING}
@@ -128,7 +128,13 @@ def earlier_differences(folder: Path, fixed: dict[str, object], free: list[str])
 
 
 def _earlier(folder: Path) -> list[dict[str, Any]]:
-    return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob(EARLIER))]
+    return [read_config(file) for file in earlier_configs(folder).values()]
+
+
+def earlier_configs(folder: Path) -> dict[int, Path]:
+    """Configurations with which a run was trained before it went on with others, by number."""
+    found = ((_EARLIER.fullmatch(file.name), file) for file in folder.glob("train_config_*.yaml"))
+    return dict(sorted((int(match[1]), file) for match, file in found if match))
 
 
 def image_differences(
@@ -191,5 +197,5 @@ def _class_folders(split: dict[str, Any]) -> int:
     """Subfolders of the folder of images, where it is here; 0 of anything else."""
     for path in _paths(split):
         if path.is_dir() and str((split.get("DATA_SOURCES") or [""])[0]).endswith("disk_folder"):
-            return sum(1 for entry in path.iterdir() if entry.is_dir())
+            return len(class_folders(str(path)))
     return 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.data.sources.paths import class_folders, find_images
 from pirl_plugin.evaluation.image_folder import test_folder
 from pirl_plugin.utils.hydra_overrides import quoted
 
@@ -39,7 +40,7 @@ def find_data(folder: Path, option: str = "--data") -> Data:
         option: what gave it, for messages.
 
     Raises:
-        SystemExit: there are no images, or fewer than two.
+        SystemExit: there are no images, or fewer than two; or none in ``val``, or other classes.
     """
     if not folder.is_dir():
         raise SystemExit(
@@ -52,9 +53,21 @@ def find_data(folder: Path, option: str = "--data") -> Data:
     except (OSError, ValueError) as error:
         raise SystemExit(f"pirl_plugin: {option} = {folder}: {error}") from None
     val = test_folder(folder)
-    num_classes = len(set(images.labels().tolist()))
-    labelled = train != folder and val is not None and num_classes > 1
-    return Data(train, val if labelled else None, len(images), num_classes)
+    classes = class_folders(str(train))
+    if train == folder or val is None or len(classes) < 2:
+        return Data(train, None, len(images), max(1, len(classes)))
+    odd = sorted(set(classes) ^ set(class_folders(str(val))))
+    if odd:
+        raise SystemExit(
+            f"pirl_plugin: {option} = {folder}: expected the same classes in {train.name} and "
+            f"{val.name}; the folder '{odd[0]}' is in one of them alone; an empty one will do"
+        )
+    if next(iter(find_images(str(val))), None) is None:
+        raise SystemExit(
+            f"pirl_plugin: {option} = {folder}: expected images in {val}, and there is none; add "
+            f"some, or remove the folder to train without a measurement"
+        )
+    return Data(train, val, len(images), len(classes))
 
 
 def quick_epochs(data: Data) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ import yaml
 from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
-from pirl_plugin.data.decode import decode_image
+from pirl_plugin.data.decode import UnreadableImageError, decode_image
+from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.evaluation.features import centre_crop
@@ -164,7 +166,10 @@ def _jigsaws(data: Data, seed: int, model: PretextModel) -> list[Jigsaw]:
     """What the network got to see of a few images, by the settings of the run."""
     samples = []
     for row, path in _spread(list(find_images(str(data.train))), _SHOWN):
-        pixels = decode_image(Path(data.train, path).read_bytes())
+        try:
+            pixels = decode_image(read_file(os.path.join(data.train, path)))
+        except (OSError, UnreadableImageError):  # pre-training left it out, too
+            continue
         drawn = model.views(pixels, image_generator(seed, 0, row))
         patches = [_hwc(patch) for patch in drawn["patches"]]
         samples.append((_hwc(pixels), _hwc(drawn["images"]), patches))

@@ -55,6 +55,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if options.slurm == "":
         parser.error("--slurm = '': expected the name of a partition; leave it out to run here")
     options.data = options.data.resolve()
+    if options.slurm and options.voc07 is not None:
+        parser.error(
+            "--slurm with --voc07: expected one of them, as VISSL's SVMs run here, not as a job; "
+            "add --voc07 to the same command without --slurm when the jobs have ended"
+        )
     if options.voc07 is not None:
         options.voc07 = options.voc07.resolve()
         if not (options.voc07 / "ImageSets" / "Main").is_dir():

@@ -113,7 +113,7 @@ class Slurm:
         return [
             *Here(threads=1).command(run),
             "config.SLURM.USE_SLURM=true",
-            f"config.SLURM.PARTITION={self._partition}",
+            f"config.SLURM.PARTITION={quoted(self._partition)}",
             f"config.SLURM.NAME={run.folder.parent.name}_{run.folder.name}",
             f"config.SLURM.LOG_FOLDER={quoted(run.folder / 'slurm')}",
             f"config.SLURM.PORT_ID={20_000 + zlib.crc32(os.fsencode(run.folder)) % 12_000}",

@@ -132,7 +132,8 @@ def check_overrides(settings: Settings) -> None:
         ValueError: names the override.
     """
     taken = {"config", "config.CHECKPOINT.DIR"}
-    swept = {key_of(SWEEPS[settings.name].key)}
+    key = key_of(SWEEPS[settings.name].key)
+    swept = {key, key.replace("TRANSFORMS.0", "VIEWS")}  # two names of one key
     weights = {"config.MODEL.WEIGHTS_INIT.PARAMS_FILE"}
     for overrides, keys in ((settings.pretrain, swept), (settings.linear, weights)):
         for override in overrides:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.compare_settings import identity, settings_of
 from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
-from pirl_plugin.evaluation.run_origin import CONFIG, EARLIER
+from pirl_plugin.evaluation.run_origin import CONFIG, earlier_configs
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank
 
@@ -38,9 +38,9 @@ def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: boo
         resumed: whether the run goes on from a checkpoint; of one that starts over, the earlier
             configurations are removed.
     """
-    file, kept = folder / CONFIG, sorted(folder.glob(EARLIER))
+    file, kept = folder / CONFIG, earlier_configs(folder)
     if not resumed:
-        for stale in kept:
+        for stale in kept.values():
             stale.unlink()
         return
     try:
@@ -50,7 +50,7 @@ def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: boo
         logging.warning(f"{file} is damaged, and is written again: {error}")
         return
     if not same:
-        file.rename(folder / EARLIER.replace("*", str(len(kept) + 1)))
+        file.rename(folder / f"train_config_{max(kept, default=0) + 1}.yaml")
 
 
 def _settings(config: Mapping[str, object]) -> str:

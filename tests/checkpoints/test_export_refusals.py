@@ -6,6 +6,8 @@ import torch
 import torchvision
 
 from pirl_plugin.checkpoints import formats
+from pirl_plugin.checkpoints.timm_trunk import find_any_trunk
+from pirl_plugin.checkpoints.trunk import DESCRIPTION
 from pirl_plugin.export import export_checkpoint
 from tests.helpers.export_files import (
     bare,
@@ -81,3 +83,18 @@ def test_export__refuses_names_that_readers_would_not_know(tmp_path):
         export_checkpoint(source, tmp_path / "out.onnx", "onnx")
     with pytest.raises(ValueError, match="expected another file than the checkpoint"):
         export_checkpoint(source, source, "torchvision")
+
+
+def test_results__without_a_model_card_to_write_them_on(tmp_path):
+    with pytest.raises(ValueError, match="expected none with to = 'torchvision'"):
+        export_checkpoint(
+            tmp_path / "in.pth", tmp_path / "out.pth", "torchvision", results=["missing.json"]
+        )
+
+
+def test_two_networks_of_timm__are_named():
+    """The first was taken without a word."""
+    described = torch.zeros(4)
+    state = {f"members.{i}.{DESCRIPTION}": described for i in range(2)}
+    with pytest.raises(ValueError, match=r"2 trunks, at .*members\.0.*members\.1.*: choose with"):
+        find_any_trunk({"model": state}, "file")

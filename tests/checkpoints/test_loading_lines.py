@@ -136,3 +136,12 @@ def test_detectron2__lines_give_the_options_that_a_detection_run_checks(tmp_path
         assert f'"{key}", ' in lines
         assert str(value) in lines
     compile(lines, "lines", "exec")
+
+
+def test_vissl__lines_survive_a_shell_whatever_the_path(tmp_path):
+    torch.save({"model_state_dict": small_trunk()}, tmp_path / "in.torch")
+    out = tmp_path / "lr=0.1, [x]" / "out.torch"
+    out.parent.mkdir()
+    lines = loading_lines(export_checkpoint(tmp_path / "in.torch", out, "vissl"), "vissl", out)
+    words = shlex.split(lines.replace("\\\n", " "))
+    assert compose(*words[2:]).MODEL.WEIGHTS_INIT.PARAMS_FILE == str(out)

@@ -164,7 +164,9 @@ def test_results_command__names_bad_runs_and_shows_the_others(tmp_path, capsys):
     coco = detected(tmp_path / "coco", "coco_c4_1x")
     none = detected(tmp_path / "none", mean=None)
     empty = tmp_path / "empty"
-    bad = [empty, unfinished, untested, broken, coco, none]
+    cut = write_run(tmp_path / "cut", {"DATA": {}})
+    (cut / "train_config.yaml").write_text("DATA: {TRAIN: [")
+    bad = [empty, unfinished, untested, broken, cut, coco, none]
     assert run(["results", *map(str, [bad[0], good, *bad[1:]])]) == 1
     captured = capsys.readouterr()
     assert "| PIRL | 63.6 | 40.0 res4 |" in captured.out

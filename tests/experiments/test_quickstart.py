@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.evaluation.features import read_images
-from pirl_plugin.experiments import quickstart_command
+from pirl_plugin.experiments import quickstart_command, quickstart_report
 from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
@@ -106,6 +108,36 @@ def test_read_images__leaves_unreadable_files_out(image_folder, tmp_path):
     assert images.shape == (7, 3, 32, 32)
     assert len(paths) == 7
     assert "ants/0.jpg" not in paths
+
+
+def test_find_data__counts_the_folders_and_wants_the_same_in_val(image_folder, tmp_path):
+    """What was not seen here was refused, or measured as 0 %, after pre-training."""
+    data = tmp_path / "data"
+    shutil.copytree(image_folder, data)
+    for split in ("train", "val"):
+        (data / split / "empty").mkdir()
+        (data / split / ".hidden").mkdir(exist_ok=split == "train")
+    (data / "val" / ".hidden").rmdir()
+    assert find_data(data).num_classes == 3
+    (data / "val" / "empty").rmdir()
+    with pytest.raises(SystemExit, match=r"the same classes in train and val; the folder 'empty'"):
+        find_data(data)
+    (data / "train" / "empty").rmdir()
+    for file in (data / "val").rglob("*.jpg"):
+        file.unlink()
+    with pytest.raises(SystemExit, match=r"expected images in .*val, and there is none"):
+        find_data(data)
+
+
+def test_jigsaws__leave_out_an_image_that_cannot_be_read(image_folder, tmp_path):
+    """The report ended in a traceback, after all the work."""
+    shutil.copytree(image_folder, tmp_path / "data")
+    data = find_data(tmp_path / "data")
+    for file in (tmp_path / "data" / "train" / "ants").iterdir():
+        file.write_bytes(b"damaged")
+    views = JigsawViews(image_size=24, patches_crop_size=30, patch_size=8)
+    shown = quickstart_report._jigsaws(data, 0, SimpleNamespace(views=views))
+    assert 0 < len(shown) < quickstart_report._SHOWN
 
 
 def test_find_data__takes_validation_for_val(image_folder, tmp_path):

@@ -134,3 +134,19 @@ def test_permutations__commands_of_voc07_compose(scale, image_folder, voc07, tmp
         assert layers == ["res5"]
         assert config.MODEL.TRUNK.PIRL_RESNET == {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}
         assert config.DATA.TEST.TRANSFORMS[0]["size"] == [64, 64]
+
+
+@pytest.mark.parametrize("section", ["TRANSFORMS.0", "VIEWS"])
+def test_overrides__of_the_swept_key_are_refused_by_both_its_names(section, image_folder, tmp_path):
+    given = f"config.DATA.TRAIN.{section}.num_permutations=5"
+    where = ["--data", str(image_folder), "--out", str(tmp_path), "--", given]
+    with pytest.raises(SystemExit, match=r"cannot be given: the sweep sets"):
+        sweep_command.main(["permutations", "--dry-run", *where])
+
+
+def test_voc07__is_refused_with_slurm(image_folder, voc07, tmp_path, capsys):
+    """VISSL's SVM tool takes no job: it ran here, and was called a failed submission."""
+    where = ["--data", str(image_folder), "--out", str(tmp_path), "--voc07", str(voc07)]
+    with pytest.raises(SystemExit):
+        sweep_command.main(["permutations", *where, "--slurm", "gpu"])
+    assert "--slurm with --voc07: expected one of them" in capsys.readouterr().err

@@ -133,3 +133,8 @@ def test_slurm__runs_through_the_hosts_launcher(image_folder, tmp_path, monkeypa
     assert final_checkpoint(out / "pirl_0" / "pretrain")
     (row,) = json.loads((out / "results.json").read_text())["results"]
     assert 0 <= row["best_top1"] <= 100
+
+
+def test_slurm__takes_a_list_of_partitions(chains):
+    words = Slurm("gpu,long").command(next(iter(chains.values()))[0])
+    assert "config.SLURM.PARTITION='gpu,long'" in words

@@ -48,3 +48,18 @@ def test_start__goes_on_where_the_file_is_damaged(left, tmp_path, caplog):
         os.truncate(file, left)
     assert start(tmp_path) == {"train_config.yaml": 0.1}
     assert f"{file} is damaged, and is written again: " in caplog.text
+
+
+def test_start__leaves_files_of_other_names_alone(tmp_path):
+    """A run that started over removed them."""
+    for name in ("train_config_backup.yaml", "train_config_2.yaml"):
+        (tmp_path / name).write_text("{}")
+    write_run_config(compose("config=pretrain/pirl/quick_jigsaw"), tmp_path)
+    other = compose("config=pretrain/pirl/quick_jigsaw", "config.LOSS.pirl_loss.temperature=0.2")
+    task = SimpleNamespace(config=other, checkpoint_path="x", checkpoint_folder=str(tmp_path))
+    EarlierConfigHook().on_start(task)
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {"train_config_backup.yaml", "train_config_2.yaml", "train_config_3.yaml"}
+    task.checkpoint_path = None
+    EarlierConfigHook().on_start(task)
+    assert [file.name for file in tmp_path.iterdir()] == ["train_config_backup.yaml"]

@@ -47,7 +47,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
                         default=list(SWEEP_VALUES), metavar="S",
                         help=f"of {', '.join(SWEEP_VALUES)}; default: all")  # fmt: skip
     parser.add_argument("--seeds", type=whole_number(1), default=3, help="of the comparison (3)")
-    parser.add_argument("--sweep-seeds", type=whole_number(1), default=2, help="of the sweeps (2)")
+    parser.add_argument(
+        "--sweep-seeds", type=whole_number(1), help="of the sweeps, at most --seeds (2)"
+    )
     parser.add_argument("--images-seen", type=whole_number(1), metavar="M",
                         help="budget of a model (default: 240,000 quick, 2,000,000 gpu); a "
                         "sweep's models take half")  # fmt: skip
@@ -66,6 +68,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"--resume = {options.resume}: expected a claims.json; there is no such file")
     if options.jobs is None:
         options.jobs = _devices() if options.scale == "gpu" else 1
+    if options.sweep_seeds is None:
+        options.sweep_seeds = min(2, options.seeds)
+    if options.sweep_seeds > options.seeds:
+        parser.error(
+            f"--sweep-seeds = {options.sweep_seeds}: expected at most --seeds, {options.seeds}; "
+            f"give more of those"
+        )
     return options
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import linear_top1
@@ -173,15 +174,16 @@ def knn_top1(checkpoint: Path, settings: Settings) -> float:
     trunk = load_trunk(checkpoint).to(device)
     features, labels = [], []
     for split in (settings.data.train, settings.data.val):
-        images, numbers = _labelled_images(Path(str(split)), size)
+        images, numbers = _labelled_images(Path(str(split)), settings.data.train, size)
         features.append(trunk_features(trunk, images.to(device)))
         labels.append(numbers)
     return knn_accuracy(features[0], labels[0], features[1], labels[1])
 
 
 @functools.lru_cache(maxsize=2)
-def _labelled_images(split: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """uint8 ``(N, 3, size, size)`` and int64 ``(N,)`` classes, in the order of their names."""
+def _labelled_images(split: Path, train: Path, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """uint8 ``(N, 3, size, size)`` and int64 ``(N,)`` classes, the folders of ``train`` by name."""
     images, paths = read_images(split, size)
-    names = sorted(p.name for p in split.iterdir() if p.is_dir())
-    return images, torch.tensor([names.index(Path(path).parts[0]) for path in paths])
+    numbers = {name: number for number, name in enumerate(class_folders(str(train)))}
+    labels = torch.tensor([numbers.get(Path(path).parts[0], -1) for path in paths])
+    return images[labels >= 0], labels[labels >= 0]  # images outside the classes' folders have none

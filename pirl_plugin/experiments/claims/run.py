@@ -53,7 +53,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         options.methods,
         options.sweeps,
         options.seeds,
-        min(options.sweep_seeds, options.seeds),
+        options.sweep_seeds,
         epochs,
         data.num_train,
         scale.negatives,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,6 @@ from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch.utils.data import DataLoader
     from vissl.config import AttrDict
     from vissl.data.ssl_dataset import GenericSSLDataset
@@ -31,9 +31,16 @@ def check_saving(config: AttrDict) -> None:
     from pirl_plugin.checkpoints.run_folder import Keep
 
     if is_ours(config):
+        section, known = config.CHECKPOINT.get("PIRL") or {}, [field.name for field in fields(Keep)]
+        unknown = [section] if not isinstance(section, Mapping) else sorted(set(section) - {*known})
+        if unknown:
+            raise SystemExit(
+                f"pirl_plugin: config.CHECKPOINT.PIRL: expected some of {', '.join(known)}, and "
+                f"found {unknown[0]}; remove it, or correct its name"
+            )
         try:
-            Keep(**(config.CHECKPOINT.get("PIRL") or {}))
-        except (TypeError, ValueError) as error:
+            Keep(**section)
+        except ValueError as error:
             raise SystemExit(f"pirl_plugin: config.{error}") from None
 
 

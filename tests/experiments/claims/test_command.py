@@ -139,3 +139,10 @@ def test_dry_run__prints_the_models(image_folder, tmp_path, made, capsys):
 def test_unlabelled_images__are_refused(image_folder, tmp_path):
     with pytest.raises(SystemExit, match=r"--data = .*: expected train/CLASS/"):
         claims(image_folder / "train" / "ants", tmp_path)
+
+
+def test_sweep_seeds__beyond_the_seeds_are_refused(image_folder, tmp_path, capsys):
+    """They were left out without a word."""
+    with pytest.raises(SystemExit):
+        claims(image_folder, tmp_path, "--seeds", "2", "--sweep-seeds", "3")
+    assert "--sweep-seeds = 3: expected at most --seeds, 2" in capsys.readouterr().err

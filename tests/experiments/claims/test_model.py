@@ -29,6 +29,18 @@ def test_run__that_an_earlier_command_started_is_waited_for(points, tmp_path, mo
     assert started == [True]
 
 
+def test_labels__are_the_training_folders_in_both_splits(tmp_path, make_image):
+    """A hidden folder of one split moved its labels by one."""
+    for name in ("train/.hidden/0.jpg", "train/a/0.jpg", "train/b/0.jpg", "train/0.jpg",
+                 "val/a/0.jpg", "val/b/0.jpg"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        make_image(tmp_path / name, seed=0)
+    for split in ("train", "val"):
+        images, labels = model._labelled_images(tmp_path / split, tmp_path / "train", 16)
+        assert labels.tolist() == [0, 1]
+        assert images.shape == (2, 3, 16, 16)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["pirl_jigsaw", "vissl_pirl", "supervised", "rotation"])
 def test_model__is_trained_and_measured_at_each_point(image_folder, tmp_path, method):

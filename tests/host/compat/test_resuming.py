@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
@@ -176,3 +177,11 @@ def test_samples_done__are_of_the_epoch_that_goes_on(tmp_path, section, name, ph
         datasets={"train": SimpleNamespace(get_global_batchsize=lambda: 8)},
     )
     assert samples_done(task) == expected
+
+
+@pytest.mark.parametrize(("value", "found"), [("{KEEP: 1}", "KEEP"), ("5", "5")])
+def test_check__names_what_is_no_key_of_the_section(value, found):
+    config = compose(*OURS)
+    config.CHECKPOINT.PIRL = yaml.safe_load(value)
+    with pytest.raises(SystemExit, match=rf"some of KEEP_LAST, .*, and found {found}; remove it"):
+        check_saving(config)
