@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -54,20 +56,37 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
     return torch.stack(crops), kept
 
 
+class Normalization(NamedTuple):
+    """Mean and deviation of each channel, of values in [0, 1]; those of ImageNet by default."""
+
+    mean: Sequence[float] = IMAGENET_MEAN
+    std: Sequence[float] = IMAGENET_STD
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """float32 ``(B, 3, H, W)`` of uint8."""
+        normalized: Tensor = tv.normalize(images.float() / 255, list(self.mean), list(self.std))
+        return normalized
+
+
+IMAGENET = Normalization()
+
+
 @torch.no_grad()
-def trunk_features(trunk: nn.Module, images: Tensor, batch: int = 128) -> Tensor:
+def trunk_features(
+    trunk: nn.Module, images: Tensor, batch: int = 128, normalize: Normalization = IMAGENET
+) -> Tensor:
     """Pooled res5 features.
 
     Args:
         trunk: as of :func:`~pirl_plugin.models.load.load_trunk`, in evaluation mode.
         images: uint8 ``(N, 3, H, W)``.
         batch: images at a time.
+        normalize: as the trunk was trained with.
 
     Returns:
         float32 ``(N, D)``.
     """
     features = []
     for chunk in images.split(batch):
-        normalized = tv.normalize(chunk.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
-        features.append(trunk(normalized, ["flatten"])[0])
+        features.append(trunk(normalize(chunk), ["flatten"])[0])
     return torch.cat(features)

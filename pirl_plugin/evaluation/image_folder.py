@@ -12,7 +12,12 @@ from tqdm import tqdm
 
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.paths import class_folders
-from pirl_plugin.evaluation.features import centre_crop, trunk_features
+from pirl_plugin.evaluation.features import (
+    IMAGENET,
+    Normalization,
+    centre_crop,
+    trunk_features,
+)
 from pirl_plugin.utils.processes import usable_cores
 
 UNREADABLE = -1
@@ -92,6 +97,7 @@ def labelled_features(
     batch: int,
     workers: int | None,
     device: torch.device,
+    normalize: Normalization = IMAGENET,
     title: str = "features",
 ) -> tuple[Tensor, Tensor, int]:
     """Pooled res5 features of a folder.
@@ -102,6 +108,7 @@ def labelled_features(
         batch: images at a time.
         workers: processes that decode them; 0 for none, None for :func:`default_workers`.
         device: where the trunk is.
+        normalize: as the trunk was trained with.
         title: of the progress bar, which shows images a second and the time left.
 
     Returns:
@@ -116,7 +123,7 @@ def labelled_features(
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
     with tqdm(total=len(crops), desc=title, unit=" images", mininterval=interval) as bar:
         for images, classes in loader:
-            features.append(trunk_features(trunk, images.to(device), batch).cpu())
+            features.append(trunk_features(trunk, images.to(device), batch, normalize).cpu())
             labels.append(classes)
             bar.update(len(classes))
     found, classes = torch.cat(features), torch.cat(labels)

@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.image_folder import (
     test_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.pretext_checkpoint import image_size_of
+from pirl_plugin.evaluation.pretext_checkpoint import image_size_of, normalization_of
 from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
             f"{folders[1].name}, which have {len(train.classes)} and {len(val.classes)}; "
             f"'{odd[0]}' is in one alone"
         )
-    how = (options.batch, options.workers, device)
+    how = (options.batch, options.workers, device, normalization_of(config))
     train_features, train_labels, bad_train = labelled_features(
         trunk, train, *how, "training images"
     )

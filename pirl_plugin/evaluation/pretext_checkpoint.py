@@ -13,6 +13,7 @@ from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
+from pirl_plugin.evaluation.features import IMAGENET, Normalization
 from pirl_plugin.evaluation.pretext_model import PretextModel, Views
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.load import load_trunk
@@ -61,7 +62,15 @@ def load_pretext_model(
     bank = _nested(content, "loss").get("bank.rows")
     if bank is None:
         bank = _nested(content, "classy_state_dict", "loss").get("bank.rows")
-    return PretextModel(trunk, f, g, views, what, bank if f is not None else None)
+    return PretextModel(
+        trunk,
+        f,
+        g,
+        views,
+        what,
+        bank if f is not None else None,
+        normalize=normalization_of(config or other),
+    )
 
 
 def image_size_of(config: dict[str, Any] | None) -> int | None:
@@ -69,6 +78,12 @@ def image_size_of(config: dict[str, Any] | None) -> int | None:
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
     size = transforms[0].get("image_size") if transforms else None
     return int(size) if size else None
+
+
+def normalization_of(config: dict[str, Any] | None) -> Normalization:
+    """Mean and deviation that a run's images were normalised with; ImageNet's if it says none."""
+    data = config["DATA"] if config else {}
+    return Normalization(data.get("MEAN") or IMAGENET.mean, data.get("STD") or IMAGENET.std)
 
 
 def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.views.rotation import RotationViews
-from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.evaluation.features import IMAGENET, Normalization, centre_crop
 from pirl_plugin.models.batch_norm import with_statistics_of
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -35,6 +33,7 @@ class PretextModel:
         views: make the transformed image; ``image_size`` is the side of the image.
         representation: what is compared, for people.
         bank: ``(|D|, dim)``, the memory bank in the checkpoint, or None.
+        normalize: as the trunk was trained with.
     """
 
     trunk: ResNetTrunk | TimmTrunk
@@ -44,6 +43,7 @@ class PretextModel:
     representation: str
     bank: Tensor | None = None
     transformed_trunk: ResNetTrunk | TimmTrunk | None = None
+    normalize: Normalization = IMAGENET
 
     @property
     def transformed_key(self) -> str:
@@ -104,7 +104,7 @@ class PretextModel:
 
     def _normalized(self, images: Tensor) -> Tensor:
         images = images.to(next(self.trunk.parameters()).device)
-        return tv.normalize(images.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
+        return self.normalize(images)
 
     def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """The image, cropped at its centre, and transformed versions of it.

@@ -6,11 +6,14 @@ import shutil
 import pytest
 import torch
 import yaml
+from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.image_folder import LabelledCrops, default_workers, labelled_features
+from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.models.load import load_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -141,6 +144,28 @@ def test_knn__size_and_data_are_those_of_the_run(run_of_64_px, data, tmp_path, c
     captured = capsys.readouterr()
     assert f"64-px crops of {data / 'train'} and {data / 'val'}" in captured.out
     assert "images/s" in captured.err  # and the time left
+
+
+def test_features__are_normalised_as_the_run_was_trained(run_of_64_px, data, monkeypatch):
+    """ImageNet's mean and deviation were taken without a word."""
+    file = run_of_64_px.parent / "train_config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["DATA"] |= {"MEAN": [0.1, 0.2, 0.3], "STD": [0.5, 0.6, 0.7]}
+    file.write_text(yaml.safe_dump(config))
+    images, _ = read_images(data / "val", 64)
+    expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
+    seen = []
+    forward = ResNetTrunk.forward
+
+    def see(trunk, images, *keys):
+        seen.append(images)
+        return forward(trunk, images, *keys)
+
+    monkeypatch.setattr(ResNetTrunk, "forward", see)
+    run(["knn", "--checkpoint", str(run_of_64_px), "--out", str(file.parent / "out")])
+    torch.testing.assert_close(seen[-1], expected)
+    load_pretext_model(run_of_64_px).embed_images(images)
+    torch.testing.assert_close(seen[-1], expected)
 
 
 def test_knn__takes_validation_for_val(run_of_64_px, data, tmp_path):
