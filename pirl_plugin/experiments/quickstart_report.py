@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import yaml
 from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
+from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
@@ -62,7 +62,7 @@ def write_quickstart_report(
         drawn: whether the images are drawn ones and not photos.
     """
     train, test = splits
-    config = yaml.safe_load((out / "pretrain" / "train_config.yaml").read_text())
+    config = read_config(out / "pretrain" / "train_config.yaml")
     model = load_pretext_model(checkpoints["pirl"])
     models = {"random": _untrained(model, checkpoints["random"], results["seed"]), "pirl": model}
     loss = config["LOSS"]["pirl_loss"]

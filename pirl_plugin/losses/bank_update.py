@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pirl_plugin.memory.bank import check_rows
+from pirl_plugin.memory.bank import check_rows, not_finite
 from pirl_plugin.utils.distributed import gather, sum_over_ranks
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class BankUpdate:
             ValueError: a row is outside the bank; names it.
         """
         rows, embeddings = self._mine
-        wrong = ~embeddings.isfinite().all(dim=1) & (rows >= 0) | (rows >= self._bank.num_rows)
+        wrong = not_finite(rows, embeddings) | (rows >= self._bank.num_rows)
         if not sum_over_ranks(wrong.sum()):
             return
         rows, embeddings = gather(rows), gather(embeddings)
         check_rows(rows, self._bank.num_rows)
-        bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+        bad = not_finite(rows, embeddings)
         if bad.any():
             ranks = (bad.nonzero().flatten() // len(self._mine[0])).unique().tolist()
             raise FloatingPointError(

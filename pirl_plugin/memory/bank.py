@@ -248,8 +248,13 @@ def check_rows(rows: Tensor, num_rows: int) -> None:
         )
 
 
+def not_finite(rows: Tensor, embeddings: Tensor) -> Tensor:
+    """Which of valid rows' embeddings are not finite: ``(B,)`` bool."""
+    return ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+
+
 def _check_finite(rows: Tensor, embeddings: Tensor) -> None:
-    bad = ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+    bad = not_finite(rows, embeddings)
     if bad.any():
         raise FloatingPointError(
             f"the embeddings of rows {rows[bad][:8].tolist()} are not finite: expected numbers; "
