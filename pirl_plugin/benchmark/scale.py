@@ -79,8 +79,8 @@ def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
 def work_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
     """Most bytes that the bank's update takes at once: eight float64 copies of its embeddings.
 
-    An upper bound for the embeddings of all ranks, or, sharded, for a rank's share of them: six to
-    seven were seen in a process's resident memory. The loss itself holds megabytes, whatever these
-    numbers are: ``pirl-plugin benchmark loss``.
+    An upper bound for the embeddings of all ranks, or, sharded, for a rank's share of them: five
+    to seven were seen in a process's resident memory. The loss itself holds megabytes, whatever
+    these numbers are: ``pirl-plugin benchmark loss``.
     """
     return 8 * 8 * (ranks if placement == "replicated" else 1) * batch * dim

@@ -19,5 +19,6 @@ class HostCheckpoint(TypedDict, total=False):
     loss: dict[str, Any]  # tensors by name, and ``_extra_state``
     iteration: int  # training steps done
     iteration_num: int  # the step within its epoch
+    phase_idx: int  # epochs and the tests between them, from 0
     train_phase_idx: int  # the epoch, from 0
     pirl_plugin: dict[str, object]  # what the run's hooks add

@@ -23,7 +23,6 @@ from pirl_plugin.experiments.quickstart_data import (
 from pirl_plugin.experiments.quickstart_features import Split, knn_by_class, read_splits
 from pirl_plugin.experiments.quickstart_report import write_quickstart_report
 from pirl_plugin.experiments.sample.scenes import write_sample_dataset
-from pirl_plugin.experiments.sweep_runs import Run
 from pirl_plugin.models.load import save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.hydra_overrides import quoted
@@ -125,10 +124,7 @@ def evaluate(
 def _linear(data: Data, checkpoint: Path, out: Path, seed: int) -> float:
     """Top-1 of the host's linear benchmark at its end, percent."""
     title = f"linear, {out.name.removeprefix('linear_')}"
-    overrides = (*quick_linear(data, checkpoint), f"config.SEED_VALUE={seed}")
-    run = Run(title, out, overrides, measures=True)
-    if not run.finished():
-        run.prepare()
+    overrides = [*quick_linear(data, checkpoint), f"config.SEED_VALUE={seed}"]
     run_host(overrides, out, title, threads=1)
     return linear_top1(out)["res5"]
 

@@ -225,6 +225,5 @@ def _advance(runs: Sequence[Run], launcher: Launcher, started: set[Run]) -> bool
                     f"pirl_plugin: {run.title} ended unfinished: see {launcher.log(run)}"
                 )
             started.add(run)
-            run.prepare()
             launcher.start(run)
     return True

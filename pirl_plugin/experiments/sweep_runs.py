@@ -61,15 +61,6 @@ class Run:
         except ValueError:
             return False
 
-    def prepare(self) -> None:
-        """Remove the final checkpoint of a run that is not finished.
-
-        The host takes the file alone for the end of the run, also where its writing was cut short
-        or the test after the last epoch was; without it, the run goes on from the one before.
-        """
-        for file in self.folder.glob("model_final_checkpoint*"):
-            file.unlink()
-
 
 @dataclass(frozen=True)
 class Settings:

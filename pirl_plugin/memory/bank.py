@@ -197,6 +197,7 @@ class MemoryBank(nn.Module):
         # 2. The mean embedding of each group, and its row: (−1, 3, 7, unused: −1).
         mean = torch.zeros_like(embeddings)
         mean.index_add_(0, group, embeddings)  # in float64, rounding hides the order of addition
+        del embeddings  # half of the memory that is held from here on
         repeats = torch.zeros_like(rows).index_add_(0, group, torch.ones_like(rows))
         mean /= repeats.clamp(min=1)[:, None]
         group_row = torch.full_like(rows, -1).index_copy_(0, group, rows)
@@ -205,7 +206,7 @@ class MemoryBank(nn.Module):
         # 3. The moving average. Invalid and unused groups compute with the last group's row, the
         #    largest, and are overwritten with its outcome: they write what it writes.
         index = torch.where(valid, group_row, rows[-1]).clamp(min=0)
-        moved = torch.lerp(mean, self.rows[index].double(), self.momentum)
+        moved = mean.lerp_(self.rows[index].double(), self.momentum)
         norms = moved.norm(dim=1).masked_fill(~valid, 0).sum()
         outcome = normalize(moved).to(self.rows.dtype)
         outcome = torch.where(valid[:, None], outcome, outcome.index_select(0, group[-1:]))

@@ -12,7 +12,7 @@ import torch
 
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.evaluation.features import read_images
-from pirl_plugin.experiments import quickstart, quickstart_command, quickstart_report
+from pirl_plugin.experiments import quickstart_command, quickstart_report
 from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
@@ -138,18 +138,6 @@ def test_jigsaws__leave_out_an_image_that_cannot_be_read(image_folder, tmp_path)
     views = JigsawViews(image_size=24, patches_crop_size=30, patch_size=8)
     shown = quickstart_report._jigsaws(data, 0, SimpleNamespace(views=views))
     assert 0 < len(shown) < quickstart_report._SHOWN
-
-
-def test_linear__that_was_stopped_in_its_last_test_is_measured(image_folder, tmp_path, monkeypatch):
-    """The host took it for finished, and each further quickstart ended in a traceback."""
-    final = tmp_path / "model_final_checkpoint_phase3.torch"
-    final.touch()
-    there = []
-    monkeypatch.setattr(quickstart, "run_host", lambda *_, **__: there.append(final.exists()))
-    monkeypatch.setattr(quickstart, "linear_top1", lambda folder: {"res5": 50.0})
-    data = find_data(image_folder)
-    assert quickstart._linear(data, tmp_path / "trunk.torch", tmp_path, seed=0) == 50
-    assert there == [False]
 
 
 def test_find_data__takes_validation_for_val(image_folder, tmp_path):

@@ -57,7 +57,7 @@ def test_sweep__skips_what_is_finished(image_folder, tmp_path, host):
 
 
 def test_sweep__goes_on_where_it_was_killed(image_folder, tmp_path, host):
-    """The host takes a final checkpoint for the end, whole or not, tested or not."""
+    """A final checkpoint may have been cut short, or not been tested yet."""
     cut = tmp_path / "pirl_0" / "pretrain"
     finish(cut)
     final = cut / "model_final_checkpoint_phase1.torch"

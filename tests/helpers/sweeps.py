@@ -56,7 +56,6 @@ def host(monkeypatch):
         def __call__(self, overrides, folder, title, threads, held, tool):
             name = f"{folder.parent.name}/{folder.name}"
             self.runs.append(name)
-            assert not list(folder.glob("model_final*"))  # it would take the run for finished
             if name in self.failing:
                 raise SystemExit(f"pirl_plugin: {title} failed with exit status -9; the end of …")
             assert (tool == "train_svm.py") == (folder.name == "voc07")

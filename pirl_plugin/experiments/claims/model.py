@@ -128,7 +128,6 @@ def _finish(run: Run, threads: int, points: list[int] | None = None) -> None:
             while here.under_way(run):
                 time.sleep(here.interval)
     if not run.finished():
-        run.prepare()
         remove_partial(run.folder)
         with nullcontext() if points is None else Clock(run.folder, points):
             here.start(run)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +64,7 @@ def resume_from_what_loads(module: HostModule) -> None:
         if not found.final:
             return False
         _check_same_run(cfg, found)
-        return True
+        return not (cfg.TEST_MODEL and _last_test_is_left(found))
 
     @functools.wraps(resume)
     def get_resume_checkpoint(cfg: AttrDict, checkpoint_folder: str) -> str | None:
@@ -177,6 +179,18 @@ def _look(config: AttrDict, folder: str) -> Found:
         goes_on = f"; going on from {found.path}" if found.path else ""
         logging.warning(f"Skipped {Path(folder, name)}: {why}{goes_on}")
     return found
+
+
+def _last_test_is_left(found: Found) -> bool:
+    """Whether a run was stopped between its final checkpoint and the end of the test after it.
+
+    Each phase that ends has its line in ``metrics.json``; a full disk may have cut one short.
+    """
+    file = Path(str(found.path)).with_name("metrics.json")
+    for line in reversed(file.read_text().splitlines() if file.is_file() else []):
+        with suppress(ValueError):
+            return int(json.loads(line)["phase_idx"]) <= int(found.content["phase_idx"])
+    return True
 
 
 def _refuse_to_start_over(folder: str, found: Found) -> None:
