@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -124,10 +124,10 @@ def check_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
     )
 
 
-def match_rows(
-    saved: Mapping[str, Tensor], fresh: MemoryBank, changes: Changes
-) -> dict[str, Tensor]:
+def match_rows(saved: Mapping[str, Any], fresh: MemoryBank, changes: Changes) -> dict[str, Any]:
     """The loss's state with the rows of images that are still there; new ones as initialised.
+
+    An estimated Z becomes that of N images.
 
     Args:
         saved: state of the checkpoint's loss, its bank of M rows.
@@ -136,6 +136,9 @@ def match_rows(
     """
     known = changes.rows >= 0
     matched = dict(saved)
+    if saved["_extra_state"]["hyperparameters"]["norm_constant"] is None:  # |D| times a mean
+        scale = fresh.num_rows / len(saved["bank.rows"])
+        matched["norm_constant"] = saved["norm_constant"] * scale
     for name, rows in fresh.state_dict(prefix="bank.").items():
         rows[known] = saved[name][changes.rows[known]].to(rows.dtype)
         matched[name] = rows

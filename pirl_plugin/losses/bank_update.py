@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pirl_plugin.memory.bank import check_rows, not_finite
-from pirl_plugin.utils.distributed import gather, sum_over_ranks
+from pirl_plugin.memory.checks import check_int64, check_rows, not_finite
+from pirl_plugin.utils.distributed import gather_objects, sum_over_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,7 @@ class BankUpdate:
         done: Callable[[Tensor], None],
     ) -> None:
         self._bank, self._step, self._done = bank, step, done
+        check_int64("rows", rows)
         self._mine = rows.reshape(-1), embeddings.detach().float()
         rows, embeddings = self._mine
         # A row outside the bank, which a GPU is not asked for, moves none.
@@ -57,19 +58,18 @@ class BankUpdate:
             ValueError: a row is outside the bank; names it.
         """
         rows, embeddings = self._mine
-        wrong = not_finite(rows, embeddings) | (rows >= self._bank.num_rows)
-        if not sum_over_ranks(wrong.sum()):
+        bad, outside = not_finite(rows, embeddings), rows >= self._bank.num_rows
+        if not sum_over_ranks((bad | outside).sum()):
             return
-        rows, embeddings = gather(rows), gather(embeddings)
-        check_rows(rows, self._bank.num_rows)
-        bad = not_finite(rows, embeddings)
-        if bad.any():
-            ranks = (bad.nonzero().flatten() // len(self._mine[0])).unique().tolist()
-            raise FloatingPointError(
-                f"embeddings f(v_I) are not finite on rank {', '.join(map(str, ranks))}, step "
-                f"{self._step}, rows {rows[bad][:8].tolist()}: the bank was left as it was; "
-                f"lower the learning rate, or look at these images"
-            )
+        found = gather_objects((rows[outside].tolist(), rows[bad][:8].tolist()))
+        for beyond, _ in found:
+            check_rows(rows.new_tensor(beyond), self._bank.num_rows)
+        ranks = [str(rank) for rank, (_, failed) in enumerate(found) if failed]
+        raise FloatingPointError(
+            f"embeddings f(v_I) are not finite on rank {', '.join(ranks)}, step {self._step}, rows "
+            f"{[row for _, failed in found for row in failed][:8]}: the bank was left as it was; "
+            f"lower the learning rate, or look at these images"
+        )
 
     def apply(self) -> Tensor:
         """Move the bank.

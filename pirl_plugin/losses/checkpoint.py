@@ -14,9 +14,9 @@ from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.memory import ShardedMemoryBank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from torch.nn.modules.module import _IncompatibleKeys
+    from typing_extensions import Self
 
     from pirl_plugin.losses.config import PIRLLossConfig
     from pirl_plugin.memory import MemoryBank
@@ -73,19 +73,51 @@ class LossCheckpoint(nn.Module):
                 f"{', '.join(changed)}"
             )
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> _IncompatibleKeys:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        constant = self.norm_constant
+        super()._apply(fn, recurse)
+        # ``half()`` and the like cast what they find: Z, as large as |D| · exp(1/τ), stays float64.
+        self.norm_constant = constant.to(self.norm_constant.device)
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
         """Load a checkpoint of the same data set, of this loss or of VISSL's PIRL and NPID.
+
+        It is what ``load_state_dict`` calls, of this module or of one that contains it.
 
         Raises:
             ValueError: it is the state of something else; or the checkpoint's bank has another
                 number of rows or another width, or is sharded where this run's is replicated.
         """
-        state = self._from_vissl(state_dict) if _VISSL_BANK in state_dict else dict(state_dict)
-        has_rows = "bank.rows" in state
-        if has_rows:
+        given = {key.removeprefix(prefix): v for key, v in state_dict.items()}
+        if not given and prefix:  # a part of the module around this one
+            super()._load_from_state_dict(state_dict, prefix, *arguments)
+            return
+        state = self._checked(given)
+        state_dict.clear()
+        state_dict.update({f"{prefix}{key}": value for key, value in state.items()})
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+        before = state.get(_EXTRA, {}).get("hyperparameters", {})
+        constant = self.config.norm_constant
+        if constant is not None and before.get("norm_constant") != constant:
+            self.norm_constant.fill_(constant)  # else the checkpoint's, which may have moved
+        elif self._is_z_outdated(before):
+            self.norm_constant.fill_(torch.nan)
+        self.norm_constant_known = not bool(self.norm_constant.isnan())
+
+    def _checked(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A state as torch loads it into this module and its bank.
+
+        Raises:
+            ValueError: see :meth:`_load_from_state_dict`.
+        """
+        if _VISSL_BANK in state:
+            state = self._from_vissl(state)
+        if "bank.rows" in state:
             self._check_shape(state["bank.rows"])
+            self.bank.loaded = True
             if isinstance(self.bank, ShardedMemoryBank):  # takes its part of a replicated bank
                 self.bank.fill(state["bank.rows"], state["bank.visited"])
                 state = {k: v for k, v in state.items() if not k.startswith("bank.")}
@@ -94,21 +126,14 @@ class LossCheckpoint(nn.Module):
                 f"a state of {', '.join(list(state)[:3]) or 'nothing'}: expected that of a "
                 f"PIRLLoss, or of VISSL's loss with a memory bank; give what state_dict() returned"
             )
-        elif self.bank.persistent:
+        elif isinstance(self.bank, ShardedMemoryBank):
+            self.bank.awaits_load = state[_EXTRA]["step"] > 0 and not self.bank.loaded
+        else:
             raise ValueError(
                 f"{SECTION}.bank.placement = replicated: expected sharded, since the checkpoint "
                 f"holds no rows of the memory bank; set it to sharded to resume"
             )
-        result = super().load_state_dict(state, strict, assign)
-        self.bank.loaded = self.bank.loaded or has_rows
-        before = state.get(_EXTRA, {}).get("hyperparameters", {})
-        given = self.config.norm_constant
-        if given is not None and before.get("norm_constant") != given:
-            self.norm_constant.fill_(given)  # else the checkpoint's, which may have moved
-        elif self._is_z_outdated(before):
-            self.norm_constant.fill_(torch.nan)
-        self.norm_constant_known = not bool(self.norm_constant.isnan())
-        return result
+        return state
 
     def resize(self, num_train_samples: int) -> None:
         """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""

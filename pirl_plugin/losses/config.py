@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.losses.checks import (
@@ -69,7 +70,7 @@ class PIRLLossConfig:
     def __post_init__(self) -> None:
         _check_fields(SECTION, self, _CHECKS)
         if self.term_weights is not None:
-            self.term_weights = list(self.term_weights)
+            self.term_weights = [_plain(weight) for weight in self.term_weights]
         most = self.num_train_samples - 1
         if not self.replacement and 0 <= most < self.num_negatives:
             raise ValueError(
@@ -189,4 +190,17 @@ def _check_fields(
     section: str, config: BankConfig | PIRLLossConfig, checks: Mapping[str, Check]
 ) -> None:
     for key, check in checks.items():
-        check(f"{section}.{key}", getattr(config, key))
+        value = getattr(config, key)
+        check(f"{section}.{key}", value)
+        setattr(config, key, _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number or text for NumPy's, which ``torch.load`` refuses in a checkpoint."""
+    if isinstance(value, bool) or not isinstance(value, (str, Real)):
+        return value
+    return (
+        str(value)
+        if isinstance(value, str)
+        else (int(value) if isinstance(value, Integral) else float(value))
+    )

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pirl_plugin.memory.checks import check_int64, check_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,11 +46,7 @@ def check_rows_given(target: Tensor, negatives: Tensor | None) -> None:
     Raises:
         ValueError: one is of another shape or type.
     """
-    if target.is_floating_point() or target.dtype == torch.bool:
-        raise ValueError(
-            f"target is {target.dtype}: expected int64, each image's row in the data set; give "
-            f"the data set's indices"
-        )
+    check_int64("target", target)
     if negatives is None:
         return
     fits = negatives.ndim == 2 and len(negatives) == len(target) and negatives.shape[1] > 0
@@ -59,9 +57,40 @@ def check_rows_given(target: Tensor, negatives: Tensor | None) -> None:
         )
 
 
+def find_outside(
+    target: Tensor, negatives: Tensor | None, num_rows: int
+) -> tuple[Tensor, Tensor | None]:
+    """Whether a row is outside the bank, and a draw with 0 for those of its rows that are.
+
+    Args:
+        target: ``(B,)`` int64, negative entries being left out.
+        negatives: ``(B, N)`` int64, or None.
+        num_rows: |D|.
+
+    Returns:
+        A scalar bool, and ``(B, N)`` int64 or None.
+
+    Raises:
+        ValueError: on a CPU, a row is outside the bank; a GPU would have to be waited for.
+    """
+    on_cpu = target.device.type == "cpu"
+    if on_cpu:
+        check_rows(target, num_rows)
+    outside = (target >= num_rows).any()
+    if negatives is None:
+        return outside, None
+    wrong = (negatives < 0) | (negatives >= num_rows)
+    if on_cpu and wrong.any():
+        raise ValueError(
+            f"negatives hold row {int(negatives[wrong][0])}: expected rows from 0 to "
+            f"{num_rows - 1}, those of the memory bank; give rows of its data set"
+        )
+    return outside | wrong.any(), negatives.masked_fill(wrong, 0)
+
+
 def unit(embedding: Tensor, valid: Tensor) -> Tensor:
     """Unit-norm rows, in float32 or wider; zeros where they are not valid."""
-    return normalize(embedding.masked_fill(~valid[:, None], 0).to(wide(embedding.dtype)))
+    return normalize(torch.where(valid[:, None], embedding, 0).to(wide(embedding.dtype)))
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

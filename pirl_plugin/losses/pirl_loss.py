@@ -17,7 +17,7 @@ from torch import Tensor
 from pirl_plugin.losses.bank_update import BankUpdate
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
-from pirl_plugin.losses.embeddings import check_rows_given, check_shapes, unit, wide
+from pirl_plugin.losses.embeddings import check_rows_given, check_shapes, find_outside, unit, wide
 from pirl_plugin.losses.engines.base import ContrastBatch, Engine
 from pirl_plugin.losses.engines.choice import check_form, make_engine
 from pirl_plugin.losses.estimators import get_estimator
@@ -26,7 +26,6 @@ from pirl_plugin.losses.estimators.nce import sum_of_exponentials
 from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks
-from pirl_plugin.memory.bank import check_rows
 from pirl_plugin.utils.distributed import sum_over_ranks
 
 if TYPE_CHECKING:
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 class PIRLLoss(LossCheckpoint):
     """The contrastive loss over a memory bank, for an image and its transformed version.
 
-    The loss is the mean over the valid rows of all ranks. It keeps the bank, the partition constant
-    Z and the number of steps, all of which are in its ``state_dict``. After the optimiser's step,
-    :meth:`update` moves the bank.
+    The loss is the mean over the valid rows of all ranks. Its ``state_dict`` has the partition
+    constant Z, the number of steps and, where it is replicated, the bank; a sharded one is saved by
+    its ``save``. After the optimiser's step, :meth:`update` moves the bank.
 
     In a test phase the loss is 0: test images have no row in the bank, so there is nothing to score
     them against, and Z stays as it is. A test phase is one without gradients (``torch.no_grad()``,
@@ -148,8 +147,8 @@ class PIRLLoss(LossCheckpoint):
 
         Raises:
             ValueError: embeddings of the wrong number or width, rows or negatives of another shape
-                or type, or, in training, a row outside the data set. A GPU is not asked for the
-                last: the loss is NaN, :meth:`update` leaves such a row out, and the ``check`` of
+                or type, or, in training, outside the data set. A GPU is not asked for the last: the
+                loss is NaN, :meth:`update` leaves such a row out, and the ``check`` of
                 :meth:`start_update` says why.
             RuntimeError: a micro-batch, before Z is known; see :meth:`micro_batches`.
         """
@@ -160,10 +159,8 @@ class PIRLLoss(LossCheckpoint):
         weights = self.config.weights(len(outputs))
         if not (self.training and torch.is_grad_enabled()):
             return outputs[-1].new_zeros((), dtype=wide(outputs[-1].dtype))
-        if target.device.type == "cpu":
-            check_rows(target, self.bank.num_rows)
-        outside = target >= self.bank.num_rows
-        valid = (target >= 0) & ~outside  # B
+        outside, negatives = find_outside(target, negatives, self.bank.num_rows)
+        valid = (target >= 0) & (target < self.bank.num_rows)  # B
         rows = torch.where(valid, target, 0)
         used = [t for t, weight in enumerate(weights) if weight > 0]  # T of them
         with torch.autocast(device_type=target.device.type, enabled=False):
@@ -173,7 +170,7 @@ class PIRLLoss(LossCheckpoint):
             per_image = self._estimate(engine, valid, batch.num_negatives)
             # its mean over the valid images of all ranks: T; of a micro-batch, its part of it
             share = self._whole.share if self._whole else share_of_all_ranks(valid)
-            means = per_image.masked_fill(~valid, 0).sum(dim=1) * share
+            means = torch.where(valid, per_image, 0).sum(dim=1) * share
             # Eq. 5: Σ_t weight_t · mean_t, with weights (λ, 1 − λ)
             loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
             loss = loss.sum()
@@ -184,7 +181,7 @@ class PIRLLoss(LossCheckpoint):
         self.last_step.record(
             term_names(len(outputs), used), means, batch, valid, adds=self._whole is not None
         )
-        return loss.masked_fill(outside.any(), torch.nan)
+        return loss.masked_fill(outside, torch.nan)
 
     @torch._disable_dynamo
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
@@ -192,12 +189,13 @@ class PIRLLoss(LossCheckpoint):
 
         Args:
             rows: ``(B,)`` int64, rows of this rank's images in the data set; −1 leaves one out.
+                With a replicated bank, B is the same on all ranks.
             embeddings: ``(B, D)`` f(v_I), the last of ``forward``'s outputs; detached and
                 normalised here.
 
         Raises:
             FloatingPointError: on a CPU, an embedding is not finite; the bank is left as it was.
-            ValueError: on a CPU, a row is outside the bank.
+            ValueError: on a CPU, a row is outside the bank, or the ranks have different B.
         """
         self.start_update(rows, embeddings).apply()
 
@@ -262,7 +260,7 @@ class PIRLLoss(LossCheckpoint):
             sums = sum_of_exponentials(engine.log_sums(), valid, num_negatives)
             self.move_norm_constant(sums)
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.
-        value = self.norm_constant.nan_to_num(self.bank.num_rows)
+        value = self.norm_constant.masked_fill(self.norm_constant.isnan(), self.bank.num_rows)
         return engine.loss(self.estimator, NormConstant(value, self.bank.num_rows))
 
     @torch.no_grad()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
+from pirl_plugin.memory.checks import (
+    check_equal_batches,
+    check_finite,
+    check_int64,
+    check_rows,
+)
 from pirl_plugin.memory.negatives import Draw
 from pirl_plugin.utils.distributed import start_gather
 from pirl_plugin.utils.huge_pages import advise_huge_pages
@@ -15,7 +20,10 @@ from pirl_plugin.utils.huge_pages import advise_huge_pages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Self
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_EPS = 1e-12  # least length that a vector is divided by, as in torch.nn.functional.normalize
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
 
 
@@ -28,6 +36,9 @@ class MemoryBank(nn.Module):
         momentum: weight of the old row in the moving average, 0.5 in the paper.
         dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is float32 or wider in any case.
         seed: of the initial rows.
+
+    The rows move with the module and are in its ``state_dict``, but are no buffers: those of rank 0
+    are sent to all ranks by ``DistributedDataParallel`` at each step, and cast by ``half()``.
 
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
@@ -74,10 +85,8 @@ class MemoryBank(nn.Module):
             )
         self.num_rows = num_rows
         self.momentum = momentum
-        rows = _initial_rows(*self._span(), dim, seed, DTYPES[dtype])
-        self.register_buffer("rows", rows, persistent=self.persistent)
-        visited = torch.zeros(len(rows), dtype=torch.bool)
-        self.register_buffer("visited", visited, persistent=self.persistent)
+        self.rows = _initial_rows(*self._span(), dim, seed, DTYPES[dtype])
+        self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
 
     def _span(self) -> tuple[int, int]:
         """First position held on this rank, and the one after the last."""
@@ -136,13 +145,19 @@ class MemoryBank(nn.Module):
         """Begin to bring here, from all ranks, what moves the rows held here. Collective.
 
         Args:
-            rows: ``(B,)`` int64, rows of this rank's images; negative entries are left out.
+            rows: ``(B,)`` int64, rows of this rank's images, as many on each rank; negative entries
+                are left out.
             embeddings: ``(B, dim)``, theirs.
 
         Returns:
             A function that waits for them: indices of :attr:`rows` ``(n,)`` and embeddings ``(n,
             dim)``, in the order of ranks, for :meth:`move`.
+
+        Raises:
+            ValueError: on a CPU, the ranks have different B.
         """
+        if rows.device.type == "cpu":
+            check_equal_batches(len(rows))
         finish = start_gather(rows), start_gather(embeddings)
         return lambda: (finish[0](), finish[1]())
 
@@ -155,12 +170,13 @@ class MemoryBank(nn.Module):
             embeddings: ``(B, dim)`` f(v_I), normalised here.
 
         Raises:
-            ValueError: on a CPU, a row is outside the bank.
+            ValueError: rows of another type; on a CPU, a row is outside the bank.
             FloatingPointError: on a CPU, an embedding is not finite; no row has moved.
         """
+        check_int64("rows", rows)
         if rows.device.type == "cpu":
             check_rows(rows, self.num_rows)
-            _check_finite(rows, embeddings)
+            check_finite(rows, embeddings)
         inside = rows.masked_fill(rows >= self.num_rows, -1)
         return self.move(self.local_index(inside), embeddings)
 
@@ -174,7 +190,7 @@ class MemoryBank(nn.Module):
 
         Args:
             rows: ``(B,)`` int64, indices of :attr:`rows`; negative entries are left out.
-            embeddings: ``(B, dim)`` f(v_I), normalised here.
+            embeddings: ``(B, dim)`` f(v_I), normalised here; what is not finite is left out.
 
         Returns:
             ``(2,)`` float32: the summed norms of the moved rows before they were normalised, and
@@ -188,8 +204,10 @@ class MemoryBank(nn.Module):
 
         # 1. Sort, so that equal rows follow each other and invalid ones (−1) come first, and number
         #    the groups of equal rows: rows (−1, 3, 3, 7) → group (0, 1, 1, 2).
-        rows, order = rows.sort(stable=True)
-        embeddings = normalize(embeddings[order].double())
+        embeddings = embeddings.double()
+        length = embeddings.norm(dim=1)  # in float64 it is finite where they are
+        rows, order = torch.where(length < torch.inf, rows, -1).sort(stable=True)
+        embeddings = (embeddings / length.clamp(min=_EPS)[:, None])[order]
         is_first = torch.ones_like(rows, dtype=torch.bool)
         is_first[1:] = rows[1:] != rows[:-1]
         group = is_first.cumsum(0) - 1
@@ -207,15 +225,41 @@ class MemoryBank(nn.Module):
         #    largest, and are overwritten with its outcome: they write what it writes.
         index = torch.where(valid, group_row, rows[-1]).clamp(min=0)
         moved = mean.lerp_(self.rows[index].double(), self.momentum)
-        norms = moved.norm(dim=1).masked_fill(~valid, 0).sum()
-        outcome = normalize(moved).to(self.rows.dtype)
+        length = moved.norm(dim=1)
+        outcome = (moved / length.clamp(min=_EPS)[:, None]).to(self.rows.dtype)
         outcome = torch.where(valid[:, None], outcome, outcome.index_select(0, group[-1:]))
 
         # 4. Write. Without any valid row, the index is 0 and row 0 is written as it was.
         any_valid = valid.any()
         self.rows[index] = torch.where(any_valid, outcome, self.rows[index])
         self.visited[index] |= any_valid
-        return torch.stack([norms, valid.sum()]).float()
+        return torch.stack([torch.where(valid, length, 0).sum(), valid.sum()]).float()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        device = fn(self.visited[:0]).device
+        self.rows, self.visited = self.rows.to(device), self.visited.to(device)
+        return super()._apply(fn, recurse)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        if self.persistent:
+            destination.update({f"{prefix}rows": self.rows, f"{prefix}visited": self.visited})
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        *_, missing, unexpected, errors = arguments
+        tensors = {"rows": self.rows, "visited": self.visited} if self.persistent else {}
+        unexpected += state_dict.keys() - {f"{prefix}{name}" for name in tensors}
+        for name, tensor in tensors.items():
+            found = state_dict.get(f"{prefix}{name}")
+            if found is None:
+                missing.append(f"{prefix}{name}")
+            elif found.shape != tensor.shape:
+                errors.append(f"{prefix}{name} is {found.shape}: expected {tensor.shape}")
+            else:
+                tensor.copy_(found)
 
     def extra_repr(self) -> str:
         """Shape, type and momentum, for the log."""
@@ -234,30 +278,3 @@ def _initial_rows(start: int, stop: int, dim: int, seed: int, dtype: torch.dtype
         first, last = max(start, block * _BLOCK), min(stop, (block + 1) * _BLOCK)
         rows[first - start : last - start] = values[first - block * _BLOCK : last - block * _BLOCK]
     return rows
-
-
-def check_rows(rows: Tensor, num_rows: int) -> None:
-    """Raise where a row is outside the bank; asks a GPU.
-
-    Raises:
-        ValueError: a row is; names it.
-    """
-    if rows.numel() and int(rows.max()) >= num_rows:
-        raise ValueError(
-            f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
-            f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
-        )
-
-
-def not_finite(rows: Tensor, embeddings: Tensor) -> Tensor:
-    """Which of valid rows' embeddings are not finite: ``(B,)`` bool."""
-    return ~embeddings.isfinite().all(dim=1) & (rows >= 0)
-
-
-def _check_finite(rows: Tensor, embeddings: Tensor) -> None:
-    bad = not_finite(rows, embeddings)
-    if bad.any():
-        raise FloatingPointError(
-            f"the embeddings of rows {rows[bad][:8].tolist()} are not finite: expected numbers; "
-            f"the bank was left as it was; lower the learning rate, or look at these images"
-        )

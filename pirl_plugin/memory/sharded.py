@@ -35,9 +35,12 @@ class ShardedMemoryBank(MemoryBank):
         start: first permuted position of the shard.
         stop: the one after its last.
         smallest_shard: rows of the last rank, which may have fewer than the others.
+        awaits_load: whether its loss is of a checkpoint whose shards have not been loaded yet.
 
     Raises:
         ValueError: a rank would hold fewer than two rows.
+        RuntimeError: by the methods: it was made for another number of ranks; or it is looked at
+            while it ``awaits_load``.
 
     Example:
         >>> import torch
@@ -47,11 +50,13 @@ class ShardedMemoryBank(MemoryBank):
     """
 
     persistent = False
+    awaits_load = False
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
         self.permutation: Permutation = RowPermutation(num_rows)
+        self._ranks = world_size()
         self._share = size = -(-num_rows // world_size())  # as torch.chunk deals them
         self.start, self.stop = (min((rank() + i) * size, num_rows) for i in (0, 1))
         if num_rows < size * (world_size() - 1) + 2:
@@ -67,8 +72,14 @@ class ShardedMemoryBank(MemoryBank):
 
     def lookup(self, rows: Tensor) -> Tensor:
         """See :meth:`MemoryBank.lookup`. Collective: every rank looks its B rows up; float32."""
+        if self.awaits_load:
+            raise RuntimeError(
+                "the memory bank's shards are not those of its loss's checkpoint: expected a call "
+                "of bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
+            )
+        self._check_ranks()
         positions = self.permutation.position(rows)
-        if world_size() == 1:
+        if self._ranks == 1:
             return self.rows[positions].float()
         routing = Routing(positions, positions // self._share)
         return routing.from_owners(self.rows[routing.positions - self.start]).float()
@@ -93,11 +104,15 @@ class ShardedMemoryBank(MemoryBank):
     def start_exchange(
         self, rows: Tensor, embeddings: Tensor
     ) -> Callable[[], tuple[Tensor, Tensor]]:
-        """See :meth:`MemoryBank.start_exchange`: a rank gets what moves its shard, no more."""
-        if world_size() == 1:
+        """See :meth:`MemoryBank.start_exchange`: a rank gets what moves its shard, no more.
+
+        B may differ between ranks.
+        """
+        self._check_ranks()
+        if self._ranks == 1:
             return lambda: (self.local_index(rows), embeddings)
         positions = self.permutation.position(rows)
-        owners = torch.where(rows >= 0, positions // self._share, world_size())
+        owners = torch.where(rows >= 0, positions // self._share, self._ranks)
         routing = Routing(positions, owners)
         finish = routing.start_to_owners(embeddings)
         return lambda: (routing.positions - self.start, finish())
@@ -113,7 +128,7 @@ class ShardedMemoryBank(MemoryBank):
         is_local = index >= 0
         self.rows[index[is_local]] = rows[is_local].to(self.rows)
         self.visited[index[is_local]] = visited[is_local].to(self.visited)
-        self.loaded = True
+        self.loaded, self.awaits_load = True, False
 
     def save(self, folder: Path) -> None:
         """Collective: write all shards with torch.distributed.checkpoint, committed by a rename."""
@@ -149,20 +164,29 @@ class ShardedMemoryBank(MemoryBank):
                 f"install that"
             )
         self.permutation = PERMUTATIONS[int(version)](self.num_rows)
-        self.loaded = True
+        self.loaded, self.awaits_load = True, False
+
+    def _check_ranks(self) -> None:
+        if self._ranks != world_size():
+            raise RuntimeError(
+                f"the sharded memory bank was made for {self._ranks} ranks, and there are "
+                f"{world_size()}: make the loss after torch.distributed.init_process_group, in "
+                f"Lightning in configure_model"
+            )
 
     def _sharded_state(self) -> dict[str, Tensor]:
         """The shards as one tensor of shape ``(|D|, …)`` each, split along its first dimension.
 
         Beside them, the same on all ranks, the version of what deals them.
         """
+        self._check_ranks()
         version = torch.tensor([self.permutation.version])
-        if world_size() == 1:
+        if self._ranks == 1:
             return {"rows": self.rows, "visited": self.visited, _VERSION: version}
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.tensor import DTensor, Shard
 
-        mesh = DeviceMesh(self.rows.device.type, list(range(world_size())))
+        mesh = DeviceMesh(self.rows.device.type, list(range(self._ranks)))
         shards = {
             name: DTensor.from_local(
                 shard,

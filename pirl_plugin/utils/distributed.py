@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -71,6 +71,17 @@ def start_all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Cal
     return finish
 
 
+_Object = TypeVar("_Object")
+
+
+def gather_objects(local: _Object) -> list[_Object]:
+    """What each rank has, in the order of ranks; pickled, so for what is small and rare."""
+    everyone = [local] * world_size()
+    if world_size() > 1:
+        distributed.all_gather_object(everyone, local)
+    return everyone
+
+
 def on_all_ranks(work: Callable[[], None]) -> None:
     """Collective: do ``work`` on each rank; where it fails on one, raise its error on all.
 
@@ -83,10 +94,7 @@ def on_all_ranks(work: Callable[[], None]) -> None:
         if world_size() == 1:
             raise
         error = raised
-    errors: list[Exception | None] = [None] * world_size()
-    if world_size() > 1:
-        distributed.all_gather_object(errors, error)
-    failed = next((found for found in errors if found is not None), None)
+    failed = next((found for found in gather_objects(error) if found is not None), None)
     if failed is not None:
         raise failed
 

@@ -54,7 +54,9 @@ def test_compare__agrees_with_a_search_of_each_path():
 
 
 def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
-    saved = {"bank.rows": torch.eye(12), "bank.visited": torch.ones(12).bool(), "step": 7}
+    saved = PIRLLoss(12, embedding_dim=12, num_negatives=4).state_dict()
+    saved["bank.rows"], saved["norm_constant"] = torch.eye(12), torch.tensor(36.0).double()
+    saved["bank.visited"] = torch.ones(12).bool()
     now = ["new.jpg", *PATHS[3:]]
     fresh = MemoryBank(10, 12)
     fresh.rows.fill_(0.5)
@@ -63,7 +65,14 @@ def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
     assert torch.equal(matched["bank.rows"][1:], torch.eye(12)[3:])
     assert torch.equal(matched["bank.rows"][0], torch.full((12,), 0.5))
     assert matched["bank.visited"].tolist() == [False] + [True] * 9
-    assert matched["step"] == 7
+    assert matched["_extra_state"] == saved["_extra_state"]
+    assert matched["norm_constant"] == 30  # |D| times a mean of 3
+
+
+def test_match_rows__keeps_a_given_norm_constant():
+    saved = PIRLLoss(len(PATHS), embedding_dim=12, num_negatives=4, norm_constant=36).state_dict()
+    changes = compare(hash_paths(PATHS), hash_paths(PATHS[3:]))
+    assert match_rows(saved, MemoryBank(len(PATHS) - 3, 12), changes)["norm_constant"] == 36
 
 
 def test_match_rows__of_a_replicated_bank_for_a_sharded_one():

@@ -35,10 +35,10 @@ def empty_draw(draw):
 
 
 def move(loss):
-    """Put the loss's buffers on the fake GPU; ``to`` would ask for a real one."""
-    for module in loss.modules():
-        for name, buffer in module._buffers.items():
-            module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="cuda")
+    """Put the loss's tensors on the fake GPU; ``to`` would ask for a real one."""
+    for module, name in ((loss, "norm_constant"), (loss.bank, "rows"), (loss.bank, "visited")):
+        held = getattr(module, name)
+        setattr(module, name, torch.empty(held.shape, dtype=held.dtype, device="cuda"))
 
 
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
@@ -54,6 +54,8 @@ def test_loss_and_bank__need_no_value(fake_gpu, estimator, placement):
         rows = torch.empty(BATCH, dtype=torch.int64, device="cuda")
         assert loss(outputs, rows).device.type == "cuda"
         loss.update(rows, outputs[-1])
+        given = torch.empty(BATCH, 9, dtype=torch.int64, device="cuda")
+        assert loss(outputs, rows, given).device.type == "cuda"
     assert loss.step == 1
     assert fake_gpu  # `auto` chose the kernels
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pirl_plugin.memory import MemoryBank
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 from tests.helpers.bank_oracle import loop_update
 
 
@@ -95,6 +95,24 @@ def test_update__of_what_is_not_finite_moves_no_row():
     assert torch.equal(bank.rows, before)
     bank.update(torch.tensor([1, -1, 3]), embeddings)  # an invalid row may hold anything
     assert bank.rows.isfinite().all()
+
+
+def test_move__leaves_out_what_is_not_finite():
+    """A GPU, which is not asked, would keep such a row for ever."""
+    bank = MemoryBank(5, 2)
+    before = bank.rows.clone()
+    broken = torch.tensor([[torch.nan, 1.0], [torch.inf, 1.0], [3.0, 4.0]])
+    norms, number = bank.move(torch.tensor([1, 2, 3]), broken)
+    assert torch.equal(bank.rows[[0, 1, 2, 4]], before[[0, 1, 2, 4]])
+    assert bank.visited.tolist() == [False, False, False, True, False]
+    assert number == 1
+    assert 0 <= norms <= 1
+
+
+@pytest.mark.parametrize("bank_class", [MemoryBank, ShardedMemoryBank])
+def test_update__refuses_int32(bank_class):
+    with pytest.raises(ValueError, match=r"rows is torch.int32: expected int64, each image's row"):
+        bank_class(5, 2).update(torch.tensor([1], dtype=torch.int32), torch.ones(1, 2))
 
 
 @pytest.mark.parametrize(

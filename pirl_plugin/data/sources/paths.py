@@ -37,9 +37,9 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
 
 
 def class_folders(folder: str) -> list[str]:
-    """Names of the first-level subfolders, sorted; those that start with a dot are skipped."""
+    """Names of the first-level subfolders that the walk enters, sorted."""
     with os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+        return sorted(e.name for e in entries if e.is_dir() and _enters(folder, e.name))
 
 
 def _images_in(prefix: str, names: list[str], skipped: Counter[str] | None) -> Iterator[str]:

@@ -226,7 +226,8 @@ class TritonSums:
         """Launch a program of a kernel for each image, split and pair of terms."""
         terms, batch, dim = self.queries.shape
         exact = dim == self._sizes["CHUNKS"] * self._sizes["LANES"]
-        kernel[(batch, self._splits, triton.cdiv(terms, 2))](
-            self.queries, self.table, self.draw, *arguments,
-            terms, batch, dim, self.num_negatives, self._share, EXACT=exact, **self._sizes,
-        )  # fmt: skip
+        with torch.cuda.device_of(self.queries):  # else Triton launches on the current GPU
+            kernel[(batch, self._splits, triton.cdiv(terms, 2))](
+                self.queries, self.table, self.draw, *arguments,
+                terms, batch, dim, self.num_negatives, self._share, EXACT=exact, **self._sizes,
+            )  # fmt: skip

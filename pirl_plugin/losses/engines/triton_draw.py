@@ -54,7 +54,9 @@ def make_draw(draw: Draw) -> Tensor:
     """
     keys, exclude = draw.rows.contiguous(), draw.exclude.contiguous()
     draws = torch.empty(len(keys), draw.num_negatives, dtype=torch.int32, device=keys.device)
-    _draw_kernel[(len(keys), triton.cdiv(draw.num_negatives, 2 * _BLOCK))](
-        keys, exclude, draws, draw.num_rows, draw.seed, draw.step, draw.num_negatives, BLOCK=_BLOCK
-    )
+    with torch.cuda.device_of(keys):  # else Triton launches on the current GPU
+        _draw_kernel[(len(keys), triton.cdiv(draw.num_negatives, 2 * _BLOCK))](
+            keys, exclude, draws, draw.num_rows, draw.seed, draw.step, draw.num_negatives,
+            BLOCK=_BLOCK,
+        )  # fmt: skip
     return draws

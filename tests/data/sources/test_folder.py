@@ -37,6 +37,7 @@ def test_folder__loose_images_are_a_class_before_the_others(folder):
 
 def test_folder__survives_links_in_a_circle(folder):
     os.symlink(folder, folder / "a" / "up")
+    os.symlink(folder, folder / "all")
     os.symlink(folder / "b", folder / "c")
     assert [os.path.basename(p) for p in FolderSource(folder).paths()].count("1.jpg") == 2
 

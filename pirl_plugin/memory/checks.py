@@ -1,0 +1,68 @@
+"""Rows and embeddings that a memory bank cannot take."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
+
+
+def check_int64(name: str, rows: Tensor) -> None:
+    """Raise where rows are of another type; int32 overflows where a sharded bank deals them.
+
+    Raises:
+        ValueError: they are.
+    """
+    if rows.dtype != torch.int64:
+        raise ValueError(
+            f"{name} is {rows.dtype}: expected int64, each image's row in the data set; give "
+            f"the data set's indices"
+        )
+
+
+def check_equal_batches(size: int) -> None:
+    """Collective: raise, on all ranks, where the batches of the ranks are of different sizes.
+
+    Raises:
+        ValueError: they are.
+    """
+    total, squares = sum_over_ranks(torch.tensor([size, size**2])).tolist()
+    if world_size() * squares != total**2:
+        raise ValueError(
+            f"a batch of {size} images on rank {rank()} and {total} on all {world_size()}: "
+            f"expected as many on each rank; give the loader drop_last=True, or take bank = "
+            f"{{'placement': 'sharded'}}, which needs no equal batches"
+        )
+
+
+def check_rows(rows: Tensor, num_rows: int) -> None:
+    """Raise where a row is outside the bank; asks a GPU.
+
+    Raises:
+        ValueError: a row is; names it.
+    """
+    if rows.numel() and int(rows.max()) >= num_rows:
+        raise ValueError(
+            f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
+            f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
+        )
+
+
+def not_finite(rows: Tensor, embeddings: Tensor) -> Tensor:
+    """Which of valid rows' embeddings are not finite: ``(B,)`` bool."""
+    return ~embeddings.isfinite().all(dim=1) & (rows >= 0)
+
+
+def check_finite(rows: Tensor, embeddings: Tensor) -> None:
+    """Raise where the embedding of a valid row is not finite; asks a GPU.
+
+    Raises:
+        FloatingPointError: one is; names the rows.
+    """
+    bad = not_finite(rows, embeddings)
+    if bad.any():
+        raise FloatingPointError(
+            f"the embeddings of rows {rows[bad][:8].tolist()} are not finite: expected numbers; "
+            f"the bank was left as it was; lower the learning rate, or look at these images"
+        )
