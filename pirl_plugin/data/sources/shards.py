@@ -140,6 +140,22 @@ class ShardSource(ImageSource):
             raise ValueError(f"{self.path_of(row)} has no class: expected a member .cls beside it")
         return labels
 
+    def class_numbers(self) -> dict[str, int]:
+        """Number of each class by its folder, ``.`` for no folder, as ``prepare --shards`` writes.
+
+        Empty where a folder holds several classes, or several hold one.
+
+        Raises:
+            ValueError: an image has no class.
+        """
+        folders = (
+            folder if rest else "."
+            for folder, _, rest in (name.partition("/") for name in self._images)
+        )
+        found = set(zip(folders, self.labels().tolist(), strict=True))
+        numbers = dict(found)
+        return numbers if len(numbers) == len(found) == len(set(numbers.values())) else {}
+
     def __getstate__(self) -> dict[str, Any]:
         """Each process, and each copy, opens the tars itself."""
         return {key: value for key, value in self.__dict__.items() if key != "_open"}

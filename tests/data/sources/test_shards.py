@@ -50,6 +50,13 @@ def test_shards__are_read_by_workers(method, shards):
     assert torch.equal(pickle.loads(pickle.dumps(source))[8][0], source[8][0])
 
 
+def test_shards__number_classes_by_folder_where_each_is_one(shards, image, tmp_path):
+    assert ShardSource(shards).class_numbers() == {"ants": 0, "bees": 1}
+    members = [("0/a.png", image), ("0/a.cls", b"0"), ("1/b.png", image), ("1/b.cls", b"0")]
+    write_tar(tmp_path / "0.tar", members)
+    assert ShardSource(tmp_path).class_numbers() == {}
+
+
 def test_shards__are_a_data_source_of_vissl(shards):
     source = PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_shards", str(shards), "TRAIN")
     assert source.get_labels().tolist() == [0] * 10 + [1] * 10
