@@ -61,6 +61,10 @@ class Run:
         except ValueError:
             return False
 
+    def begun(self) -> bool:
+        """Whether it has trained or extracted anything."""
+        return any(file.suffix in (".torch", ".npy") for file in self.folder.rglob("*"))
+
 
 @dataclass(frozen=True)
 class Settings:
