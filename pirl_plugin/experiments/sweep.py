@@ -11,7 +11,7 @@ from pirl_plugin.evaluation.paper_settings.free import FREE
 from pirl_plugin.experiments.quickstart_data import find_data
 from pirl_plugin.experiments.sweep_launch import Here, Launcher, Slurm, make_all
 from pirl_plugin.experiments.sweep_results import Result, markdown, write_results
-from pirl_plugin.experiments.sweep_runs import Settings, chain, check_overrides, key_of
+from pirl_plugin.experiments.sweep_runs import Settings, chain, check_overrides, check_runs, key_of
 from pirl_plugin.experiments.sweep_values import SWEEPS, points
 from pirl_plugin.utils.outputs import check_claim, read_claim, write_json
 
@@ -47,6 +47,7 @@ def run_sweep(options: argparse.Namespace) -> None:
         asked = points(options.name, options.values)
     except ValueError as error:
         raise SystemExit(f"pirl_plugin: {error}") from None
+    check_runs(settings, asked)
     launcher = Slurm(options.slurm) if options.slurm else Here(_threads(options.scale))
     if options.dry_run:
         _print_commands(settings, asked, launcher)
