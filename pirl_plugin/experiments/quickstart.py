@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +60,11 @@ def run_quickstart(options: argparse.Namespace, arguments: list[str]) -> None:
     spent = 0.0 if (options.out / "results.json").exists() else float(run.get("seconds", 0.0))
     try:
         _run(options, arguments, data, epochs, start - spent)
-    finally:
+    except BaseException:
         seconds = round(spent + time.perf_counter() - start, 1)
-        write_json(options.out / "run.json", {**run, "seconds": seconds})
+        with suppress(OSError):  # of a full disk, say, which is what ended the run
+            write_json(options.out / "run.json", {**run, "seconds": seconds})
+        raise
 
 
 def _run(
