@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.hydra_overrides import compose, quoted
 from pirl_plugin.utils.our_configs import VISSL_PIRL
 
 if TYPE_CHECKING:
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
 
 TRANSFORMS = ("jigsaw", "rotation", "rotation_jigsaw")
 OUR_CONFIG = "config=pretrain/pirl/{}_8node"
-
-
-def compose(*overrides: str) -> Any:
-    """The host's configuration for command-line overrides."""
-    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
-
-    return convert_to_attrdict(compose_hydra_configuration(list(overrides)), dump_config=False)[1]
 
 
 def our_pipeline(folder: Path, transform: str, backend: str) -> tuple[Any, Callable[..., Any]]:

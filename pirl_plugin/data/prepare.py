@@ -45,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from pirl_plugin.data.prepare_work import Settings
     from pirl_plugin.data.sources.folder import FolderSource
+    from pirl_plugin.data.sources.shards import write_index
 
     source, out = options.input.resolve(), options.output
     if out == source or source in out.parents:
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str]) -> int:
     work = _shards(settings, images, shards) if shards else _blocks(settings, images)
     try:
         total = _run(work, len(images), options.workers)
+        if shards:
+            write_index(settings.out)
     except KeyboardInterrupt:
         print("\npirl_plugin: interrupted; the same command goes on", file=sys.stderr)
         return 130
@@ -66,12 +69,14 @@ def main(arguments: Sequence[str]) -> int:
         raise SystemExit(
             f"pirl_plugin: {error}: a copy could not be written; make room, and repeat the command"
         ) from None
+    except ValueError as error:
+        raise SystemExit(f"pirl_plugin: {error}") from None
     except BrokenExecutor:
         raise SystemExit(
             "pirl_plugin: a process ended without a word, for want of memory perhaps; repeat the "
             "command with fewer --workers"
         ) from None
-    return _report(settings, total, bool(shards))
+    return _report(settings, total)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,6 +160,7 @@ def _run(work: Iterator[tuple[Any, ...]], count: int, workers: int) -> Result:
 
     Raises:
         OSError: a copy could not be written.
+        ValueError: a tar of an earlier run is not whole.
     """
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -191,11 +197,7 @@ def _start_worker() -> None:
     torch.set_num_threads(1)
 
 
-def _report(settings: Settings, total: Result, shards: bool) -> int:
-    from pirl_plugin.data.sources.shards import write_index
-
-    if shards:
-        write_index(settings.out)
+def _report(settings: Settings, total: Result) -> int:
     print(
         f"{total.written} images written, {total.present} found from before, "
         f"{len(total.problems)} without a copy: {settings.out}"

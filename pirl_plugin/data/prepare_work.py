@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pirl_plugin.data.resized import Copy, is_prepared, resized_copy, write_new
+from pirl_plugin.data.sources.shards import scan_tar
 
 
 @dataclass(frozen=True)
@@ -49,35 +50,39 @@ def copy_block(settings: Settings, names: list[str]) -> Result:
     Args:
         settings: what to make.
         names: of the images, relative to the source.
+
+    Raises:
+        OSError: a copy cannot be written.
     """
     result = Result()
     for name in names:
-        target = settings.out / name
-        try:
-            present = _present(settings, name)
-            if present is None:
-                copy = resized_copy(str(settings.source / name), settings.size, settings.quality)
-                target = settings.out / f"{name}{copy.suffix}"
-                write_new(target, copy.content)
-                result.written += 1
-            elif is_prepared(present, settings.size):
+        present = _present(settings, name)
+        if present is not None:
+            if is_prepared(present, settings.size):
                 result.present += 1
             else:
                 result.problems.append(f"{present} is in the way, no copy of this run; remove it")
+            continue
+        copy = _copy(settings, name, result)
+        if copy is None:
+            continue
+        target = settings.out / f"{name}{copy.suffix}"
+        try:
+            write_new(target, copy.content)
         except FileExistsError:
             result.problems.append(f"{target} is in the way; remove it")
-        except OSError as error:
-            if error.errno is not None and not _of_source(error, settings):
-                raise  # a full disk, say: go no further
-            result.problems.append(f"{settings.source / name}: {error}")
-        except (ValueError, MemoryError) as error:
-            result.problems.append(f"{settings.source / name}: {error or 'too little memory'}")
+        else:
+            result.written += 1
     return result
 
 
-def _of_source(error: OSError, settings: Settings) -> bool:
-    """Whether a file of the source could not be read, rather than a copy not be written."""
-    return str(error.filename or "").startswith(f"{settings.source}{os.sep}")
+def _copy(settings: Settings, name: str, result: Result) -> Copy | None:
+    """Copy of an image; None where it cannot be read, which ``result`` tells."""
+    try:
+        return resized_copy(str(settings.source / name), settings.size, settings.quality)
+    except (OSError, ValueError, MemoryError) as error:
+        result.problems.append(f"{settings.source / name}: {error or 'too little memory'}")
+        return None
 
 
 def _present(settings: Settings, name: str) -> Path | None:
@@ -91,29 +96,29 @@ def _present(settings: Settings, name: str) -> Path | None:
 
 
 def write_shard(settings: Settings, tar_name: str, members: list[tuple[str, int]]) -> Result:
-    """Write one tar of copies, unless it is there.
+    """Write one tar of copies; of one that is there, tell which images it holds.
 
     Args:
         settings: what to make.
         tar_name: its name in the folder.
         members: name, relative to the source, and class of each image.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: the one that is there is not whole.
     """
     target = settings.out / tar_name
+    keys = _keys([name for name, _ in members])
     if target.exists():
-        return Result(present=len(members))
-    result, keys = Result(), set()
+        return _found(settings, target, dict(zip(keys, members, strict=True)))
+    result = Result()
     temporary = target.with_name(f".{tar_name}.tmp")
     with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
-        for number, (name, label) in enumerate(members):
-            try:
-                copy = resized_copy(str(settings.source / name), settings.size, settings.quality)
-            except (OSError, ValueError, MemoryError) as error:
-                result.problems.append(f"{settings.source / name}: {error or 'too little memory'}")
+        for key, (name, label) in zip(keys, members, strict=True):
+            copy = _copy(settings, name, result)
+            if copy is None:
                 continue
-            key, suffix = _member(name, copy)
-            key = f"{key}_{number}" if key in keys else key
-            keys.add(key)
-            _add(tar, f"{key}{suffix}", copy.content)
+            _add(tar, f"{key}{copy.suffix or Path(name).suffix.lower()}", copy.content)
             _add(tar, f"{key}.cls", str(label).encode())
             result.written += 1
     with open(temporary, "rb") as file:
@@ -122,11 +127,30 @@ def write_shard(settings: Settings, tar_name: str, members: list[tuple[str, int]
     return result
 
 
-def _member(name: str, copy: Copy) -> tuple[str, str]:
-    """Key and suffix of a member; WebDataset's keys have no dot in the file's name."""
-    path = Path(name)
-    suffix = copy.suffix or path.suffix.lower()
-    return str(path.with_name(path.stem.replace(".", "_"))), suffix
+def _found(settings: Settings, tar: Path, members: dict[str, tuple[str, int]]) -> Result:
+    """What was done when a tar was written; ``members`` are by key."""
+    result = Result()
+    held = {os.path.splitext(name)[0] for name in scan_tar(tar, 0)[0]}
+    for key, (name, _) in members.items():
+        if key in held:
+            result.present += 1
+        elif _copy(settings, name, result) is not None:
+            result.problems.append(
+                f"{settings.source / name}: could not be read when {tar.name} was written, and can "
+                f"be now; remove that tar, and repeat the command"
+            )
+    return result
+
+
+def _keys(names: list[str]) -> list[str]:
+    """Key of each image of a tar, whatever can be read; WebDataset's have no dot in the name."""
+    keys: dict[str, None] = {}
+    for number, path in enumerate(map(Path, names)):
+        key = str(path.with_name(path.stem.replace(".", "_")))
+        while key in keys:
+            key = f"{key}_{number}"
+        keys[key] = None
+    return list(keys)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray) -> None:

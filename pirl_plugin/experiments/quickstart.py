@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +51,26 @@ def run_quickstart(options: argparse.Namespace, arguments: list[str]) -> None:
     data = find_data(options.data or _sample_data(options.out))
     epochs = options.epochs or quick_epochs(data)
     try:
-        claim_folder(options.out, {"data": str(data.train), "epochs": epochs, "seed": options.seed})
+        run = claim_folder(
+            options.out, {"data": str(data.train), "epochs": epochs, "seed": options.seed}
+        )
     except ValueError as error:
         raise SystemExit(f"pirl_plugin: {error}") from None
+    # Of earlier commands that did not come to their end.
+    spent = 0.0 if (options.out / "results.json").exists() else float(run.get("seconds", 0.0))
+    try:
+        _run(options, arguments, data, epochs, start - spent)
+    except BaseException:
+        seconds = round(spent + time.perf_counter() - start, 1)
+        with suppress(OSError):  # of a full disk, say, which is what ended the run
+            write_json(options.out / "run.json", {**run, "seconds": seconds})
+        raise
+
+
+def _run(
+    options: argparse.Namespace, arguments: list[str], data: Data, epochs: int, start: float
+) -> None:
+    """Do all that is left, and report; ``start`` is on the clock of ``time.perf_counter``."""
     print(f"{data.num_train} images in {data.train}; {epochs} epochs", flush=True)
     if data.val is None:
         print(

@@ -15,7 +15,7 @@ from pirl_plugin.experiments.quickstart_data import (
     quick_linear,
 )
 from pirl_plugin.experiments.sweep_values import SWEEPS
-from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.hydra_overrides import compose, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,16 @@ _CONFIGS = {
     ("quick", "Jigsaw"): "pretrain/pirl/quick_jigsaw_baseline",
 }
 _LOSS = "config.LOSS.pirl_loss."
+_PIRLS = (  # what the jigsaw classifier has not: bank, image view, heads f and g
+    _LOSS,
+    "config/pirl/bank",
+    "config.HOOKS.PIRL_MONITOR.",
+    "config.DATA.TRAIN.VIEWS.image_",
+    "config.DATA.TRAIN.TRANSFORMS.0.image_",
+    "config.MODEL.HEAD.HIDDEN_DIM",
+    "config.MODEL.HEAD.F",
+    "config.MODEL.HEAD.G",
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,10 @@ class Run:
         except ValueError:
             return False
 
+    def begun(self) -> bool:
+        """Whether it has trained or extracted anything."""
+        return any(file.suffix in (".torch", ".npy") for file in self.folder.rglob("*"))
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -90,8 +104,7 @@ def chain(settings: Settings, method: str, value: float) -> tuple[Run, ...]:
     folder = settings.out / f"{method.lower()}_{value}"
     label = f"{method}, {SWEEPS[settings.name].symbol} = {value}"
     common = _pretrain(settings, method)
-    # λ and N are not the jigsaw classifier's: it has no such section.
-    mine = [o for o in settings.pretrain if method == "PIRL" or not key_of(o).startswith(_LOSS)]
+    mine = [o for o in settings.pretrain if method == "PIRL" or not key_of(o).startswith(_PIRLS)]
     swept = f"{SWEEPS[settings.name].key}={value}"
     pretrain = Run(
         f"{label}: pre-training",
@@ -134,6 +147,30 @@ def check_overrides(settings: Settings) -> None:
                 raise ValueError(
                     f"'{override}' cannot be given: the sweep sets {key_of(override)} in each run"
                 )
+
+
+def check_runs(settings: Settings, asked: Sequence[tuple[str, float]]) -> None:
+    """Compose the runs of a model of each method, where the user gives overrides of them.
+
+    Args:
+        settings: of the sweep.
+        asked: method and value of each model.
+
+    Raises:
+        SystemExit: a run that would be refused when its turn comes, and why.
+    """
+    if not settings.pretrain and not settings.linear:
+        return
+    first: dict[str, float] = {}
+    for method, value in asked:
+        first.setdefault(method, value)
+    for method, value in first.items():
+        for run in chain(settings, method, value):
+            try:
+                compose(*run.overrides)
+            except SystemExit as refused:
+                why = str(refused).removeprefix("pirl_plugin: ")
+                raise SystemExit(f"pirl_plugin: {run.title}: {why}") from None
 
 
 def key_of(override: str) -> str:

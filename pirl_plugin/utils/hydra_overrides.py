@@ -1,9 +1,10 @@
-"""Values for Hydra's command line."""
+"""Hydra's command line: values, and what it composes to."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 
 def quoted(path: str | Path) -> str:
@@ -17,3 +18,14 @@ def quoted(path: str | Path) -> str:
     if re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
         return text
     return "'" + text.replace("'", r"\'") + "'"
+
+
+def compose(*overrides: str) -> Any:
+    """The host's configuration for command-line overrides, checked.
+
+    Raises:
+        SystemExit: it cannot be composed, or a value is none that the host takes.
+    """
+    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+    return convert_to_attrdict(compose_hydra_configuration(list(overrides)), dump_config=False)[1]

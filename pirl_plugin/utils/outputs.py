@@ -61,12 +61,27 @@ def check_folder(
         ValueError: as :func:`claim_folder` does.
     """
     file = folder / file_name
-    if not file.is_file():
-        return
+    if file.is_file():
+        check_claim(folder, read_claim(file), run, what)
+
+
+def read_claim(file: Path) -> dict[str, Any]:
+    """What a folder was claimed for; empty where the file is not one of ours."""
     try:
-        before = json.loads(file.read_text())
+        claim = json.loads(file.read_text())
     except ValueError:
-        before = {}
+        claim = None
+    return claim if isinstance(claim, dict) else {}
+
+
+def check_claim(
+    folder: Path, before: Mapping[str, object], run: Mapping[str, object], what: str
+) -> None:
+    """Refuse a folder that was claimed ``before`` for another run than ``run``.
+
+    Raises:
+        ValueError: as :func:`claim_folder` does.
+    """
     run = json.loads(json.dumps(run))
     if different := [key for key in run if before.get(key) != run[key]]:
         held = ", ".join(f"{key} {before.get(key)} (now {run[key]})" for key in different)

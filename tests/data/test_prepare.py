@@ -9,6 +9,7 @@ from PIL import Image
 from pirl_plugin.data import prepare_work
 from pirl_plugin.data.prepare import main
 from pirl_plugin.data.prepare_work import Settings, copy_block
+from pirl_plugin.data.resized import resized_copy
 from pirl_plugin.data.sources.folder import FolderSource
 
 
@@ -106,3 +107,44 @@ def test_copy__a_full_disk_ends_the_work(photos, monkeypatch):
         copy_block(settings, ["a/wide.jpg"])
     missing = copy_block(settings, ["a/nowhere.jpg"])
     assert "a/nowhere.jpg: [Errno 2] No such file" in missing.problems[0]
+
+
+def test_copy__a_read_error_without_a_file_name_is_one_image_without_a_copy(photos, monkeypatch):
+    """As of a bad sector: ``readinto`` names no file."""
+
+    def resized(path, size, quality):
+        if path.endswith("wide.jpg"):
+            raise OSError(5, "Input/output error")
+        return resized_copy(path, size, quality)
+
+    monkeypatch.setattr(prepare_work, "resized_copy", resized)
+    settings = Settings(photos, photos.parent / "out", 40, 90)
+    result = copy_block(settings, ["a/wide.jpg", "a/big.png"])
+    assert result.problems == [f"{photos / 'a/wide.jpg'}: [Errno 5] Input/output error"]
+    assert result.written == 1
+
+
+def test_prepare__resumed_shards_tell_what_has_no_copy(photos, capsys):
+    Image.new("RGB", (9, 9)).save(photos / "b" / "broken.png")  # beside broken.jpg: one key
+    first, out = prepare(photos, "--shards", "6")
+    assert first == 0
+    assert "5 images written, 0 found from before, 1 without a copy" in capsys.readouterr().out
+    reasons = (out / "unreadable.txt").read_text()
+    (out / "unreadable.txt").unlink()
+    assert prepare(photos, "--shards", "6")[0] == 0
+    assert "0 images written, 5 found from before, 1 without a copy" in capsys.readouterr().out
+    assert (out / "unreadable.txt").read_text() == reasons
+    Image.new("RGB", (9, 9)).save(photos / "b" / "broken.jpg")
+    prepare(photos, "--shards", "6")
+    assert (
+        f"{photos / 'b/broken.jpg'}: could not be read when shard-000000.tar was written, and can "
+        "be now; remove that tar, and repeat the command"
+    ) in (out / "unreadable.txt").read_text()
+
+
+def test_prepare__names_a_tar_that_was_cut_short(photos):
+    _, out = prepare(photos, "--shards", "3")
+    with open(out / "shard-000000.tar", "r+b") as tar:
+        tar.truncate(700)
+    with pytest.raises(SystemExit, match=r"shard-000000\.tar is not a whole tar .*: expected one"):
+        prepare(photos, "--shards", "3")

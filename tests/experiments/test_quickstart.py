@@ -12,7 +12,7 @@ import torch
 
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.evaluation.features import read_images
-from pirl_plugin.experiments import quickstart_command, quickstart_report
+from pirl_plugin.experiments import quickstart, quickstart_command, quickstart_report
 from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
@@ -55,6 +55,27 @@ def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
 
     quickstart_command.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
     assert json.loads((out / "results.json").read_text()) == results  # the times of pre-training
+
+
+def test_quickstart__adds_up_the_seconds_of_its_commands(image_folder, tmp_path, monkeypatch):
+    now = [0.0]
+
+    def pretrain(data, out, epochs, seed):
+        now[0] += 100
+        if now[0] == 100:
+            raise KeyboardInterrupt
+        return out.parent / "random_init.torch", 5.0
+
+    monkeypatch.setattr(quickstart, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(quickstart, "pretrain", pretrain)
+    monkeypatch.setattr(quickstart, "write_quickstart_report", lambda *args, **kwargs: None)
+    words = ["--data", str(image_folder / "train" / "ants"), "--out", str(tmp_path), "--epochs=2"]
+    with pytest.raises(KeyboardInterrupt):
+        quickstart_command.main(words)
+    quickstart_command.main(words)
+    assert json.loads((tmp_path / "results.json").read_text())["seconds"] == 200
+    quickstart_command.main(words)  # its pre-training made anew: of this command alone
+    assert json.loads((tmp_path / "results.json").read_text())["seconds"] == 100
 
 
 def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path):

@@ -115,6 +115,53 @@ def test_permutations__measures_voc07_after_the_linear_benchmark(
     assert len(host.runs) == 3
 
 
+def test_permutations__voc07_is_added_when_all_else_is_done(image_folder, voc07, tmp_path, host):
+    where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path / "out")]
+    sweep_command.main(["permutations", *where, "--values", "1"])
+    sweep_command.main(["permutations", *where, "--voc07", str(voc07), "--values", "1"])
+    assert host.runs[2:] == ["pirl_1/voc07"]
+    other = tmp_path / "other"
+    (other / "ImageSets" / "Main").mkdir(parents=True)
+    with pytest.raises(SystemExit, match=r"pirl_1/voc07 was made with VOC07 /.* \(now .*other\)"):
+        sweep_command.main(["permutations", *where, "--voc07", str(other), "--values", "1"])
+
+
+def test_sweep__goes_on_with_other_resources(image_folder, tmp_path, host):
+    where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
+    asked = ["lambda", *where, "--values", "0", "config.OPTIMIZER.num_epochs=1"]
+    finish(tmp_path / "pirl_0" / "pretrain")
+    earlier = {"sweep": "lambda", "scale": "quick", "data": str(image_folder), "linear": ""}
+    given = "config.OPTIMIZER.num_epochs=1 config.SLURM.MEM_GB=1"  # as earlier versions wrote it
+    (tmp_path / "sweep.json").write_text(json.dumps({**earlier, "pre-training": given}))
+    resources = ["config.SLURM.MEM_GB=250", "config.DATA.NUM_DATALOADER_WORKERS=2"]
+    sweep_command.main([*asked, *resources, "--linear", "config.SLURM.MEM_GB=9"])
+    assert host.runs == ["pirl_0/linear"]
+    sweep_command.main(asked)
+    found = json.loads((tmp_path / "results.json").read_text())["settings"]
+    assert (found["pre-training"], found["linear"]) == ("config.OPTIMIZER.num_epochs=1", "")
+    with pytest.raises(SystemExit, match="it holds the sweep of pre-training config"):
+        sweep_command.main(["lambda", *where, "config.OPTIMIZER.num_epochs=2"])
+
+
+def test_sweep__linear_settings_are_those_of_the_runs_that_began(image_folder, tmp_path, host):
+    """Forgotten at first, ``--linear`` is added where no linear benchmark has begun to train."""
+    host.failing = ("pirl_0/linear",)
+    where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
+    asked = ["lambda", *where, "--values", "0"]
+    with pytest.raises(SystemExit, match="1 of 1 models failed"):
+        sweep_command.main(asked)
+    host.failing = ()
+    linear = ["--linear", "+config/pirl/linear=resnet18"]
+    sweep_command.main([*asked, *linear])
+    assert host.runs[2:] == ["pirl_0/linear"]
+    said = (
+        r"pirl_0/linear was made with linear \+config/pirl/linear=resnet18 \(now none\): expected "
+        r"the same; .*remove .*/\*/linear"
+    )
+    with pytest.raises(SystemExit, match=said):
+        sweep_command.main(asked)
+
+
 def test_permutations__refuses_a_folder_that_is_not_voc07(image_folder, tmp_path, capsys):
     where = ["--data", str(image_folder), "--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit):

@@ -114,6 +114,47 @@ def test_overrides__take_the_place_of_ours_and_reach_those_they_are_for(
     assert given[1] not in jigsaw  # its loss has no such section
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "config.HOOKS.PIRL_MONITOR.enabled=false",
+        "+config/pirl/bank=sharded",
+        "config.DATA.TRAIN.VIEWS.image_size=192",
+        "config.DATA.TRAIN.TRANSFORMS.0.image_scale=[0.3,1.0]",
+        "config.MODEL.HEAD.HIDDEN_DIM=512",
+    ],
+)
+def test_overrides__of_what_pirl_alone_has_are_not_the_jigsaw_classifiers(
+    given, image_folder, tmp_path, capsys
+):
+    where = ["--data", image_folder, "--out", tmp_path, "--values", "10", "--", given]
+    pirl, _, jigsaw, _ = dry_run(capsys, "permutations", *where)
+    assert given in pirl
+    assert given not in jigsaw
+    compose(jigsaw)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["config.OPTIMIZER.num_epoch=2"],
+            r"PIRL, \|T\| = 10: pre-training: cannot compose .*epoch",
+        ),
+        (["--linear", "config.OPTIMIZER.num_epoch=2"], r"= 10: linear: cannot compose .*epoch"),
+        (["config.MODEL.HEAD.PARAMS.1.1.out_dim=64"], r"Jigsaw, .*: pre-training: cannot compose "),
+    ],
+)
+def test_overrides__that_a_later_run_would_refuse_are_refused_at_once(
+    given, message, image_folder, tmp_path
+):
+    where = ["--data", str(image_folder), "--out", str(tmp_path / "out"), "--values", "10"]
+    with pytest.raises(SystemExit, match=message) as stopped:
+        sweep_command.main(["permutations", *where, *given])
+    assert len(str(stopped.value).splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_permutations__commands_of_voc07_compose(scale, image_folder, voc07, tmp_path, capsys):
     arguments = ["--scale", scale, "--data", image_folder, "--out", tmp_path / "out"]

@@ -133,6 +133,10 @@ class ImageSource:
         """
         return None
 
+    def class_numbers(self) -> dict[str, int]:
+        """Number of each class by its name; empty where classes have numbers alone."""
+        return {}
+
     @property
     def num_unreadable(self) -> int:
         """Number of files found unreadable so far, by this process and its loader workers."""

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import tarfile
+import weakref
 import zlib
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,13 @@ class ShardSource(ImageSource):
             names, members = _scan([Path(path, tar) for tar in self._tars])
         self._block = SharedBytes(members.nbytes)
         self._block.array[:] = members.view(np.uint8)
-        self._open: dict[int, int] = {}
+        self._own_descriptors()
         super().__init__(path, PathTable(names), grey_size=grey_size)
+
+    def _own_descriptors(self) -> None:
+        """Begin with no tar open; those that will be are closed with this object."""
+        self._open: dict[int, int] = {}
+        weakref.finalize(self, _close, self._open)
 
     def _read_index(self, index: Path) -> tuple[list[str], NDArray[Any]]:
         try:
@@ -134,9 +140,35 @@ class ShardSource(ImageSource):
             raise ValueError(f"{self.path_of(row)} has no class: expected a member .cls beside it")
         return labels
 
+    def class_numbers(self) -> dict[str, int]:
+        """Number of each class by its folder, ``.`` for no folder, as ``prepare --shards`` writes.
+
+        Empty where a folder holds several classes, or several hold one.
+
+        Raises:
+            ValueError: an image has no class.
+        """
+        folders = (
+            folder if rest else "."
+            for folder, _, rest in (name.partition("/") for name in self._images)
+        )
+        found = set(zip(folders, self.labels().tolist(), strict=True))
+        numbers = dict(found)
+        return numbers if len(numbers) == len(found) == len(set(numbers.values())) else {}
+
     def __getstate__(self) -> dict[str, Any]:
-        """Each process opens the tars itself."""
-        return {**self.__dict__, "_open": {}}
+        """Each process, and each copy, opens the tars itself."""
+        return {key: value for key, value in self.__dict__.items() if key != "_open"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """No tar is open."""
+        self.__dict__.update(state)
+        self._own_descriptors()
+
+
+def _close(descriptors: dict[int, int]) -> None:
+    for descriptor in descriptors.values():
+        os.close(descriptor)
 
 
 def _open_regular(path: str) -> int:
@@ -148,7 +180,9 @@ def _open_regular(path: str) -> int:
 
 
 def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
-    """Find the images of a tar by its headers.
+    """Find the images of a tar by its headers: of each key the first, named ``KEY.jpg`` or alike.
+
+    What else belongs to a key, as ``KEY.seg.png``, and names that start with a dot are skipped.
 
     Args:
         path: of the tar.
@@ -160,25 +194,26 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
     Raises:
         ValueError: it is not a whole tar.
     """
-    names: list[str] = []
-    rows: list[tuple[int, int, int, str]] = []
+    images: dict[str, tuple[str, int, int]] = {}
     labels: dict[str, int] = {}
     try:
         with tarfile.open(path, "r:") as tar:
             for member in tar:
                 key, suffix = _split(member.name)
-                if member.isreg() and suffix == ".cls":
+                if not member.isreg() or key.endswith("/"):
+                    continue
+                if suffix == ".cls":
                     content = tar.extractfile(member)
                     labels[key] = int(content.read(32)) if content else NO_LABEL
-                elif member.isreg() and suffix.endswith(image_extensions()):
-                    names.append(member.name)
-                    rows.append((shard, member.offset_data, member.size, key))
+                elif suffix in image_extensions():
+                    images.setdefault(key, (member.name, member.offset_data, member.size))
     except (tarfile.TarError, ValueError, OSError) as error:
         raise ValueError(
-            f"{path} is not a whole tar ({error}): expected one; copy it again"
+            f"{path} is not a whole tar ({error}): expected one; copy or make it again"
         ) from None
-    found = [(at, offset, size, labels.get(key, NO_LABEL)) for at, offset, size, key in rows]
-    return names, np.array(found, MEMBERS)
+    names = [name for name, _, _ in images.values()]
+    rows = [(shard, at, size, labels.get(key, NO_LABEL)) for key, (_, at, size) in images.items()]
+    return names, np.array(rows, MEMBERS)
 
 
 def _scan(tars: list[Path]) -> tuple[list[str], NDArray[Any]]:
@@ -189,7 +224,10 @@ def _scan(tars: list[Path]) -> tuple[list[str], NDArray[Any]]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Key and suffix of a member: WebDataset's key ends at the first dot of the file's name."""
+    """Key and suffix of a member: WebDataset's key ends at the first dot of the file's name.
+
+    Of a file whose name starts with a dot the key ends with ``/``.
+    """
     folder, _, file = name.rpartition("/")
     stem, dot, suffix = file.partition(".")
     return f"{folder}/{stem}", (dot + suffix).lower()

@@ -14,13 +14,19 @@ import threading
 import time
 import zipfile
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import write_json
 
-_CHECKPOINT = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CHECKPOINT = re.compile(
+    r"model_(?:(?:final_checkpoint_)?phase(?P<phase>\d+)|iteration(?P<step>\d+))\.torch"
+)
 _INTERVAL = 1.0
+_NOTHING = {"cpu": 0.0, "wall": 0.0}
 _PROC = Path("/proc")
 
 
@@ -29,6 +35,7 @@ class _Noted(TypedDict):
 
     start: dict[str, float]  # ``cpu`` and ``wall`` seconds before this start, and its ``time``
     marks: dict[int, dict[str, float]]  # epoch → ``cpu`` and ``wall`` seconds
+    inside: dict[int, dict[str, float]]  # training step within an epoch → the same
 
 
 class Clock:
@@ -36,7 +43,8 @@ class Clock:
 
     Args:
         folder: the host's ``CHECKPOINT.DIR``.
-        keep: epochs whose checkpoints stay; others go when the next is whole.
+        keep: epochs whose checkpoints stay; others, and those within an epoch, go when the next is
+            whole.
         under_way: whether the run was started before, by a process that did not outlive it.
     """
 
@@ -46,10 +54,12 @@ class Clock:
         self._file = folder / "clock.json"
         self._noted = _read(self._file)
         if not under_way:
-            there = checkpoints(folder)
+            there, middle = checkpoints(folder), _inside(folder)
             marks = {epoch: mark for epoch, mark in self._noted["marks"].items() if epoch in there}
-            last = marks[max(marks)] if marks else {"cpu": 0.0, "wall": 0.0}
-            self._noted = {"start": {**last, "time": time.time()}, "marks": marks}
+            inside = {step: mark for step, mark in self._noted["inside"].items() if step in middle}
+            last = max([_NOTHING, *marks.values(), *inside.values()], key=lambda m: m["wall"])
+            start = {**last, "time": time.time()}
+            self._noted = {"start": start, "marks": marks, "inside": inside}
         self._used = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -75,19 +85,25 @@ class Clock:
                 return
 
     def _look(self) -> None:
-        there = checkpoints(self._folder)
-        newest = max(there, default=0)
-        if newest <= max(self._noted["marks"], default=0):
+        there, inside = checkpoints(self._folder), _inside(self._folder)
+        start, marks = self._noted["start"], self._noted["marks"]
+        new_epoch = max(there, default=0) > max(marks, default=0)
+        new_step = max(inside, default=0) > max(self._noted["inside"], default=0)
+        if not new_epoch and not new_step:
             return
-        start = self._noted["start"]
         cost = {"cpu": start["cpu"] + self._used}
         cost["wall"] = start["wall"] + time.time() - start["time"]
-        # Of several at once, nobody was there to see the others: `costs` fills them in.
-        self._noted["marks"][newest] = {name: round(value, 2) for name, value in cost.items()}
+        cost = {name: round(value, 2) for name, value in cost.items()}
+        if new_epoch:
+            # Of several at once, nobody was there to see the others: `costs` fills them in.
+            marks[max(there)] = cost
+        if new_step:
+            self._noted["inside"][max(inside)] = cost
         self._write()
-        for epoch, file in there.items():
-            if epoch < newest and epoch not in self._keep:
-                file.unlink(missing_ok=True)
+        over = [there[epoch] for epoch in there if epoch < max(there) and epoch not in self._keep]
+        over += [inside[step] for step in inside if not new_step or step < max(inside)]
+        for file in over:
+            file.unlink(missing_ok=True)
 
     def _write(self) -> None:
         write_json(self._file, self._noted)
@@ -95,26 +111,36 @@ class Clock:
 
 def _read(file: Path) -> _Noted:
     if not file.is_file():
-        return {"start": {"cpu": 0.0, "wall": 0.0, "time": time.time()}, "marks": {}}
-    noted: _Noted = json.loads(file.read_text())  # whose epochs are strings
-    return {**noted, "marks": {int(epoch): mark for epoch, mark in noted["marks"].items()}}
+        return {"start": {**_NOTHING, "time": time.time()}, "marks": {}, "inside": {}}
+    noted = json.loads(file.read_text())  # whose numbers are strings
+    marks, inside = (
+        {int(number): mark for number, mark in noted.get(kind, {}).items()}  # earlier: no inside
+        for kind in ("marks", "inside")
+    )
+    return {"start": noted["start"], "marks": marks, "inside": inside}
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
     """Epoch → its checkpoint, of those that are whole (an archive's directory is written last)."""
-    found = {}
-    for file in folder.glob("model_*phase*.torch"):
+    return {number + 1: file for number, file in _whole(folder, "phase")}
+
+
+def _inside(folder: Path) -> dict[int, Path]:
+    """Training step → the whole checkpoint that was saved after it, in the middle of an epoch."""
+    return dict(_whole(folder, "step"))
+
+
+def _whole(folder: Path, kind: str) -> Iterator[tuple[int, Path]]:
+    for file in folder.glob("model_*.torch"):
         name = _CHECKPOINT.fullmatch(file.name)
-        if name and zipfile.is_zipfile(file):
-            found[int(name[1]) + 1] = file
-    return found
+        if name and name[kind] and zipfile.is_zipfile(file):
+            yield int(name[kind]), file
 
 
 def remove_partial(folder: Path) -> None:
     """Remove checkpoints that were cut short: the host would go on from one, and fail."""
-    whole = set(checkpoints(folder).values())
-    for file in folder.glob("model_*phase*.torch"):
-        if file not in whole:
+    for file in folder.glob("model_*.torch"):
+        if _CHECKPOINT.fullmatch(file.name) and not zipfile.is_zipfile(file):
             file.unlink()
 
 
@@ -123,7 +149,7 @@ def costs(folder: Path, epochs: list[int]) -> dict[int, dict[str, float]]:
 
     What was not seen lies on the line between what was: epochs take equally long.
     """
-    marks = {0: {"cpu": 0.0, "wall": 0.0}, **_read(folder / "clock.json")["marks"]}
+    marks = {0: _NOTHING, **_read(folder / "clock.json")["marks"]}
     found = {}
     for epoch in epochs:
         before = max(seen for seen in marks if seen <= epoch)

@@ -76,17 +76,18 @@ def check_classes(config: AttrDict) -> None:
     """
     from pirl_plugin.data.sources.paths import class_folders
 
-    folders, highest = {}, {}
+    folders, highest, numbers = {}, {}, {}
     for split in splits_of(config):
         _check_one_source(config, split)
         try:
-            folder, labels = _labelled(config, split)
+            folder, labels, named = _labelled(config, split)
         except (OSError, ValueError) as error:
             refuse(str(error), error)
         if folder and labels is None:
             folders[split] = folder
         elif folder and labels is not None and labels.ndim == 1:
             highest[folder, split] = int(labels.max())
+            numbers[split] = (folder, named)
     classes = {split: (folder, class_folders(folder)) for split, folder in folders.items()}
     if len(classes) == 2:
         (train, trained), (test, tested) = classes["TRAIN"], classes["TEST"]
@@ -97,6 +98,12 @@ def check_classes(config: AttrDict) -> None:
                 f"the same classes in both, and '{odd[0]}' is in one alone; an empty subfolder "
                 f"will do"
             )
+    elif numbers:
+        numbers |= {
+            split: (folder, {name: number for number, name in enumerate(found)})
+            for split, (folder, found) in classes.items()
+        }
+        _check_numbers(numbers)
     expected = config.MODEL.HEAD.get("NUM_CLASSES")
     top = max(config.METERS.get("accuracy_list_meter", {}).get("topk_values") or [1])
     if expected is not None and expected < top and "accuracy_list_meter" in config.METERS.names:
@@ -122,6 +129,23 @@ def check_classes(config: AttrDict) -> None:
             )
 
 
+def _check_numbers(numbers: dict[str, tuple[str, dict[str, int]]]) -> None:
+    """Refuse classes that have other numbers in the test images; of each split, its folder too."""
+    if len(numbers) < 2:
+        return
+    (train, trained), (test, tested) = numbers["TRAIN"], numbers["TEST"]
+    names = {number: name for name, number in trained.items()}
+    for name, number in sorted(tested.items()) if trained else ():
+        if trained.get(name, number) == number and names.get(number, name) == name:
+            continue
+        other = f"'{names[number]}'" if number in names else f"it as class {trained[name]}"
+        refuse(
+            f"{test} has '{name}' as class {number}, and {train} has {other}: expected the same "
+            f"numbers in both; prepare both from folders with the same subfolders, of which some "
+            f"may be empty"
+        )
+
+
 def _check_one_source(config: AttrDict, split: str) -> None:
     """Refuse labels that would be read with another of our sources than their images."""
     from pirl_plugin.data.names import SOURCES
@@ -134,8 +158,10 @@ def _check_one_source(config: AttrDict, split: str) -> None:
         )
 
 
-def _labelled(config: AttrDict, split: str) -> tuple[str, NDArray[np.integer] | None]:
-    """Folder of the classes' folders and None; or of the annotations and their labels; or ''."""
+def _labelled(
+    config: AttrDict, split: str
+) -> tuple[str, NDArray[np.integer] | None, dict[str, int]]:
+    """Folder of the classes' folders and None; or of annotations, labels and their names; or ''."""
     from vissl.data.dataset_catalog import get_data_files
 
     from pirl_plugin.data.names import DISK_FOLDER, SOURCES
@@ -143,13 +169,15 @@ def _labelled(config: AttrDict, split: str) -> tuple[str, NDArray[np.integer] | 
 
     sources = list(config.DATA[split].LABEL_SOURCES)
     if len(sources) != 1 or sources[0] not in SOURCES:
-        return "", None
+        return "", None, {}
     (path,), _ = get_data_files(split, config.DATA)
     if sources == [DISK_FOLDER]:
-        return path, None
+        return path, None, {}
     data = PIRLDiskDataset(config, sources[0], path, split)
     root = data.class_root()
-    return (path, data.get_labels()) if root is None else (root, None)
+    if root is not None:
+        return root, None, {}
+    return path, data.get_labels(), data.source.class_numbers()
 
 
 def splits_of(config: AttrDict) -> list[str]:

@@ -184,12 +184,15 @@ def low_shot_samples_from_a_list(module: HostModule) -> None:
     patched("low-shot SVM samples")
 
 
-def remove_old_features(config: AttrDict) -> None:
-    """Remove what an extraction of one node would leave beside its own features.
+def remove_old_results(config: AttrDict) -> None:
+    """Remove what an earlier run in the same folder left: features, and SVMs' average precision.
 
-    An earlier run in the same folder may have had more processes or images, and the host's tools
-    read all files that are there.
+    That run may have had more processes or images, and the host's tools read all features that are
+    there. Its precision would stand for the SVMs of this run, which the host trains later. What
+    ``SVM.force_retrain=false`` takes up again stays.
     """
+    for result in Path(config.CHECKPOINT.DIR).glob("*/test_ap.npy"):
+        result.unlink()
     folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR
     if config.DISTRIBUTED.NUM_NODES == 1:
         for file in Path(folder).glob("rank*_chunk*_*.npy"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.compat.checkpoints import report_failure
-from pirl_plugin.host.compat.evaluation_patches import remove_old_features
+from pirl_plugin.host.compat.evaluation_patches import remove_old_results
 from pirl_plugin.host.launch.run import run_ours
 from pirl_plugin.host.launch.signals import end_stopped, forward_signals
 from pirl_plugin.host.start_page import start_page
@@ -63,7 +63,7 @@ def _guarded(
             put("pirl_plugin: SIGINT: ended before the run began\n", sys.stderr)
             raise SystemExit(130) from None
         if extracts:
-            remove_old_features(config)
+            remove_old_results(config)
             if is_ours(config):
                 write_run_config(config, Path(config.CHECKPOINT.DIR))
         if starts_ranks and is_ours(config):

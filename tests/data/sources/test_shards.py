@@ -1,5 +1,6 @@
 """Tars: random access, classes, workers, foreign and damaged ones."""
 
+import copy
 import io
 import os
 import pickle
@@ -49,6 +50,13 @@ def test_shards__are_read_by_workers(method, shards):
     assert torch.equal(pickle.loads(pickle.dumps(source))[8][0], source[8][0])
 
 
+def test_shards__number_classes_by_folder_where_each_is_one(shards, image, tmp_path):
+    assert ShardSource(shards).class_numbers() == {"ants": 0, "bees": 1}
+    members = [("0/a.png", image), ("0/a.cls", b"0"), ("1/b.png", image), ("1/b.cls", b"0")]
+    write_tar(tmp_path / "0.tar", members)
+    assert ShardSource(tmp_path).class_numbers() == {}
+
+
 def test_shards__are_a_data_source_of_vissl(shards):
     source = PIRLDiskDataset({"DATA": {"TRAIN": {}}}, "pirl_disk_shards", str(shards), "TRAIN")
     assert source.get_labels().tolist() == [0] * 10 + [1] * 10
@@ -73,11 +81,31 @@ def image(tmp_path_factory, make_image):
 def test_shards__of_others_need_no_index(image, tmp_path):
     members = [("a.png", image), ("a.cls", b"7"), ("b.json", b"{}"), ("b.png", b"broken")]
     write_tar(tmp_path / "0.tar", members)
-    write_tar(tmp_path / "1.tar", [("c.cls", b"3\n"), ("c.seg.png", image)])
+    write_tar(tmp_path / "1.tar", [("c.cls", b"3\n"), ("c.png", image)])
     source = ShardSource(tmp_path)
     assert [is_valid for _, is_valid in source] == [True, False, True]
     with pytest.raises(ValueError, match=r"0\.tar:b\.png has no class: expected a member \.cls"):
         source.labels()
+
+
+def test_shards__hold_one_image_of_each_key(image, tmp_path):
+    """``KEY.seg.png`` belongs to ``KEY.png``, and ``._KEY.png`` is what macOS adds to a tar."""
+    names = ("._a.png", "a.png", "a.seg.png", "a.jpg", "in.side/b.png", "in.side/._b.png")
+    write_tar(tmp_path / "0.tar", [(name, image) for name in names] + [("a.cls", b"7")])
+    source = ShardSource(tmp_path)
+    assert source.paths() == [f"{tmp_path}/0.tar:{name}" for name in ("a.png", "in.side/b.png")]
+
+
+def test_shards__close_their_tars_with_the_source(image, tmp_path):
+    for number in range(3):
+        write_tar(tmp_path / f"{number}.tar", [("a.png", image), ("b.png", image)])
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        source = ShardSource(tmp_path)
+        for each in (source, pickle.loads(pickle.dumps(source)), copy.copy(source)):
+            assert all(is_valid for _, is_valid in each)
+        del source, each
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_shards__refuse_an_index_of_other_tars(image, tmp_path, shards):

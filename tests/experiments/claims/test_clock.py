@@ -24,9 +24,12 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CPU tim
 
 
 def save(folder, phase, final=False):
-    name = f"model_{'final_checkpoint_' if final else ''}phase{phase}.torch"
-    with zipfile.ZipFile(folder / name, "w") as file:
-        file.writestr("data.pkl", "weights")
+    write(folder / f"model_{'final_checkpoint_' if final else ''}phase{phase}.torch")
+
+
+def write(file):
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("data.pkl", "weights")
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +37,16 @@ def _fast(monkeypatch):
     monkeypatch.setattr(clock, "_INTERVAL", 0.02)
 
 
-def marks(folder):
-    return json.loads((folder / "clock.json").read_text())["marks"]
+def marks(folder, kind="marks"):
+    return json.loads((folder / "clock.json").read_text())[kind]
 
 
-def wait_for(epochs, folder):
+def wait_for(numbers, folder, kind="marks"):
     for _ in range(500):
-        if sorted(map(int, marks(folder))) == epochs:
+        if sorted(map(int, marks(folder, kind))) == numbers:
             return
         time.sleep(0.01)
-    raise AssertionError(marks(folder))
+    raise AssertionError(marks(folder, kind))
 
 
 def test_clock__notes_each_checkpoint_and_keeps_the_evaluated(tmp_path):
@@ -67,6 +70,38 @@ def test_clock__goes_on_from_the_checkpoint_that_the_run_goes_on_from(tmp_path, 
         save(tmp_path, 1, final=True)
         wait_for([1, 2], tmp_path)
     assert [cost["cpu"] for cost in costs(tmp_path, [1, 2]).values()] == [10, 20]
+
+
+def test_clock__counts_the_part_of_an_epoch_that_was_saved(tmp_path, monkeypatch):
+    used = [100.0]
+    monkeypatch.setattr(clock, "cpu_seconds", lambda argument: used[0])
+    with Clock(tmp_path, keep=[1]):
+        save(tmp_path, 0)
+        wait_for([1], tmp_path)
+        used[0] = 150.0
+        write(tmp_path / "model_iteration15.torch")
+        wait_for([15], tmp_path, "inside")
+        used[0] = 190.0
+        write(tmp_path / "model_iteration19.torch")  # SIGTERM, say
+    assert not (tmp_path / "model_iteration15.torch").exists()
+    used[0] = 12.0
+    with Clock(tmp_path, keep=[1]):
+        save(tmp_path, 1, final=True)
+        wait_for([1, 2], tmp_path)
+    assert [cost["cpu"] for cost in costs(tmp_path, [1, 2]).values()] == [100, 202]
+    assert not (tmp_path / "model_iteration19.torch").exists()
+
+
+def test_clock__reads_what_earlier_versions_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr(clock, "cpu_seconds", lambda argument: 5.0)
+    save(tmp_path, 0)
+    mark = {"cpu": 10.0, "wall": 11.0}
+    noted = {"start": {"cpu": 0.0, "wall": 0.0, "time": 0.0}, "marks": {"1": mark}}
+    (tmp_path / "clock.json").write_text(json.dumps(noted))
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 1)
+        wait_for([1, 2], tmp_path)
+    assert [cost["cpu"] for cost in costs(tmp_path, [1, 2]).values()] == [10, 15]
 
 
 def test_clock__of_a_run_under_way_counts_its_process_once(tmp_path, monkeypatch):
@@ -108,7 +143,8 @@ def test_cpu_seconds__are_those_of_the_run_and_its_children():
 
 def test_partial_checkpoints__are_removed(tmp_path):
     save(tmp_path, 0)
-    (tmp_path / "model_phase1.torch").write_bytes(b"PK cut short")
+    for name in ("phase1", "iteration7"):
+        (tmp_path / f"model_{name}.torch").write_bytes(b"PK cut short")
     assert sorted(checkpoints(tmp_path)) == [1]
     remove_partial(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model_phase0.torch"]

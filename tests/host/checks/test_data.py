@@ -124,6 +124,29 @@ def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):
     check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3", TOP_1))
 
 
+def sharded(data, *splits):
+    """The linear benchmark of ``data``, with shards of these splits in place of the folders."""
+    files, sources = dict(SPLITS), []
+    for split in splits:
+        folder = data / f"shards_{SPLITS[split]}"
+        main([str(data / SPLITS[split]), str(folder), "--shards", "--workers", "1"])
+        files[split] = folder.name
+        for kind in ("DATA", "LABEL"):
+            sources.append(f"config.DATA.{split}.{kind}_SOURCES=[pirl_disk_shards]")
+    return linear(data, *sources, files=files)
+
+
+@pytest.mark.parametrize("splits", [("TRAIN", "TEST"), ("TRAIN",), ("TEST",)])
+def test_check_classes__compares_the_numbers_of_shards(splits, classes):
+    (classes / "val" / "b").rename(classes / "val" / "c")
+    with pytest.raises(SystemExit, match=r"has 'c' as class 1, and .*train has 'b': expected the"):
+        check_classes(sharded(classes, *splits))
+
+
+def test_check_classes__accepts_shards_that_lack_images_of_a_class(classes):
+    check_classes(sharded(classes, "TRAIN", "TEST"))  # val has none of the last
+
+
 def test_check_classes__compares_the_folders_of_a_list(classes):
     """A list that names images of some classes is numbered by all folders beside them."""
     files = {"TRAIN": "train/1percent.txt", "TEST": "val"}

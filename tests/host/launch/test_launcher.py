@@ -5,20 +5,50 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin import __version__
 from pirl_plugin.__main__ import main
-from pirl_plugin.host.compat.evaluation_patches import remove_old_features
+from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.evaluation.linear_run import svm_map
+from pirl_plugin.host.compat.evaluation_patches import remove_old_results
 from pirl_plugin.host.launch.launcher import _guarded, banner
+from tests.helpers.sweeps import finish_svm
 
 
 def config(*overrides):
-    overrides = ["config=pretrain/pirl/quick_jigsaw", *overrides]
-    return convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+    if not overrides or not overrides[0].startswith("config="):
+        overrides = ["config=pretrain/pirl/quick_jigsaw", *overrides]
+    return convert_to_attrdict(compose_hydra_configuration(list(overrides)), dump_config=False)[1]
 
 
-def test_remove_old_features__leaves_all_else(tmp_path):
+def test_remove_old_results__leaves_all_else(tmp_path):
     for name in ("rank1_chunk0_train_res5_inds.npy", "test_ap.npy", "rank1.txt"):
         (tmp_path / name).touch()
-    remove_old_features(config(f"config.CHECKPOINT.DIR={tmp_path}"))
+    remove_old_results(config(f"config.CHECKPOINT.DIR={tmp_path}"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rank1.txt", "test_ap.npy"]
+
+
+def test_extraction__removes_the_results_of_an_earlier_run_before_its_configuration(tmp_path):
+    """Killed while it extracts, a second run left the mAP of the first as its own."""
+    finish_svm(tmp_path, 71.0)
+    (tmp_path / "res5" / "cls0_cost1.0.pickle").touch()  # for SVM.force_retrain=false
+    assert svm_map(tmp_path) == {"res5": pytest.approx(71)}
+    svm = config(
+        "config=benchmark/pirl/svm_voc07",
+        f"config.CHECKPOINT.DIR={tmp_path}",
+        "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=second.torch",
+        "config.MODEL.FEATURE_EVAL_SETTINGS.LINEAR_EVAL_FEAT_POOL_OPS_MAP="
+        "[[res5, [AdaptiveAvgPool2d, [[1, 1]]]]]",
+    )
+
+    def launch(cfg, engine_name):
+        assert read_config(tmp_path / "train_config.yaml")["MODEL"]["WEIGHTS_INIT"] == {
+            **svm.MODEL.WEIGHTS_INIT
+        }
+        with pytest.raises(ValueError, match="is not finished"):
+            svm_map(tmp_path)
+        return "extracted"
+
+    guarded = _guarded(launch, (), starts_ranks=False)
+    assert guarded(cfg=svm, engine_name="extract_features") == "extracted"
+    assert [p.name for p in (tmp_path / "res5").iterdir()] == ["cls0_cost1.0.pickle"]
 
 
 def test_banner__says_versions_and_mends(monkeypatch):
