@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _FILE = "train_config.yaml"
+_SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
 _BOTH = ("start_value", "end_value")
 _RATES = {  # schedule → the keys of its rates
     "cosine": _BOTH,
@@ -111,7 +112,6 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
         data, loss = config["DATA"], config["LOSS"]
         train = data["TRAIN"]
         transform = (train["TRANSFORMS"] or [{}])[0]
-        size = transform.get("image_size", transform.get("size"))
         settings = {
             "Task": str(transform.get("name", "not recorded")),
             "Data": ", ".join(map(str, train["DATASET_NAMES"])),
@@ -120,7 +120,7 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
         }
         return TrainingRun(
             settings,
-            int(size) if isinstance(size, int) else None,
+            image_size_of(config),
             data.get("MEAN"),
             data.get("STD"),
             labelled=train["LABEL_TYPE"] == "standard",
@@ -128,6 +128,14 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
         )
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise ValueError(_not_a_run(checkpoint.parent / _FILE, error)) from error
+
+
+def image_size_of(config: Mapping[str, Any] | None) -> int | None:
+    """Side of the images that a run was trained on, pixels; None where its transforms give none."""
+    transforms = (config["DATA"]["TRAIN"]["TRANSFORMS"] or []) if config else []
+    # The last one: a crop is of what an earlier transform has resized.
+    sizes = (transform.get(key) for transform in reversed(transforms) for key in _SIZES)
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _loss(loss: dict[str, Any]) -> dict[str, str]:

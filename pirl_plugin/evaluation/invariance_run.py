@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.invariance import (
     summarize_distances,
     unit_distances,
 )
-from pirl_plugin.evaluation.pretext_checkpoint import image_size_of, load_pretext_model
+from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model, view_size_of
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
     paths = list(find_images(str(options.data)))
     rows = sample_rows(len(paths), options.images, options.seed)
     configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
-    other = next((config for config in configs if image_size_of(config)), None)
+    other = next((config for config in configs if view_size_of(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models: list[ModelDistances] = []
     for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):

@@ -50,7 +50,7 @@ def load_pretext_model(
     trunk = load_trunk(path, trust_pickle).to(device)
     content = read_checkpoint(path, trust_pickle)
     config = run_config(path)
-    views = _views(config or other, image_size_of(other))
+    views = _views(config or other, view_size_of(other))
     heads = _heads(content)
     f, g = _choose(heads, views)
     if g is None or f is None:
@@ -73,8 +73,8 @@ def load_pretext_model(
     )
 
 
-def image_size_of(config: dict[str, Any] | None) -> int | None:
-    """Side of the image view of a run, pixels; None where its configuration gives none."""
+def view_size_of(config: dict[str, Any] | None) -> int | None:
+    """Side of the image view of a pre-training, pixels; None of runs without such a view."""
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
     size = transforms[0].get("image_size") if transforms else None
     return int(size) if size else None
