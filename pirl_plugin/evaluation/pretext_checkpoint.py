@@ -69,6 +69,7 @@ def load_pretext_model(
         views,
         what,
         bank if f is not None else None,
+        path_hashes=_path_hashes(content),
         normalize=normalization_of(config or other),
     )
 
@@ -105,6 +106,12 @@ def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:
             return {}
         content = below
     return content
+
+
+def _path_hashes(content: Mapping[str, object]) -> Tensor | None:
+    """Of the images of the bank's rows, as a hook of ours keeps them; None in older checkpoints."""
+    hooks = _nested(content, "classy_state_dict", "hooks")
+    return next((state["path_hashes"] for state in hooks.values() if "path_hashes" in state), None)
 
 
 def _heads(content: Mapping[str, object]) -> dict[int, PIRLHead]:
