@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import __version__
 
@@ -13,13 +13,13 @@ _PAPER = "[Self-Supervised Learning of Pretext-Invariant Representations](https:
 
 
 def model_card(
-    title: str, architecture: str, lines: str, run: TrainingRun | None, results: list[str]
+    title: str, config: dict[str, Any], lines: str, run: TrainingRun | None, results: list[str]
 ) -> str:
     """Markdown with the header that hubs of models read.
 
     Args:
         title: of the network.
-        architecture: timm's name of it.
+        config: its ``config.json``, with timm's name of it and how images are normalised.
         lines: Python that loads it.
         run: how it was trained, if that is known.
         results: a sentence for each measurement.
@@ -29,20 +29,27 @@ def model_card(
     else:
         rows = [f"| {name} | {value} |" for name, value in run.settings.items()]
         trained = "\n".join(["| setting | value |", "|---|---|", *rows])
+    unlabelled = run is not None and not run.labelled
+    tag = "- self-supervised\n" if unlabelled else ""
+    learnt = ", learnt without labels" if unlabelled else ""
+    method = f" pre-trained with PIRL\n({_PAPER}, Misra and van der Maaten, CVPR 2020)"
+    network = f"a network{method if run is not None and run.is_pirl else ''}"
+    mean, std = (
+        f"({', '.join(map(str, config['pretrained_cfg'][key]))})" for key in ("mean", "std")
+    )
     measured = "\n".join(f"- {sentence}" for sentence in results) or "None are recorded."
     return f"""---
 tags:
 - image-feature-extraction
-- self-supervised
-- timm
+{tag}- timm
 library_name: timm
 ---
 
 # {title}
 
-Image features, learnt without labels: the trunk of a network pre-trained with PIRL
-({_PAPER}, Misra and van der Maaten, CVPR 2020), without its projection heads and without a
-classifier. timm's name of the network is `{architecture}`. Exported by pirl_plugin {__version__}.
+Image features{learnt}: the trunk of {network}, without its projection heads and without a
+classifier. timm's name of the network is `{config["architecture"]}`. Exported by pirl_plugin
+{__version__}.
 
 ## Load it
 
@@ -50,8 +57,8 @@ classifier. timm's name of the network is `{architecture}`. Exported by pirl_plu
 {lines}
 ```
 
-Images are RGB, scaled to 0 … 1 and normalised with ImageNet's mean (0.485, 0.456, 0.406) and
-standard deviation (0.229, 0.224, 0.225).
+Images are RGB, scaled to 0 … 1 and normalised with mean {mean} and standard deviation
+{std}.
 
 ## Training
 

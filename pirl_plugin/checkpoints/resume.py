@@ -94,3 +94,8 @@ def _checkpoints(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
         match = _NAME.fullmatch(path.name)
         if match is not None:
             yield path, match
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Whether the host calls a file so that holds the state after an epoch or a step."""
+    return _NAME.fullmatch(name) is not None

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.initial_weights import WEIGHTS
+
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
@@ -28,7 +30,8 @@ def settings_of(config: AttrDict) -> dict[str, str]:
     found: dict[str, str] = {}
     for key in _KEYS:
         for name, value in _leaves(key, _at(config, key)):
-            found[name] = json.dumps(value, sort_keys=True, default=str)
+            if name not in WEIGHTS:  # compared by content
+                found[name] = json.dumps(value, sort_keys=True, default=str)
     names = [transform.get("name") for transform in _at(config, _TRANSFORMS) or []]
     found[_TRANSFORMS] = json.dumps(names)
     return found

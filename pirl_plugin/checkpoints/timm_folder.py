@@ -47,10 +47,13 @@ def write_timm_folder(
     config, tensors = _config_and_tensors(found)
     run = read_training_run(checkpoint)
     size = run.image_size if run is not None else None
-    if size and not config["pretrained_cfg"].get("fixed_input_size"):
-        config["pretrained_cfg"]["input_size"] = [3, size, size]
+    images = config["pretrained_cfg"]
+    if size and not images.get("fixed_input_size"):
+        images["input_size"] = [3, size, size]
+    if run is not None:
+        images["mean"], images["std"] = run.mean or images["mean"], run.std or images["std"]
     measured = find_results(checkpoint, results)
-    card = model_card(found.title, config["architecture"], lines, run, measured)
+    card = model_card(found.title, config, lines, run, measured)
     write_safetensors(tensors, out / "model.safetensors", {"architecture": found.title})
     for name, text in (("config.json", json.dumps(config, indent=2)), ("README.md", card)):
         with atomic_write(out / name) as file:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _FILE = "train_config.yaml"
+_SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
+_BOTH = ("start_value", "end_value")
+_RATES = {  # schedule → the keys of its rates
+    "cosine": _BOTH,
+    "cosine_warm_restart": _BOTH,
+    "linear": _BOTH,
+    "inverse_sqrt": ("start_value",),
+    "constant": ("value",),
+    "step": ("values",),
+    "multistep": ("values",),
+}
 
 
 @dataclass(frozen=True)
@@ -25,10 +38,18 @@ class TrainingRun:
     Attributes:
         settings: what a reader wants to know, name → value, in order.
         image_size: side of the image view, pixels; None where the run does not say.
+        mean: of the channels, by which images were normalised; None where the run does not say.
+        std: their standard deviation, likewise.
+        labelled: whether it was trained with labels of people, in any part.
+        is_pirl: whether its loss is this package's.
     """
 
     settings: dict[str, str]
     image_size: int | None
+    mean: list[float] | None
+    std: list[float] | None
+    labelled: bool
+    is_pirl: bool
 
 
 def write_run_config(config: AttrDict, folder: Path) -> None:
@@ -88,18 +109,33 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
     if config is None:
         return None
     try:
-        train, loss = config["DATA"]["TRAIN"], config["LOSS"]
+        data, loss = config["DATA"], config["LOSS"]
+        train = data["TRAIN"]
         transform = (train["TRANSFORMS"] or [{}])[0]
-        size = transform.get("image_size", transform.get("size"))
         settings = {
             "Task": str(transform.get("name", "not recorded")),
             "Data": ", ".join(map(str, train["DATASET_NAMES"])),
             **_loss(loss),
             **_optimisation(config),
         }
+        return TrainingRun(
+            settings,
+            image_size_of(config),
+            data.get("MEAN"),
+            data.get("STD"),
+            labelled=train["LABEL_TYPE"] == "standard",
+            is_pirl=loss["name"] == "pirl_loss",
+        )
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise ValueError(_not_a_run(checkpoint.parent / _FILE, error)) from error
-    return TrainingRun(settings, int(size) if isinstance(size, int) else None)
+
+
+def image_size_of(config: Mapping[str, Any] | None) -> int | None:
+    """Side of the images that a run was trained on, pixels; None where its transforms give none."""
+    transforms = (config["DATA"]["TRAIN"]["TRANSFORMS"] or []) if config else []
+    # The last one: a crop is of what an earlier transform has resized.
+    sizes = (transform.get(key) for transform in reversed(transforms) for key in _SIZES)
+    return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _loss(loss: dict[str, Any]) -> dict[str, str]:
@@ -120,14 +156,30 @@ def _optimisation(config: dict[str, Any]) -> dict[str, str]:
     replica = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
     processes = machines["NUM_NODES"] * machines["NUM_PROC_PER_NODE"]
     rate = optimizer["param_schedulers"]["lr"]
-    start = rate["value"] if rate["name"] == "constant" else rate["start_value"]
     return {
         "Epochs": str(optimizer["num_epochs"]),
         "Batch": f"{replica * processes:,} images ({processes} × {replica}{_parts(config)})",
-        "Learning rate": f"{start:g}, {rate['name']}",
+        "Learning rate": f"{learning_rates(rate)}, {rate['name']}",
         "Weight decay": f"{optimizer['weight_decay']:g}",
         "Seed": str(config["SEED_VALUE"]),
     }
+
+
+def learning_rates(schedule: Mapping[str, Any]) -> str:
+    """``0.12 → 0.00012``: the rates that a schedule goes through, of the keys that it reads.
+
+    Args:
+        schedule: ``OPTIMIZER.param_schedulers.lr`` of the host's configuration.
+    """
+    return " → ".join(f"{rate:g}" for rate, _ in itertools.groupby(_rates(schedule)))
+
+
+def _rates(schedule: Mapping[str, Any]) -> list[float]:
+    if schedule["name"] == "composite":
+        return [rate for part in schedule["schedulers"] for rate in _rates(part)]
+    keys = _RATES.get(schedule["name"], ("base_lr",))
+    values = [schedule[key] for key in keys if key in schedule]
+    return values[0] if keys == ("values",) else values
 
 
 def _parts(config: dict[str, Any]) -> str:

@@ -173,7 +173,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--trials", type=whole_number(1), default=1, help="of seeds SEED, SEED + 1, …"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=whole_number(0), default=0)
     parser.add_argument("--trunk", metavar="KEYS", help="as in pirl-plugin export")
     parser.add_argument("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     parser.add_argument("options", nargs="*", metavar="KEY VALUE", help="over the config")

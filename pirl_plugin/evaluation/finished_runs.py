@@ -170,7 +170,8 @@ def _origin(config: dict[str, Any]) -> Origin:
     members = [origin_of(file) for file in files]
     differ: Differences = {}
     if len(files) != 2 or len(set(files)) != len(files):
-        differ["members"] = (", ".join(map(str, files)), "two different checkpoints")
+        given = f"{len(files)}, of which {len(set(files))} differ"
+        differ["members"] = (given, "two different checkpoints")
     for number, member in enumerate(members, 1):
         for key, values in member.differs.items():
             differ[f"member {number} {key}"] = values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 import torch
@@ -15,12 +17,12 @@ from pirl_plugin.evaluation.invariance import (
     summarize_distances,
     unit_distances,
 )
-from pirl_plugin.evaluation.pretext_checkpoint import image_size_of, load_pretext_model
+from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model, view_size_of
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
+from pirl_plugin.memory.row_paths import compare, hash_paths
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from pirl_plugin.evaluation.invariance import DistanceSummary
     from pirl_plugin.evaluation.pretext_model import PretextModel
@@ -39,7 +41,7 @@ class Comparison(TypedDict):
 
 
 class ModelDistances(TypedDict):
-    """The distances of one checkpoint; ``bank`` is None where ``bank_note`` says why."""
+    """The distances of one checkpoint; ``bank_note`` says why ``bank`` is None, or in doubt."""
 
     name: str
     checkpoint: str
@@ -70,8 +72,8 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
         ``data``, ``images``, ``transforms``, ``seed`` and ``models``: of each its ``name``,
         ``checkpoint``, ``representation``, ``heads``: the summaries of ``same`` and ``different``,
         ``own_statistics``: the same with BatchNorm's statistics of images and of transformed images
-        apart, as the loss saw them, and ``bank``: the same of the memory bank's rows, or None with
-        ``bank_note`` saying why.
+        apart, as the loss saw them, and ``bank``: the same of the memory bank's rows, matched by
+        path, or None; ``bank_note`` says why, or which images had no row.
 
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
@@ -84,13 +86,13 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
     paths = list(find_images(str(options.data)))
     rows = sample_rows(len(paths), options.images, options.seed)
     configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
-    other = next((config for config in configs if image_size_of(config)), None)
+    other = next((config for config in configs if view_size_of(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models: list[ModelDistances] = []
     for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
         model = load_pretext_model(checkpoint, options.trust_pickle, other, device)
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
-        bank, note = _to_bank(model, transformed, kept, len(paths))
+        bank, note = _to_bank(model, transformed, kept, options.data, paths)
         own = with_own_statistics(model, options.data, paths, kept, options.seed)
         title = f"{name}, own statistics"
         own_image, own_transformed, _ = embed(own, options.data, paths, kept, options, title)
@@ -115,20 +117,63 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
 
 
 def _to_bank(
-    model: PretextModel, transformed: Tensor, rows: list[int], images: int
+    model: PretextModel, transformed: Tensor, rows: list[int], folder: Path, paths: list[str]
 ) -> tuple[Distances | None, str | None]:
-    """Distances of g(v_It) to the image's row and to other rows, or why there are none."""
-    if model.bank is None:
+    """Distances of g(v_It) to the image's row and to other rows; why there are none, or a doubt.
+
+    Args:
+        model: of the checkpoint.
+        transformed: ``(N, T, D)``, embeddings.
+        rows: of ``paths``, the N images.
+        folder: of all images.
+        paths: of all images, relative to the folder.
+    """
+    bank, hashes = model.bank, model.path_hashes
+    if bank is None:
         return None, "none in the checkpoint, or no head g to compare it with"
-    if len(model.bank) != images:
+    if hashes is not None:
+        found = _rows_by_path(hashes, folder, [paths[row] for row in rows])
+        known = found >= 0
+        if known.sum() < 2:
+            return None, (
+                f"its rows are of images with other paths than those of --data: give the folder of "
+                f"the pre-training, with its {len(bank)} images"
+            )
+        note = None if known.all() else f"{int(known.sum())} of the {len(rows)} images have a row"
+        return _distances(bank[found[known]], transformed[known]), note
+    if len(bank) != len(paths):
         return None, (
-            f"it has {len(model.bank)} rows and --data {images} images: give the images of the "
+            f"it has {len(bank)} rows and --data {len(paths)} images: give the images of the "
             f"pre-training"
         )
-    half = len(rows) // 2
-    own, other = model.bank[rows], model.bank[[*rows[half:], *rows[:half]]]
-    pairs = (unit_distances(bank[:, None], transformed).flatten() for bank in (own, other))
-    return Distances(*pairs), None
+    return _distances(bank[rows], transformed), (
+        "the checkpoint does not say which image a row is of; taken for those of --data, in order"
+    )
+
+
+def _distances(own: Tensor, transformed: Tensor) -> Distances:
+    half = len(own) // 2
+    pairs = (
+        unit_distances(bank[:, None], transformed).flatten() for bank in (own, own.roll(-half, 0))
+    )
+    return Distances(*pairs)
+
+
+def _rows_by_path(hashes: Tensor, folder: Path, paths: list[str]) -> Tensor:
+    """The row of each image, int64 ``(N,)``, −1 for none.
+
+    A row's path is relative to the folder of the pre-training's images, or of its list of images,
+    or absolute: the form is taken by which most images have a row.
+    """
+    whole = Path(os.path.abspath(folder))
+    prefixes = ["", *(str(whole.relative_to(parent)) for parent in whole.parents), str(whole)]
+    best = torch.full((len(paths),), -1)
+    for prefix in prefixes:
+        changes = compare(hashes, hash_paths([os.path.join(prefix, path) for path in paths]))
+        found = torch.arange(len(paths)) if changes is None else changes.rows
+        if (found >= 0).sum() > (best >= 0).sum():
+            best = found
+    return best
 
 
 def _summaries(distances: Distances) -> Comparison:

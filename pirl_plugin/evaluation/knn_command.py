@@ -57,7 +57,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--size",
         type=whole_number(1),
-        help="side of the crops, pixels (default: the run's own, or 224)",
+        help="side of the crops, pixels (default: that of the run's images; 224 without a "
+        "train_config.yaml)",
     )
     add(
         "--batch", type=whole_number(1), default=128, help="images at a time (default: %(default)s)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.checkpoints.training_run import image_size_of, run_config
 from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
     labelled_features,
@@ -15,7 +15,7 @@ from pirl_plugin.evaluation.image_folder import (
     test_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.pretext_checkpoint import image_size_of, normalization_of
+from pirl_plugin.evaluation.pretext_checkpoint import normalization_of
 from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
@@ -50,12 +50,13 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
 
     Raises:
         FileNotFoundError: the checkpoint or a folder does not exist.
-        ValueError: the checkpoint holds no whole ResNet, or train and val hold different classes.
+        ValueError: the checkpoint holds no whole ResNet, its run has no image size and none is
+            given, or train and val hold different classes.
     """
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     trunk = load_trunk(options.checkpoint, options.trust_pickle).to(device)
     config = run_config(options.checkpoint)
-    size = options.size or image_size_of(config) or 224
+    size = options.size or _run_size(config, options.checkpoint)
     root = options.data or _run_data(config, options.checkpoint)
     folders = labelled_folders(root)
     print(f"{size}-px crops of {folders[0]} and {folders[1]}", flush=True)
@@ -93,6 +94,24 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
         "test_images": len(test_features),
         "unreadable": bad_train + bad_test,
     }
+
+
+def _run_size(config: dict[str, Any] | None, checkpoint: Path) -> int:
+    """Side of the images of the run, pixels; the paper's 224 where the run is not known.
+
+    Raises:
+        ValueError: it was trained on patches alone, of another size than the paper's.
+    """
+    size = image_size_of(config)
+    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
+    patch = next((t.get("patch_size", 64) for t in transforms if t["name"] == "PredictJigsaw"), 64)
+    if size is None and patch != 64:
+        raise ValueError(
+            f"--size is not given, and the run of {checkpoint} was trained on {patch}-px patches "
+            f"alone: expected the side of the images; give that of the runs to compare with, such "
+            f"as --size 64 beside quick_jigsaw"
+        )
+    return size or 224
 
 
 def _run_data(config: dict[str, Any] | None, checkpoint: Path) -> Path:

@@ -50,7 +50,7 @@ def load_pretext_model(
     trunk = load_trunk(path, trust_pickle).to(device)
     content = read_checkpoint(path, trust_pickle)
     config = run_config(path)
-    views = _views(config or other, image_size_of(other))
+    views = _views(config or other, view_size_of(other))
     heads = _heads(content)
     f, g = _choose(heads, views)
     if g is None or f is None:
@@ -69,12 +69,13 @@ def load_pretext_model(
         views,
         what,
         bank if f is not None else None,
+        path_hashes=_path_hashes(content),
         normalize=normalization_of(config or other),
     )
 
 
-def image_size_of(config: dict[str, Any] | None) -> int | None:
-    """Side of the image view of a run, pixels; None where its configuration gives none."""
+def view_size_of(config: dict[str, Any] | None) -> int | None:
+    """Side of the image view of a pre-training, pixels; None of runs without such a view."""
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
     size = transforms[0].get("image_size") if transforms else None
     return int(size) if size else None
@@ -105,6 +106,12 @@ def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:
             return {}
         content = below
     return content
+
+
+def _path_hashes(content: Mapping[str, object]) -> Tensor | None:
+    """Of the images of the bank's rows, as a hook of ours keeps them; None in older checkpoints."""
+    hooks = _nested(content, "classy_state_dict", "hooks")
+    return next((state["path_hashes"] for state in hooks.values() if "path_hashes" in state), None)
 
 
 def _heads(content: Mapping[str, object]) -> dict[int, PIRLHead]:

@@ -132,11 +132,11 @@ def markdown(tables: Sequence[Table]) -> str:
 
 def _own_rows(runs: Sequence[FinishedRun], columns: Sequence[str]) -> list[Row]:
     """A row for each group of runs that have equal settings and one name."""
-    groups: dict[tuple[str, str, tuple[str, ...]], list[FinishedRun]] = {}
+    groups: dict[tuple[str, str, str], list[FinishedRun]] = {}
     for run in runs:
-        method = run.method.removeprefix(f"{run.path.name}, ") if run.differs else run.method
-        key = (method, run.identity, tuple(run.differs))
-        groups.setdefault(key, []).append(run)
+        method = run.method.removeprefix(run.path.name) if run.differs else run.method
+        differ = json.dumps(run.differs, sort_keys=True, default=str)
+        groups.setdefault((method, run.identity, differ), []).append(run)
     return [
         _row(group[0].method, [None] * len(columns), columns, group) for group in groups.values()
     ]

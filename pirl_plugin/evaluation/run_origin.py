@@ -14,6 +14,7 @@ from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.compare_settings import (
     Differences,
+    data_set,
     differences,
     identity,
     settings_of,
@@ -42,6 +43,7 @@ UNKNOWN = "unknown"
 CONFIG = "train_config.yaml"
 _EARLIER = re.compile(r"train_config_(\d+)\.yaml")
 _PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
+_ITERATION = re.compile(r"model_iteration(\d+)\.torch")
 _SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
 
 
@@ -81,8 +83,9 @@ def origin_of(checkpoint: str) -> Origin:
     if done != wanted:
         differ[nearest]["pre-training epochs done"] = (done, wanted)
     configs = [config, *_earlier(file.parent)]
-    kept = "".join(identity(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs)
-    return Origin(nearest, differ[nearest], kept)
+    kept = [identity(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs]
+    images = _num_images(config, file.parent, data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"]))
+    return Origin(nearest, differ[nearest], f"{''.join(kept)} {done} epochs, {images} images")
 
 
 def _distance(differ: Differences) -> tuple[int, bool]:
@@ -95,12 +98,15 @@ def _distance(differ: Differences) -> tuple[int, bool]:
 
 
 def epochs_done(checkpoint: Path, wanted: int) -> int:
-    """Epochs after which a checkpoint was written, as far as its name and the run's log tell."""
+    """Whole epochs after which a checkpoint was written, as far as its name and the log tell."""
     if found := _PHASE.fullmatch(checkpoint.name):
         return int(found[1]) + 1
     log = checkpoint.parent / "stdout.json"
-    lines = log.read_text().splitlines() if log.is_file() else []
-    return int(json.loads(lines[-1])["ep"]) + 1 if lines else wanted
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
+    if found := _ITERATION.fullmatch(checkpoint.name):  # saved in the middle of an epoch
+        before = [line for line in lines if line["iter"] <= int(found[1])]
+        return int(before[-1]["ep"]) if before else 0
+    return int(lines[-1]["ep"]) + 1 if lines else wanted
 
 
 def pretraining_differences(config: dict[str, Any], folder: Path, row: str) -> Differences:
@@ -153,9 +159,7 @@ def image_differences(
     """
     differ: Differences = {}
     images, tolerance = IMAGES.get(data, (0, 0))
-    seen = _images_logged(folder)
-    if seen is None:
-        seen = _rows_listed(config["DATA"]["TRAIN"], data)
+    seen = _num_images(config, folder, data)
     if images and seen is not None and abs(seen - images) > tolerance * images:
         differ["training images"] = (seen, images)
     for split in splits:
@@ -163,6 +167,12 @@ def image_differences(
         if data in CLASSES and classes and classes != CLASSES[data]:
             differ[f"classes in DATA.{split}.DATA_PATHS"] = (classes, CLASSES[data])
     return differ
+
+
+def _num_images(config: dict[str, Any], folder: Path, data: str) -> int | None:
+    """Training images of a run, by its log or the list of them; None where neither is here."""
+    logged = _images_logged(folder)
+    return _rows_listed(config["DATA"]["TRAIN"], data) if logged is None else logged
 
 
 def _images_logged(folder: Path) -> int | None:

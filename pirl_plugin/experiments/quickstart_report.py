@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.training_run import learning_rates, read_config
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
@@ -103,7 +103,7 @@ def _settings(data: Data, config: dict[str, Any], out: Path, test: Split | None)
         "Image size": f"{view['image_size']} px; nine patches of {view['patch_size']} px",
         "Loss": f"{loss['estimator']}, λ = {loss['lambda_invariance']:g}, "
         f"τ = {loss['temperature']:g}, N = {loss['num_negatives']:,}",
-        "Optimiser": f"SGD, {rate['start_value']:g} → {rate['end_value']:g} ({rate['name']}), "
+        "Optimiser": f"SGD, {learning_rates(rate)} ({rate['name']}), "
         f"batch {config['DATA']['TRAIN']['BATCHSIZE_PER_REPLICA']}",
         "Engine": f"VISSL, config=pretrain/pirl/quick_jigsaw (in full: {written})",
         "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",

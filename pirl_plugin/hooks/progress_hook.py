@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.hooks.vissl_resume import samples_done
 from pirl_plugin.utils.console import LINE, span
 from pirl_plugin.utils.distributed import rank, world_size
 
@@ -23,6 +24,7 @@ class ProgressHook(QuietHook):
     def __init__(self) -> None:
         super().__init__()
         self._began = time.monotonic()
+        self._before = 0  # steps of this epoch that were made before the run was resumed
         self._steps = 0
         self._rate = 0.0
         self._mark: tuple[float, int] = (0.0, 0)
@@ -42,7 +44,8 @@ class ProgressHook(QuietHook):
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count; the first step, which starts the loader's workers, is left out."""
-        self._steps, self._mark = 0, (time.monotonic(), 0)
+        self._before = samples_done(task) // _batch(task) if task.train else 0
+        self._steps, self._mark = self._before, (time.monotonic(), self._before)
 
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Keep the loss, on its device."""
@@ -53,14 +56,13 @@ class ProgressHook(QuietHook):
         self._steps += 1
         if rank() != 0 or not task.train:
             return
-        if self._steps == 1:
-            self._mark = (time.monotonic(), 1)
+        if self._steps == self._before + 1:
+            self._mark = (time.monotonic(), self._steps)
         elif LINE.due():
             self._show(task)
 
     def _show(self, task: SelfSupervisionTask) -> None:
         now, (began, steps) = time.monotonic(), self._mark
-        batch = task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] * world_size()
         if now > began and self._steps > steps:
             rate = (self._steps - steps) / (now - began)
             self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
@@ -69,7 +71,7 @@ class ProgressHook(QuietHook):
         per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
         LINE.write(
             f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
-            f"step {self._steps:,}/{per_epoch:,}  {self._rate * batch:,.0f} images/s  "
+            f"step {self._steps:,}/{per_epoch:,}  {self._rate * _batch(task):,.0f} images/s  "
             f"loss {float(self._loss):.4f}  {span(left)} left"
         )
 
@@ -91,6 +93,11 @@ class ProgressHook(QuietHook):
         if rank() == 0:
             took = span(time.monotonic() - self._began)
             LINE.say(f"finished  in {took}; checkpoints and log.txt in {task.checkpoint_folder}")
+
+
+def _batch(task: SelfSupervisionTask) -> int:
+    """Images of a step, of all ranks."""
+    return int(task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]) * world_size()
 
 
 def _steps(task: SelfSupervisionTask) -> str:

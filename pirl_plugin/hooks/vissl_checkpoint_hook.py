@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from torch import distributed
 
+from pirl_plugin.checkpoints.initial_weights import RECORD, initial_weights
+from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
 from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import settings_of
@@ -54,6 +56,7 @@ class CheckpointHook(QuietHook):
         self._wished = 0
         self._agreement: Agreement | None = None
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self._weights: object = None  # of the run's very start, None where that was not recorded
         self._epoch_start = 0  # what task.num_updates was, which counts images
 
     @classmethod
@@ -68,6 +71,11 @@ class CheckpointHook(QuietHook):
         run = RunFolder(folder, self.keep, resumed)
         saver = Saver(run, lambda inside: self._section(task, inside))
         set_saver(str(folder), saver)
+        self._weights = (
+            initial_weights(task.config)
+            if resumed is None
+            else (task.checkpoint.get(SECTION) or {}).get(RECORD)
+        )
         if rank() == 0:
             remove_unfinished(folder)
             if resumed is not None and resumed.parent == folder.resolve():
@@ -159,6 +167,7 @@ class CheckpointHook(QuietHook):
         section: dict[str, object] = {
             "version": 1,
             "settings": settings_of(task.config),
+            RECORD: self._weights,
             "samples_done": task.num_updates - self._epoch_start if inside else 0,
         }
         for hook in task.hooks:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pirl_plugin.hooks.row_paths import Changes, compare, hash_paths, relative_paths
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.memory.row_paths import Changes, compare, hash_paths, relative_paths
 from pirl_plugin.utils.distributed import rank
 
 if TYPE_CHECKING:

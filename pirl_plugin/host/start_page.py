@@ -7,6 +7,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from pirl_plugin.checkpoints.training_run import learning_rates
 from pirl_plugin.utils.console import LINE, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
@@ -120,14 +121,10 @@ def _batch(config: AttrDict) -> str:
     machine, rate = config.DISTRIBUTED, config.OPTIMIZER.param_schedulers.lr
     ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
     each = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-    schedule = {
-        "cosine": f"{rate.get('start_value')} → {rate.get('end_value')}",
-        "constant": f"{rate.get('value')}",
-    }.get(rate["name"], " → ".join(map(str, rate.get("values") or [])))
     count = num_micro_batches(config)
     parts = f" in {count} micro-batches of {each // count}" if count > 1 else ""
     return (
         f"{ranks} × {each} = {ranks * each} images{parts} on {config.MACHINE.DEVICE}, "
         f"{config.DATA.NUM_DATALOADER_WORKERS} input workers each; {config.OPTIMIZER.name}, "
-        f"{rate['name']} rate {schedule}, {config.OPTIMIZER.num_epochs} epochs"
+        f"{rate['name']} rate {learning_rates(rate)}, {config.OPTIMIZER.num_epochs} epochs"
     )

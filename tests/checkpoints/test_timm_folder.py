@@ -100,15 +100,20 @@ def test_wide_resnet50_2__is_not_c2x():
     assert stem.shape[0] == 64
 
 
-@pytest.fixture
-def finished_run(tmp_path):
-    """A run's folder: checkpoint, configuration and a measurement of kNN."""
-    run = tmp_path / "run"
+def write_run(run, *overrides):
+    """A run's folder: checkpoint and configuration."""
     run.mkdir()
     torch.save(vissl_checkpoint(small_trunk(18, width=1)), run / "checkpoint.torch")
-    config = compose("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=7")
-    plain = json.loads(json.dumps(config, default=str))
+    plain = json.loads(json.dumps(compose(*overrides), default=str))
     (run / "train_config.yaml").write_text(yaml.safe_dump(plain))
+    return run
+
+
+@pytest.fixture
+def finished_run(tmp_path):
+    """A run's folder with a measurement of kNN."""
+    overrides = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=7")
+    run = write_run(tmp_path / "run", *overrides, "config.DATA.STD=[0.3,0.3,0.25]")
     (run / "knn").mkdir()
     knn = {"knn_top1": 41.5, "k": 20, "classes": 10, "train_images": 5000, "test_images": 1000}
     named = {"checkpoint": str(run / "checkpoint.torch"), "data": "/home/me/imagenette"}
@@ -127,6 +132,12 @@ def test_model_card__says_how_it_was_trained_measured_and_loaded(finished_run, t
     card = (out / "README.md").read_text()
     header = yaml.safe_load(card.split("---")[1])
     assert header["library_name"] == "timm"
+    assert "self-supervised" in header["tags"]
+    assert (
+        "Image features, learnt without labels: the trunk of a network pre-trained with PIRL"
+        in card
+    )
+    assert "mean (0.485, 0.456, 0.406) and standard deviation\n(0.3, 0.3, 0.25)" in card
     assert "| Task | PIRLJigsaw |" in card
     assert "| Loss | pirl_loss, estimator info_nce |" in card
     assert "| Epochs | 7 |" in card
@@ -138,6 +149,18 @@ def test_model_card__says_how_it_was_trained_measured_and_loaded(finished_run, t
     assert "MIT licence" in card
     config = json.loads((out / "config.json").read_text())
     assert config["pretrained_cfg"]["input_size"] == [3, 64, 64]
+    assert config["pretrained_cfg"]["mean"] == [0.485, 0.456, 0.406]
+    assert config["pretrained_cfg"]["std"] == [0.3, 0.3, 0.25]
+
+
+def test_model_card__of_a_fine_tuned_network_claims_no_learning_without_labels(tmp_path):
+    name = "config=benchmark/pirl/semi_supervised_imagenet1k_1percent"
+    run = write_run(tmp_path / "run", name)
+    export_checkpoint(run / "checkpoint.torch", tmp_path / "out", "timm")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "Image features: the trunk of a network, without" in card
+    assert "self-supervised" not in card
+    assert "| Learning rate | 0.01 → 0.001 → 0.0001, multistep |" in card
 
 
 def test_model_card__says_what_is_not_known(tmp_path):
@@ -146,6 +169,9 @@ def test_model_card__says_what_is_not_known(tmp_path):
     card = (tmp_path / "out" / "README.md").read_text()
     assert "how it was trained is not recorded" in card
     assert "None are recorded" in card
+    assert "without labels" not in card
+    assert "PIRL" not in card
+    assert "mean (0.485, 0.456, 0.406)" in card
 
 
 def test_timm__leaves_other_folders_alone_and_replaces_its_own(tmp_path):

@@ -4,7 +4,8 @@ import pytest
 import torch
 from vissl.config import AttrDict
 
-from pirl_plugin.checkpoints.training_run import run_config, write_run_config
+from pirl_plugin.checkpoints.training_run import learning_rates, run_config, write_run_config
+from tests.helpers.configs import compose
 
 
 def test_run_config__is_what_was_written(tmp_path):
@@ -30,3 +31,20 @@ def test_run_config__refuses_what_is_none(text, tmp_path):
     (tmp_path / "train_config.yaml").write_text(text)
     with pytest.raises(ValueError, match=r"train_config\.yaml is no configuration of a VISSL run"):
         run_config(tmp_path / "checkpoint.torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pretrain/pirl/jigsaw_8node", "0.12 → 0.00012"),
+        ("pretrain/pirl/jigsaw_baseline_8node", "0.12 → 0.00012"),
+        ("benchmark/pirl/linear_imagenet1k", "0.01 → 0.001 → 0.0001"),  # step
+        ("benchmark/pirl/semi_supervised_imagenet1k_1percent", "0.01 → 0.001 → 0.0001"),
+        ("pretrain/simclr/simclr_8node_resnet", "0.6 → 4.8 → 0"),  # composite
+    ],
+)
+def test_learning_rates__are_those_that_the_schedule_reads(name, expected):
+    """Every schedule has ``start_value``, the host's default, which most do not read."""
+    schedule = compose(f"config={name}").OPTIMIZER.param_schedulers.lr
+    assert learning_rates(schedule) == expected
+    assert learning_rates({**schedule, "name": "constant", "value": 0.3}) == "0.3"

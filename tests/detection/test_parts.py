@@ -98,6 +98,14 @@ def test_check_machine__compares_with_the_gpus_at_hand(monkeypatch):
         check_machine(config, 1)
 
 
+def test_command__takes_no_seed_that_means_none(capsys):
+    """A negative one is "fully random" to Detectron2."""
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["--config", "voc07_pirl", "--weights", "w.pkl", "--seed", "-1"])
+    assert stopped.value.code == 2
+    assert "argument --seed: -1: expected" in capsys.readouterr().err
+
+
 def test_without_detectron2__says_how_to_install_it_here(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "detectron2"]:
         monkeypatch.delitem(sys.modules, name)

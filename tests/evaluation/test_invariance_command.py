@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
+from pirl_plugin.memory.row_paths import hash_paths
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import new_trunk
 
@@ -116,23 +118,61 @@ def test_invariance__a_perfectly_invariant_model_has_distance_zero(images, tmp_p
     assert model["heads"]["different"]["mean"] == pytest.approx(0, abs=1e-6)
 
 
-def test_invariance__takes_the_rows_of_the_bank_that_are_the_images(images, tmp_path):
-    path = checkpoint(tmp_path / "pirl", **SMALL)
+def with_bank(path, images, names, listed=None):
+    """A checkpoint whose rows are g(v_It) itself of the images, in an order; of their paths too."""
     model = load_pretext_model(path)
     pixels = [
-        torch.from_numpy(np.asarray(Image.open(images / f"{i}.png"))).permute(2, 0, 1)
+        torch.from_numpy(np.array(Image.open(images / f"{i}.png"))).permute(2, 0, 1)
         for i in range(6)
     ]
     drawn = torch.stack([model.views_of(p, i, 1, 0)[1] for i, p in enumerate(pixels)])
+    rows = model.embed_transformed(drawn[:, 0])
     content = torch.load(path)
-    content["loss"] = {"bank.rows": model.embed_transformed(drawn[:, 0])}  # g(v_It) itself
+    content["loss"] = {"bank.rows": rows[names]}
+    if listed is not None:
+        state = {"path_hashes": hash_paths(listed)}
+        content["classy_state_dict"]["hooks"] = {"RowPathsHook": state, "Other": {}}
     torch.save(content, path)
+    return path
+
+
+ORDER = [3, 1, 5, 0, 2, 4]
+
+
+@pytest.mark.parametrize("kind", ["not recorded", "folder", "below", "list", "absolute", "more"])
+def test_invariance__takes_the_rows_of_the_bank_that_are_the_images(kind, images, tmp_path):
+    names = [f"{i}.png" for i in ORDER]
+    listed = {
+        "folder": names,
+        "below": [f"{images.name}/{name}" for name in names],
+        "list": [str(images / name) for name in names],
+        "absolute": [str(images / name) for name in names],
+        "more": [*names[:3], *(f"gone/{name}" for name in names[3:])],  # half of them were there
+    }.get(kind)
+    order = ORDER if listed else range(6)
+    path = with_bank(checkpoint(tmp_path / "pirl", **SMALL), images, [*order], listed)
     out = tmp_path / "out"
-    arguments = ["--checkpoint", str(path), "--data", str(images), "--out", str(out)]
+    data = os.path.relpath(images) if kind == "absolute" else images
+    arguments = ["--checkpoint", str(path), "--data", str(data), "--out", str(out)]
     run(["invariance", *arguments, "--transforms", "1", "--images", "4"])
     (found,) = json.loads((out / "invariance.json").read_text())["models"]
     assert found["bank"]["same"]["mean"] == pytest.approx(0, abs=1e-6)
     assert found["bank"]["different"]["mean"] > 1e-4
+    assert str(found["bank_note"]).partition(";")[0] == {
+        "more": "2 of the 4 images have a row",
+        "not recorded": "the checkpoint does not say which image a row is of",
+    }.get(kind, "None")
+
+
+def test_invariance__other_images_in_the_same_number_have_no_rows(images, tmp_path, capsys):
+    """A panel was drawn, in which "the same image" was any row."""
+    listed = [f"train/{i}.png" for i in range(6)]
+    path = with_bank(checkpoint(tmp_path / "pirl", **SMALL), images, [*range(6)], listed)
+    arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "1"]
+    run(["invariance", "--checkpoint", str(path), *arguments])
+    assert "memory bank: its rows are of images with other paths" in capsys.readouterr().out
+    (found,) = json.loads((tmp_path / "out" / "invariance.json").read_text())["models"]
+    assert found["bank"] is None
 
 
 def test_invariance__says_why_there_is_no_comparison_with_the_bank(images, tmp_path, capsys):

@@ -146,6 +146,34 @@ def test_knn__size_and_data_are_those_of_the_run(run_of_64_px, data, tmp_path, c
     assert "images/s" in captured.err  # and the time left
 
 
+@pytest.mark.parametrize(
+    ("transforms", "expected"),
+    [
+        ([{"name": "RandomResizedCrop", "size": 48}, {"name": "ToTensor"}], 48),
+        ([{"name": "Resize", "size": 64}, {"name": "CenterCrop", "size": 48}], 48),
+        ([{"name": "ImgPilToPatchesAndImage", "crop_size_image": 48}], 48),  # VISSL's PIRL
+        ([{"name": "PIRLRotation"}], 224),  # by its default
+        ([{"name": "PredictJigsaw"}], 224),
+        (
+            [{"name": "PredictJigsaw", "patch_size": 24}],
+            r"--size is not given, .* on 24-px patches",
+        ),
+    ],
+)
+def test_knn__size_of_other_runs_than_pirls(transforms, expected, run_of_64_px, data, tmp_path):
+    """Runs of 64 px were measured at 224."""
+    file = run_of_64_px.parent / "train_config.yaml"
+    config = {"DATA": {"TRAIN": {"TRANSFORMS": transforms, "DATA_PATHS": [str(data / "train")]}}}
+    file.write_text(yaml.safe_dump(config))
+    arguments = ["knn", "--checkpoint", str(run_of_64_px), "--out", str(tmp_path / "out")]
+    if isinstance(expected, str):
+        with pytest.raises(SystemExit, match=expected):
+            run(arguments)
+        arguments, expected = [*arguments, "--size", "64"], 64
+    run(arguments)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["size"] == expected
+
+
 def test_features__are_normalised_as_the_run_was_trained(run_of_64_px, data, monkeypatch):
     """ImageNet's mean and deviation were taken without a word."""
     file = run_of_64_px.parent / "train_config.yaml"

@@ -100,6 +100,42 @@ def test_results__only_equal_runs_are_averaged(tmp_path):
     assert own == [42.0, 30.0]
 
 
+@pytest.mark.parametrize("kind", ["linear", "own data", "kNN", "detection"])
+def test_results__checkpoints_of_other_epochs_or_images_are_not_averaged(kind, tmp_path):
+    own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
+
+    def run_of(name, checkpoint, value):
+        if kind == "kNN":
+            return knn(tmp_path / name, value, checkpoint=str(checkpoint))
+        if kind == "detection":
+            mean = {"AP": value, "AP50": value, "AP75": value}
+            return detected(tmp_path / name, weights=checkpoint, mean=mean)
+        overrides = [own] if kind == "own data" else []
+        return measured(tmp_path / name, checkpoint, *overrides, best=value)
+
+    few = ["config.LOSS.pirl_loss.num_negatives=64", "config.LOSS.pirl_loss.temperature=0.5", own]
+    made = pretrained(tmp_path / "made", *few)  # a row's name has the first three differences
+    checkpoints = [
+        *(made.with_name(f"model_phase{phase}.torch") for phase in (49, 99, 199)),
+        pretrained(tmp_path / "fewer", *few).with_name("model_phase49.torch"),
+        pretrained(tmp_path / "seed", *few, "config.SEED_VALUE=1").with_name("model_phase49.torch"),
+    ]
+    for checkpoint, images in zip(checkpoints, (200, 200, 200, 100, 200), strict=True):
+        line = f"INFO: Total {images} samples in one epoch\n"
+        checkpoint.with_name("log.txt").write_text(line)
+    values = (40.0, 50.0, 60.0, 30.0, 42.0)
+    pairs = enumerate(zip(checkpoints, values, strict=True))
+    runs = [read_run(run_of(f"run{i}", *pair)) for i, pair in pairs]
+    rows = [
+        row["measured"][0]
+        for table in lay_out(runs)
+        for row in table["rows"]
+        if row["measured"][0] is not None and table["number"] != 7
+    ]
+    seeds = [40.0, 50.0, 60.0, 30.0, 42.0] if kind == "kNN" else [41.0, 50.0, 60.0, 30.0]
+    assert rows == seeds  # a row of kNN is called as the folder of the pre-training
+
+
 def test_results__own_data_has_a_table_of_its_own(tmp_path):
     made = pretrained(tmp_path / "made")
     own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"

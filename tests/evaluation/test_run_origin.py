@@ -1,5 +1,7 @@
 """Which row a run's pre-training is of, and in what it differs."""
 
+import json
+
 import numpy as np
 import pytest
 import yaml
@@ -100,13 +102,15 @@ def test_origin__pre_training_on_other_images_than_it_says(tmp_path):
     assert found.differs == {"pre-training training images": (2, 1_000_000)}
 
 
-@pytest.mark.parametrize("evidence", ["name", "log"])
-def test_origin__a_checkpoint_of_an_earlier_epoch_is_not_the_row(evidence, tmp_path):
-    made = pretrained(tmp_path / "made")
-    if evidence == "name":
-        made = made.with_name("model_phase99.torch")
-    else:
-        made.with_name("stdout.json").write_text('{"ep": 0}\n{"ep": 99, "iter": 5}\n')
+@pytest.mark.parametrize(
+    "name", ["checkpoint.torch", "model_phase99.torch", "model_iteration510.torch"]
+)
+def test_origin__a_checkpoint_of_an_earlier_epoch_is_not_the_row(name, tmp_path):
+    made = pretrained(tmp_path / "made").with_name(name)
+    lines = [{"ep": 99, "iter": 500}]
+    if name.startswith("model"):  # the pre-training went on
+        lines += [{"ep": 100, "iter": 505}, {"ep": 799, "iter": 4000}]
+    made.with_name("stdout.json").write_text("\n".join(map(json.dumps, lines)))
     found = read_run(measured(tmp_path / "run", made))
     assert found.differs == {"pre-training epochs done": (100, 800)}
     final = made.with_name("model_final_checkpoint_phase799.torch")

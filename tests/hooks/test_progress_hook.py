@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.hooks.progress_hook import ProgressHook
+from pirl_plugin.utils.console import LINE
 
 
 def task(step, epochs=2, per_epoch=4, train=True):
@@ -21,6 +23,7 @@ def task(step, epochs=2, per_epoch=4, train=True):
         last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
         meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
         checkpoint_folder="runs/a",
+        checkpoint=None,
     )
 
 
@@ -29,6 +32,7 @@ def clock(monkeypatch):
     """A clock that a test moves; a step may be shown at each reading 30 s after the last."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(LINE, "_written", 0.0)  # by another test's clock
     return now
 
 
@@ -47,6 +51,25 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
              for line in lines[1:]]  # fmt: skip
     assert found
     assert all(match and int(match[2]) == 10 * (8 - int(match[1])) for match in found)
+
+
+def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
+    hook, per_epoch = ProgressHook(), 4
+    resumed = task(5, train=True)
+    resumed.checkpoint = {"train_phase_idx": 0, SECTION: {"samples_done": 25}}
+    resumed.train_phase_idx = 1
+    hook.on_phase_start(resumed)
+    for step in range(6, 9):
+        clock[0] += 40
+        hook.on_update(task(step))
+        hook.on_step(task(step))
+    hook.on_phase_end(task(8))
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line.split("  ")[1:3] for line in lines]
+    assert shown == [[f"step {step}/{per_epoch}", "1 images/s"] for step in (3, 4)]
+    hook.on_phase_start(task(8))
+    hook.on_step(task(9))
+    assert hook._steps == 1
 
 
 def test_hook__is_sparse_where_no_terminal_is_watched(clock, capsys):

@@ -9,7 +9,10 @@ import torch
 from vissl.config import AttrDict
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 
+from pirl_plugin.checkpoints.initial_weights import RECORD
+from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.run_folder import Keep
+from pirl_plugin.hooks import vissl_checkpoint_hook
 from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
 from tests.helpers.processes import run_in_processes
 
@@ -26,12 +29,10 @@ class HostHook(LogLossMetricsCheckpointHook):
         self.saved.append(mode_num)
 
 
-def steps(folder, minutes, signals=None, num_steps=8, every=-1):
-    """Run the hook's steps; returns those that were saved, and the exit status."""
-    host = HostHook()
-    hook = CheckpointHook(Keep(EVERY_MINUTES=minutes))
+def a_task(folder, params_file="", **more):
+    model = {"TRUNK": {"NAME": "resnet"}, "WEIGHTS_INIT": {"PARAMS_FILE": str(params_file)}}
     task = SimpleNamespace(
-        hooks=[hook, host],
+        hooks=[],
         checkpoint=None,
         checkpoint_path=None,
         checkpoint_folder=str(folder),
@@ -39,8 +40,17 @@ def steps(folder, minutes, signals=None, num_steps=8, every=-1):
         train=True,
         train_phase_idx=0,
         num_updates=0,
-        config=AttrDict({"MODEL": {}, "CHECKPOINT": {"CHECKPOINT_ITER_FREQUENCY": every}}),
+        config=AttrDict({"MODEL": model}),
     )
+    return SimpleNamespace(**{**vars(task), **more})
+
+
+def steps(folder, minutes, signals=None, num_steps=8, every=-1):
+    """Run the hook's steps; returns those that were saved, and the exit status."""
+    host = HostHook()
+    hook = CheckpointHook(Keep(EVERY_MINUTES=minutes))
+    task = a_task(folder, hooks=[hook, host])
+    task.config.CHECKPOINT = AttrDict({"CHECKPOINT_ITER_FREQUENCY": every})
     hook.on_start(task)
     hook.on_phase_start(task)
     try:
@@ -95,3 +105,27 @@ def _on_rank(rank, world_size, folder, minutes, signals):
 def test_ranks__save_after_the_same_step(tmp_path, minutes, signals, saved, status):
     results = run_in_processes(_on_rank, 3, tmp_path, minutes, signals)
     assert results == [(saved, status)] * 3
+
+
+def test_weights__are_those_of_the_very_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(vissl_checkpoint_hook, "settings_of", lambda config: {})
+    first, other = tmp_path / "a.torch", tmp_path / "b.torch"
+    first.write_bytes(b"a")
+    other.write_bytes(b"b")
+
+    def recorded(file, **resumed):
+        hook = CheckpointHook(Keep())
+        task = a_task(tmp_path / "out", file, **resumed)
+        (tmp_path / "out").mkdir(exist_ok=True)
+        hook.on_start(task)
+        hook.on_end(task)
+        return hook._section(task, False)
+
+    section = recorded(first)
+    path = str(tmp_path / "out" / "model_phase0.torch")
+    assert section[RECORD]["MODEL.WEIGHTS_INIT.PARAMS_FILE"] == [[str(first), "1-e8b7be43"]]
+    for before in (section, {}):  # of an earlier version, which did not say
+        content = {SECTION: before}
+        assert recorded(other, checkpoint=content, checkpoint_path=path)[RECORD] == before.get(
+            RECORD
+        )

@@ -32,6 +32,8 @@ def test_start_page__says_what_the_run_is(page):
     assert "nce, N = 32,000, τ = 0.07, λ = 0.5; bank replicated, float32" in text
     assert "32 × 32 = 1024 images on gpu" in text
     assert "cosine rate 0.12 → 0.00012, 800 epochs" in text
+    text = start_page(compose("config=benchmark/pirl/linear_imagenet1k"), "banner")
+    assert "step rate 0.01 → 0.001 → 0.0001, 28 epochs" in text
 
 
 def test_start_page__names_the_network_of_timm_and_the_files_of_an_ensemble(page):

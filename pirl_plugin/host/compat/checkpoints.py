@@ -94,7 +94,7 @@ def read_more_formats(module: HostModule) -> None:
 def check_checkpoint(config: AttrDict) -> None:
     """Refuse a checkpoint that does not exist or cannot be read, before anything is started.
 
-    Approaches of VISSL are not looked at.
+    Approaches of VISSL are not looked at, nor is what a run that resumes once started from.
 
     Raises:
         SystemExit: what was named, and what to do.
@@ -118,11 +118,25 @@ def check_checkpoint(config: AttrDict) -> None:
         if not path:
             continue
         if not os.path.isfile(path):
+            if key == _FILE and _resumes(config):
+                continue
             raise SystemExit(
                 f"pirl_plugin: {key} = '{path}': expected a file that exists; name the checkpoint "
                 f"of a run, or '' to start from random initialisation"
             )
         _check_readable(key, path, bool(section.get("TRUST_PICKLE")))
+
+
+def _resumes(config: AttrDict) -> bool:
+    """Whether a run goes on from a checkpoint of its own, and reads no other."""
+    from pirl_plugin.checkpoints.resume import find_newest
+
+    section = config.CHECKPOINT
+    if not section.AUTO_RESUME or "://" in section.DIR:
+        return False
+    return (
+        find_newest(Path(section.DIR), skip_final=bool(section.OVERWRITE_EXISTING)).path is not None
+    )
 
 
 def _check_readable(key: str, path: str, trusted: bool) -> None:

@@ -208,6 +208,7 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
     Raises:
         SystemExit: what differs, found and expected.
     """
+    from pirl_plugin.checkpoints.initial_weights import describe_other_weights
     from pirl_plugin.checkpoints.resume import SECTION
     from pirl_plugin.checkpoints.settings import describe_other_run, epochs
 
@@ -222,7 +223,8 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
             f"config.MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME=classy_state_dict, or rename it to "
             f"model_phase{done - 1}.torch to go on from it as it is"
         )
-    if not (found.final and total == done):
+    other = describe_other_weights(config, found.content, SECTION, path)
+    if other is None and not (found.final and total == done):
         other = describe_other_run(config, found.content, SECTION, path)
-        if other is not None:
-            raise SystemExit(f"pirl_plugin: {other}")
+    if other is not None:
+        raise SystemExit(f"pirl_plugin: {other}")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.compat.checkpoints import report_failure
@@ -51,6 +52,8 @@ def _guarded(
     @functools.wraps(launch)
     def guarded(*args: Any, **kwargs: Any) -> object:
         config: AttrDict = kwargs.get("cfg", args[0] if args else None)
+        if is_ours(config):
+            follow_links(config)
         extracts = kwargs.get("engine_name") == "extract_features"
         # The SVM tools print their results to the host's log, which then stays on the console.
         put((banner() if extracts else start_page(config, banner())) + "\n")

@@ -9,10 +9,12 @@ import yaml
 from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
+from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initial_weights
 from pirl_plugin.checkpoints.resume import SECTION, find_newest
 from pirl_plugin.checkpoints.settings import settings_of
 from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.hooks.vissl_resume import samples_done
+from pirl_plugin.host.compat.checkpoints import check_checkpoint
 from pirl_plugin.host.compat.resuming import check_saving
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
@@ -26,9 +28,11 @@ def compose(*overrides):
 
 def write(folder, name, config=None, **content):
     """A checkpoint of the host with next to nothing in it."""
-    content = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": 0, **content}
+    least = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": 0}
+    content = {**least, "phase_idx": 0, **content}
     if config is not None:
-        content[SECTION] = {"settings": settings_of(config), "samples_done": 0}
+        settings, weights = settings_of(config), initial_weights(config)
+        content[SECTION] = {"settings": settings, RECORD: weights, "samples_done": 0}
     torch.save(content, folder / name)
     return str(folder / name)
 
@@ -112,6 +116,91 @@ def test_resume__refuses_another_run(tmp_path, other, message):
     write(tmp_path, "model_phase1.torch", compose(*OURS), train_phase_idx=1)
     with pytest.raises(SystemExit, match=message):
         launch(compose(*other), tmp_path)
+
+
+def benchmark(file, ensemble=False, folder="out"):
+    if not ensemble:
+        return compose(
+            "config=benchmark/pirl/quick_linear",
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={file}",
+            "config.OPTIMIZER.num_epochs=4",
+            f"config.CHECKPOINT.DIR={folder}",
+        )
+    config = compose("config=benchmark/pirl/ensemble_imagenet1k", "config.OPTIMIZER.num_epochs=4")
+    config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = [str(file), str(file)]
+    return config
+
+
+def trunk_files(folder, *names):
+    folder.mkdir()
+    for i, name in enumerate(names):
+        torch.save({"classy_state_dict": {"weight": torch.full((3,), float(i))}}, folder / name)
+    return [folder / name for name in names]
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize("final", [False, True])
+def test_resume__refuses_the_trunk_of_another_file(ensemble, final, tmp_path):
+    """The host does not read the file again: figures of A's trunk were those of B."""
+    a, b = trunk_files(tmp_path / "pretrain", "a.torch", "b.torch")
+    (tmp_path / "out").mkdir()
+    name, phase = ("model_final_checkpoint_phase3", 3) if final else ("model_phase1", 1)
+    own = write(tmp_path / "out", f"{name}.torch", benchmark(a, ensemble), train_phase_idx=phase)
+    (tmp_path / "out" / "metrics.json").write_text('{"phase_idx": 9}')
+    expected = f" = {b}.*: expected {a}.*, as it was when the run in {own} started from it; give"
+    with pytest.raises(SystemExit, match=expected) as refused:
+        launch(benchmark(b, ensemble), tmp_path / "out")
+    assert len(str(refused.value).splitlines()) == 1
+    write(tmp_path / "out", f"{name}.torch", train_phase_idx=phase)  # of an earlier version
+    assert launch(benchmark(b, ensemble), tmp_path / "out") == ("finished" if final else own)
+
+
+def test_resume__takes_the_same_file_by_another_name(tmp_path, monkeypatch):
+    (file,) = trunk_files(tmp_path / "pretrain", "a.torch")
+    (tmp_path / "out").mkdir()
+    own = write(tmp_path / "out", "model_phase1.torch", benchmark(file), train_phase_idx=1)
+    (tmp_path / "link.torch").symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    for name in (file, "pretrain/a.torch", "link.torch"):
+        assert launch(benchmark(name), tmp_path / "out") == own
+    os.rename(tmp_path / "pretrain", tmp_path / "moved")
+    assert launch(benchmark("moved/a.torch"), tmp_path / "out") == own
+    with pytest.raises(SystemExit, match=r"PARAMS_FILE = '': expected "):
+        launch(benchmark(""), tmp_path / "out")
+    trunk_files(tmp_path / "pretrain", "b.torch", "a.torch")  # trained again
+    with pytest.raises(SystemExit, match=f"PARAMS_FILE = {file}: expected {file}, as it was when"):
+        launch(benchmark(file), tmp_path / "out")
+
+
+def test_resume__needs_not_the_file_that_it_started_from(tmp_path):
+    (file,) = trunk_files(tmp_path / "pretrain", "a.torch")
+    out = tmp_path / "out"
+    out.mkdir()
+    own = write(out, "model_phase1.torch", benchmark(file), train_phase_idx=1)
+    file.unlink()
+    check_checkpoint(benchmark(file, folder=out))
+    assert launch(benchmark(file), out) == own
+    check_checkpoint(benchmark(tmp_path / "b.torch", folder=out))
+    with pytest.raises(SystemExit, match=rf"b\.torch: expected {file}, as it was"):
+        launch(benchmark(tmp_path / "b.torch"), out)
+
+
+def test_start__is_from_what_the_link_to_the_newest_checkpoint_leads_to(tmp_path):
+    early, late = trunk_files(tmp_path / "pretrain", "model_phase49.torch", "model_phase99.torch")
+    link = tmp_path / "pretrain" / "checkpoint.torch"
+    link.symlink_to(early.name)
+    (tmp_path / "linked").symlink_to(link)
+    (tmp_path / "named.safetensors").symlink_to(early.parent / "a1b2c3")  # by its name of a format
+    config, other = benchmark(link), benchmark(tmp_path / "named.safetensors")
+    for one in (config, other):
+        follow_links(one)
+    link.unlink()
+    link.symlink_to(late.name)
+    assert config.MODEL.WEIGHTS_INIT.PARAMS_FILE == str(early)
+    assert other.MODEL.WEIGHTS_INIT.PARAMS_FILE == str(tmp_path / "named.safetensors")
+    members = benchmark(tmp_path / "linked", ensemble=True)
+    follow_links(members)
+    assert members.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES == [str(late)] * 2
 
 
 def test_resume__says_how_to_lengthen_a_finished_run(tmp_path):

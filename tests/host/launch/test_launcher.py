@@ -1,6 +1,7 @@
 """What is done before a launch, and the line at its start."""
 
 import pytest
+import yaml
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin import __version__
@@ -72,3 +73,21 @@ def test_sigint__before_the_run_is_one_sentence(monkeypatch, capsys):
         main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "pirl_plugin: SIGINT: the command has ended\n"
+
+
+@pytest.mark.parametrize("engine", ["train", "extract_features"])
+def test_launch__names_for_good_what_the_link_to_the_newest_checkpoint_leads_to(engine, tmp_path):
+    """The link moves on with the pre-training, which counted as that long for the benchmark."""
+    (tmp_path / "checkpoint.torch").symlink_to("model_phase49.torch")
+    given = config(
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / 'checkpoint.torch'}",
+        f"config.CHECKPOINT.DIR={tmp_path}",
+    )
+    started = []
+    launch = _guarded(lambda given, engine_name: started.append(given), (), starts_ranks=False)
+    launch(given, engine_name=engine)
+    if engine == "extract_features":  # the SVM benchmarks, which save no checkpoint
+        written = yaml.safe_load((tmp_path / "train_config.yaml").read_text())
+        assert written["MODEL"]["WEIGHTS_INIT"] == dict(given.MODEL.WEIGHTS_INIT)
+    (run,) = started
+    assert run.MODEL.WEIGHTS_INIT.PARAMS_FILE == str(tmp_path / "model_phase49.torch")

@@ -3,10 +3,10 @@ import random
 import pytest
 import torch
 
-from pirl_plugin.hooks.row_paths import compare, hash_paths
 from pirl_plugin.hooks.vissl_rows_hook import match_rows
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
+from pirl_plugin.memory.row_paths import compare, hash_paths
 
 PATHS = [f"n{c}/{i}.jpg" for c in range(3) for i in range(4)]
 
