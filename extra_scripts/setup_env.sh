@@ -4,6 +4,7 @@
 #
 #   PIRL_VENV=DIR     where the environment is or goes (default: .venv beside this repository)
 set -euo pipefail
+unset PYTHONDONTWRITEBYTECODE  # or each of the many processes would compile this package again
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${PIRL_VENV:-$root/.venv}
 PYTHON=$venv/bin/python

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
+
+CHECKPOINT_NAME = re.compile(r"model_(final_checkpoint_)?(phase|iteration)(\d+)\.torch")
 
 
 class ClassyState(TypedDict, total=False):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.resume import is_checkpoint_name
+from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.run_folder import identity
 
 if TYPE_CHECKING:
@@ -107,4 +107,4 @@ def _followed(file: str) -> str:
     path = Path(file)
     while path.is_symlink():
         path = path.parent / path.readlink()
-    return str(path) if is_checkpoint_name(path.name) else file
+    return str(path) if CHECKPOINT_NAME.fullmatch(path.name) else file

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
+from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME, HostCheckpoint
 from pirl_plugin.checkpoints.shards import check_shards
 from pirl_plugin.checkpoints.verify import DamagedError, open_checkpoint, verify
 from pirl_plugin.checkpoints.write import NonFiniteStateError, check_finite
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECTION: Final = "pirl_plugin"  # what this plugin adds to the host's checkpoint
-_NAME = re.compile(r"model_(final_checkpoint_)?(phase|iteration)(\d+)\.torch")
 
 
 @dataclass
@@ -91,11 +90,6 @@ def _verified(path: Path) -> HostCheckpoint:
 
 def _checkpoints(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
     for path in sorted(folder.glob("model_*.torch")) if folder.is_dir() else ():
-        match = _NAME.fullmatch(path.name)
+        match = CHECKPOINT_NAME.fullmatch(path.name)
         if match is not None:
             yield path, match
-
-
-def is_checkpoint_name(name: str) -> bool:
-    """Whether the host calls a file so that holds the state after an epoch or a step."""
-    return _NAME.fullmatch(name) is not None

@@ -80,7 +80,11 @@ def test_linear__reaches_100_percent_on_separable_classes(separable, checkpoint,
     assert list(found) == ["conv1", "res2", "res3", "res4", "res5"]
     assert max(found.values()) == 100.0
 
-    # Stopped in its last test, it is tested, and not trained, when it is started again.
+
+@pytest.mark.slow
+def test_linear__that_was_stopped_in_its_last_test_is_tested(separable, checkpoint, tmp_path):
+    overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
+    run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)
     metrics, final = tmp_path / "metrics.json", tmp_path / "model_final_checkpoint_phase1.torch"
     whole, written = metrics.read_text(), final.stat().st_mtime_ns
     *before, _ = whole.splitlines(keepends=True)

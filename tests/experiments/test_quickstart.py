@@ -40,6 +40,7 @@ def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
         quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "3"])
 
 
+@pytest.mark.slow
 def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
     image_folder, tmp_path, capfd
 ):

@@ -29,10 +29,10 @@ VIEWS = {
     "convnext_atto": "image_size: 32, patches_crop_size: 96, patch_size: 32",  # halves five times
 }
 WIDTHS = {"vit_tiny_patch16_224": 48, "resnet10t": 512, "convnext_atto": 32}
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("resnet10t", "convnext_atto")]
 
 
-@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", *SLOW])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONS)
 def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_path):
     width = WIDTHS[name]
     options = [f"+{SECTION}.OPTIONS.{key}={value}" for key, value in OPTIONS[name].items()]

@@ -71,7 +71,9 @@ def test_side_by_side__a_dead_process_loses_its_own_model_alone(tmp_path, monkey
     assert set(devices) <= {"quick {'device': '0'}", "quick {'device': '1'}"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_side_by_side__a_signal_ends_what_runs_and_starts_no_more(number, tmp_path):
     with side_by_side(tmp_path, *["long"] * 5) as process:
         until = time.monotonic() + 120

@@ -73,6 +73,23 @@ def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
     assert not config.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME  # it points to the damaged one
 
 
+def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
+    config = compose(
+        "config=benchmark/pirl/quick_linear",
+        "config.DATA.TRAIN.DATA_PATHS=[nowhere]",
+        "config.DATA.TEST.DATA_PATHS=[nowhere]",
+        "config.OPTIMIZER.num_epochs=2",
+    )
+    final = write(tmp_path, "model_final_checkpoint_phase1.torch", phase_idx=2, train_phase_idx=1)
+    metrics = tmp_path / "metrics.json"
+    for written in (None, '{"phase_idx": 2}\n', '{"phase_idx": 2}\n{"phase_'):
+        if written is not None:
+            metrics.write_text(written)
+        assert launch(config, tmp_path) == final
+    metrics.write_text('{"phase_idx": 2}\n{"phase_idx": 3}\n')
+    assert launch(config, tmp_path) == "finished"
+
+
 def test_resume__passes_by_nan_and_damaged_banks(tmp_path):
     good = write(tmp_path, "model_phase0.torch")
     weights = {"base_model": {"weight": torch.tensor([1.0, float("nan")])}}

@@ -105,12 +105,6 @@ def test_lock__refuses_a_second_run_and_names_the_first(image_folder, tmp_path):
         assert "config.CHECKPOINT.DIR = " in second.stderr
         assert TRACEBACK not in second.stderr
         assert first.process.poll() is None
-        # A run that was killed leaves a stale lock.
-        first.process.kill()
-        first.process.wait()
-        assert (tmp_path / "out" / "run.lock").exists()
-    with started(overrides, tmp_path) as third:
-        third.wait_for(STEP)
 
 
 @pytest.mark.parametrize(
