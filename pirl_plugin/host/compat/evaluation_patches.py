@@ -192,7 +192,7 @@ def remove_old_results(config: AttrDict) -> None:
     ``SVM.force_retrain=false`` takes up again stays.
     """
     for result in Path(config.CHECKPOINT.DIR).glob("*/test_ap.npy"):
-        result.unlink()
+        result.unlink(missing_ok=True)  # another node may have been first
     folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR
     if config.DISTRIBUTED.NUM_NODES == 1:
         for file in Path(folder).glob("rank*_chunk*_*.npy"):
