@@ -206,6 +206,7 @@ def test_step__refuses_to_go_past_the_schedule():
         pirl_micro_batches(task)
 
 
+@pytest.mark.slow
 def test_run__goes_on_in_fewer_processes_with_the_same_batch(image_folder, tmp_path):
     """Two processes × 4 images, then one × 2 micro-batches of 4, against two all the way."""
     network = [

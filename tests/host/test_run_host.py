@@ -87,6 +87,7 @@ def test_host__resumes_to_the_same_result(two_epochs, image_folder, tmp_path):
         assert torch.equal(tensor, expected_trunk[name]), name
 
 
+@pytest.mark.slow
 def test_host__resumes_a_sharded_bank_in_three_processes(image_folder, tmp_path):
     sharded = ["config.LOSS.pirl_loss.bank.placement=sharded"]
     whole, resumed = tmp_path / "two", tmp_path / "three"

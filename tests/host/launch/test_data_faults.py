@@ -9,6 +9,7 @@ from tests.helpers.host_runs import run, settings, state
 from tests.helpers.launched import TRACEBACK, quiet, started
 
 
+@pytest.mark.slow
 def test_mount__that_disappears_stops_all_ranks(image_folder, tmp_path):
     data, out = tmp_path / "data", tmp_path / "out"
     shutil.copytree(image_folder, data)
