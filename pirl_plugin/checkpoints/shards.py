@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageIn
 from pirl_plugin.checkpoints.run_folder import MANIFEST
 from pirl_plugin.checkpoints.verify import DamagedError
 from pirl_plugin.checkpoints.write import check_finite
-from pirl_plugin.utils.distributed import on_all_ranks, on_first_rank, rank, world_size
+from pirl_plugin.utils.distributed import gather_objects, on_all_ranks, on_first_rank, rank
 from pirl_plugin.utils.files import (
     UNFINISHED,
     atomic_write,
@@ -89,10 +89,7 @@ def save_shards(state: Mapping[str, Tensor], folder: Path, needed: int) -> None:
         report_full_disk(unfinished / "shards", needed, error)
         raise RuntimeError(f"{folder} was not written: {error}") from None
     mine = [*unfinished.glob(f"__{rank()}_*"), *([unfinished / _METADATA] if rank() == 0 else [])]
-    sums = [{path.name: [path.stat().st_size, _crc(path)] for path in mine}]
-    if world_size() > 1:
-        sums = [{} for _ in range(world_size())]
-        distributed.all_gather_object(sums, {p.name: [p.stat().st_size, _crc(p)] for p in mine})
+    sums = gather_objects({path.name: [path.stat().st_size, _crc(path)] for path in mine})
 
     def commit() -> None:
         together = {name: known for part in sums for name, known in part.items()}

@@ -6,10 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import distributed
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
-from pirl_plugin.utils.distributed import world_size
+from pirl_plugin.utils.distributed import gather_objects
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
@@ -36,11 +35,7 @@ class FiniteHook(QuietHook):
         """
         if math.isfinite(task.losses[-1]):
             return
-        found: list[tuple[int, list[int]]] = [(0, [])] * world_size()
-        if world_size() > 1:
-            distributed.all_gather_object(found, self._not_finite(task))
-        else:
-            found = [self._not_finite(task)]
+        found = gather_objects(self._not_finite(task))
         bad = [(place, rows) for place, (count, rows) in enumerate(found) if count]
         where = (
             f"the model's output is not finite on rank {', '.join(str(r) for r, _ in bad)}"

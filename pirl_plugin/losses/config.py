@@ -197,10 +197,8 @@ def _check_fields(
 
 def _plain(value: Any) -> Any:
     """Python's own number or text for NumPy's, which ``torch.load`` refuses in a checkpoint."""
-    if isinstance(value, bool) or not isinstance(value, (str, Real)):
-        return value
-    return (
-        str(value)
-        if isinstance(value, str)
-        else (int(value) if isinstance(value, Integral) else float(value))
-    )
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value

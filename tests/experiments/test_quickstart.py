@@ -75,7 +75,7 @@ def test_quickstart__adds_up_the_seconds_of_its_commands(image_folder, tmp_path,
         quickstart_command.main(words)
     quickstart_command.main(words)
     assert json.loads((tmp_path / "results.json").read_text())["seconds"] == 200
-    quickstart_command.main(words)  # its pre-training made anew: of this command alone
+    quickstart_command.main(words)  # its pre-training made again: of this command alone
     assert json.loads((tmp_path / "results.json").read_text())["seconds"] == 100
 
 
