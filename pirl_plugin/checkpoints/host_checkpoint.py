@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, TypedDict
 
-CHECKPOINT_NAME = re.compile(r"model_(final_checkpoint_)?(phase|iteration)(\d+)\.torch")
+CHECKPOINT_NAME = re.compile(
+    r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
+)
 
 
 class ClassyState(TypedDict, total=False):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.training_run import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-_FINAL = re.compile(r"model_final_checkpoint_phase(\d+)\.torch")
 
 
 def final_checkpoint(folder: Path) -> Path | None:
@@ -25,9 +23,9 @@ def final_checkpoint(folder: Path) -> Path | None:
     whose directory is written last.
     """
     found = {
-        int(name[1]): file
+        int(name["number"]): file
         for file in folder.glob("model_final_checkpoint_phase*.torch")
-        if (name := _FINAL.fullmatch(file.name)) and zipfile.is_zipfile(file)
+        if (name := CHECKPOINT_NAME.fullmatch(file.name)) and zipfile.is_zipfile(file)
     }
     return found[max(found)] if found else None
 
@@ -35,8 +33,8 @@ def final_checkpoint(folder: Path) -> Path | None:
 def epochs_trained(folder: Path) -> int:
     """Epochs of a run that has ended, by the name of its last checkpoint; 0 where there is none."""
     final = final_checkpoint(folder)
-    found = _FINAL.fullmatch(final.name) if final else None
-    return int(found[1]) + 1 if found else 0
+    found = CHECKPOINT_NAME.fullmatch(final.name) if final else None
+    return int(found["number"]) + 1 if found else 0
 
 
 def linear_top1(folder: Path) -> dict[str, float]:
@@ -55,11 +53,11 @@ def last_test(folder: Path) -> dict[str, dict[str, float]]:
         ValueError: the run is not finished: it ended before its last epoch was tested.
     """
     final, metrics = final_checkpoint(folder), folder / "metrics.json"
-    found = _FINAL.fullmatch(final.name) if final else None
+    found = CHECKPOINT_NAME.fullmatch(final.name) if final else None
     lines = metrics.read_text().splitlines() if metrics.is_file() else []
     for line in reversed([json.loads(line) for line in lines]):
         if "test_accuracy_list_meter" in line:
-            if found is None or line["train_phase_idx"] != int(found[1]):
+            if found is None or line["train_phase_idx"] != int(found["number"]):
                 break
             meter: dict[str, dict[str, float]] = line["test_accuracy_list_meter"]
             return meter

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.compare_settings import (
@@ -42,8 +43,6 @@ CLASSES = {IMAGENET: 1000, PLACES: 205}  # of the data sets that are folders of 
 UNKNOWN = "unknown"
 CONFIG = "train_config.yaml"
 _EARLIER = re.compile(r"train_config_(\d+)\.yaml")
-_PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
-_ITERATION = re.compile(r"model_iteration(\d+)\.torch")
 _SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
 
 
@@ -99,12 +98,13 @@ def _distance(differ: Differences) -> tuple[int, bool]:
 
 def epochs_done(checkpoint: Path, wanted: int) -> int:
     """Whole epochs after which a checkpoint was written, as far as its name and the log tell."""
-    if found := _PHASE.fullmatch(checkpoint.name):
-        return int(found[1]) + 1
+    name = CHECKPOINT_NAME.fullmatch(checkpoint.name)
+    if name and name["kind"] == "phase":
+        return int(name["number"]) + 1
     log = checkpoint.parent / "stdout.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
-    if found := _ITERATION.fullmatch(checkpoint.name):  # saved in the middle of an epoch
-        before = [line for line in lines if line["iter"] <= int(found[1])]
+    if name:  # saved in the middle of an epoch
+        before = [line for line in lines if line["iter"] <= int(name["number"])]
         return int(before[-1]["ep"]) if before else 0
     return int(lines[-1]["ep"]) + 1 if lines else wanted
 

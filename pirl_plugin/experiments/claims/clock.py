@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_CHECKPOINT = re.compile(
-    r"model_(?:(?:final_checkpoint_)?phase(?P<phase>\d+)|iteration(?P<step>\d+))\.torch"
-)
 _INTERVAL = 1.0
 _NOTHING = {"cpu": 0.0, "wall": 0.0}
 _PROC = Path("/proc")
@@ -127,20 +124,20 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 def _inside(folder: Path) -> dict[int, Path]:
     """Training step → the whole checkpoint that was saved after it, in the middle of an epoch."""
-    return dict(_whole(folder, "step"))
+    return dict(_whole(folder, "iteration"))
 
 
 def _whole(folder: Path, kind: str) -> Iterator[tuple[int, Path]]:
     for file in folder.glob("model_*.torch"):
-        name = _CHECKPOINT.fullmatch(file.name)
-        if name and name[kind] and zipfile.is_zipfile(file):
-            yield int(name[kind]), file
+        name = CHECKPOINT_NAME.fullmatch(file.name)
+        if name and name["kind"] == kind and zipfile.is_zipfile(file):
+            yield int(name["number"]), file
 
 
 def remove_partial(folder: Path) -> None:
     """Remove checkpoints that were cut short: the host would go on from one, and fail."""
     for file in folder.glob("model_*.torch"):
-        if _CHECKPOINT.fullmatch(file.name) and not zipfile.is_zipfile(file):
+        if CHECKPOINT_NAME.fullmatch(file.name) and not zipfile.is_zipfile(file):
             file.unlink()
 
 
