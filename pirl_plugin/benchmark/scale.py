@@ -77,10 +77,12 @@ def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
 
 
 def work_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
-    """Most bytes that the bank's update takes at once: eight float64 copies of its embeddings.
+    """Most bytes that the bank's update takes at once: four float64 copies of its embeddings.
 
-    An upper bound for the embeddings of all ranks, or, sharded, for a rank's share of them: five
-    to seven were seen in a process's resident memory. The loss itself holds megabytes, whatever
+    An upper bound for the embeddings of all ranks, or, sharded, for a rank's share of them: as they
+    are received (half a copy) and in the arithmetic (2.6 copies). On a CPU, a process's resident
+    memory may show up to nine, as the C library keeps what was freed: not with
+    ``MALLOC_MMAP_THRESHOLD_=1000000`` in the environment. The loss itself holds megabytes, whatever
     these numbers are: ``pirl-plugin benchmark loss``.
     """
-    return 8 * 8 * (ranks if placement == "replicated" else 1) * batch * dim
+    return 4 * 8 * (ranks if placement == "replicated" else 1) * batch * dim

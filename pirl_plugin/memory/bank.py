@@ -204,10 +204,10 @@ class MemoryBank(nn.Module):
 
         # 1. Sort, so that equal rows follow each other and invalid ones (−1) come first, and number
         #    the groups of equal rows: rows (−1, 3, 3, 7) → group (0, 1, 1, 2).
-        embeddings = embeddings.double()
-        length = embeddings.norm(dim=1)  # in float64 it is finite where they are
+        length = embeddings.double().norm(dim=1)  # in float64 it is finite where they are
         rows, order = torch.where(length < torch.inf, rows, -1).sort(stable=True)
-        embeddings = (embeddings / length.clamp(min=_EPS)[:, None])[order]
+        embeddings = embeddings[order].double()
+        embeddings /= length[order].clamp(min=_EPS)[:, None]
         is_first = torch.ones_like(rows, dtype=torch.bool)
         is_first[1:] = rows[1:] != rows[:-1]
         group = is_first.cumsum(0) - 1
@@ -226,7 +226,8 @@ class MemoryBank(nn.Module):
         index = torch.where(valid, group_row, rows[-1]).clamp(min=0)
         moved = mean.lerp_(self.rows[index].double(), self.momentum)
         length = moved.norm(dim=1)
-        outcome = (moved / length.clamp(min=_EPS)[:, None]).to(self.rows.dtype)
+        moved /= length.clamp(min=_EPS)[:, None]
+        outcome = moved.to(self.rows.dtype)
         outcome = torch.where(valid[:, None], outcome, outcome.index_select(0, group[-1:]))
 
         # 4. Write. Without any valid row, the index is 0 and row 0 is written as it was.

@@ -1,13 +1,15 @@
 """The formulas of memory and communication against what processes hold and send."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import distributed
 
-from pirl_plugin.benchmark.memory import peak_extra_bytes
 from pirl_plugin.benchmark.scale import bank_bytes, step_bytes, work_bytes
 from pirl_plugin.losses.pirl_loss import PIRLLoss
-from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
+from pirl_plugin.memory import ShardedMemoryBank
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM, BATCH = 1001, 16, 12
@@ -67,13 +69,25 @@ def test_scale__formulas_are_what_a_rank_holds_and_receives(ranks, placement):
     assert set(received) == {step_bytes(ranks, BATCH, placement, DIM)}
 
 
-def test_scale__the_update_holds_no_more_than_is_said():
-    bank = MemoryBank(40_000, 128)
-    rows, embeddings = torch.arange(16_384), torch.randn(16_384, 128)
-    bank.update(rows, embeddings)
-    peak = peak_extra_bytes(lambda: bank.update(rows, embeddings), "cpu")
+UPDATE = """
+import torch
+from pirl_plugin.benchmark.memory import peak_extra_bytes
+from pirl_plugin.memory import MemoryBank
+
+bank = MemoryBank(40_000, 128)
+rows, embeddings = torch.arange(16_384), torch.randn(16_384, 128)
+bank.update(rows, embeddings)
+print(embeddings.nbytes + peak_extra_bytes(lambda: bank.update(rows, embeddings), "cpu"))
+"""
+
+
+def test_scale__the_update_holds_no_more_than_is_said(monkeypatch):
+    # else the C library keeps what was freed, as much as earlier calls have made it
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "1000000")
+    command = [sys.executable, "-c", UPDATE]
+    peak = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     said = work_bytes(512, 32, "replicated")
-    assert 0.25 * said < peak < said
+    assert 0.5 * said < int(peak) < said
 
 
 def test_scale__by_hand():
