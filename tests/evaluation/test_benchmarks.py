@@ -73,6 +73,7 @@ def short(epochs=2, rate=1.0):
     ]
 
 
+@pytest.mark.slow
 def test_linear__reaches_100_percent_on_separable_classes(separable, checkpoint, tmp_path):
     overrides = [*LINEAR, *on(separable, tmp_path, checkpoint), *short()]
     run_tool(ENGINE, "config=benchmark/pirl/linear_imagenet1k", *overrides)

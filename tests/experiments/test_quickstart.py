@@ -79,6 +79,7 @@ def test_quickstart__adds_up_the_seconds_of_its_commands(image_folder, tmp_path,
     assert json.loads((tmp_path / "results.json").read_text())["seconds"] == 100
 
 
+@pytest.mark.slow
 def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path):
     """The run saves and ends, and the same command goes on; it does not train on unattended."""
     out = tmp_path / "out"

@@ -75,6 +75,7 @@ def test_monitor__changes_no_bit(two_epochs, image_folder, tmp_path):
         assert torch.equal(tensor, expected_trunk[name]), name
 
 
+@pytest.mark.slow
 def test_host__resumes_to_the_same_result(two_epochs, image_folder, tmp_path):
     whole, _ = two_epochs
     shutil.copy(whole / "model_phase0.torch", tmp_path)  # as if killed in the second epoch
@@ -111,11 +112,11 @@ def test_host__resumes_a_sharded_bank_in_three_processes(image_folder, tmp_path)
 
 def test_train_command__does_what_the_hosts_script_does(image_folder, tmp_path):
     """Without the ``.pth``: the command installs the import hook itself, in spawned workers too."""
-    overrides = settings(image_folder, tmp_path, epochs=1, processes=2, workers=1)
+    overrides = settings(image_folder, tmp_path, epochs=1, processes=1, workers=1)
     command = [sys.executable, "-m", "pirl_plugin", "train"]
     result = run(*overrides, command=command, environment={"PIRL_PLUGIN_AUTOLOAD": "0"})
     assert "pirl_plugin 0.1.0 on VISSL 0.1.6" in result.stdout
-    assert state(tmp_path)[0]["_extra_state"]["step"] == 3
+    assert state(tmp_path)[0]["_extra_state"]["step"] == 5
 
 
 def test_train_command__runs_as_a_slurm_job(image_folder, tmp_path):

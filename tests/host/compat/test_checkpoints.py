@@ -230,13 +230,8 @@ def test_check_checkpoint__names_a_damaged_file(tmp_path):
         check_checkpoint(compose(*LINEAR, f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={file}"))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "pth",
-        *[pytest.param(k, marks=pytest.mark.slow) for k in ("safetensors", "numpy", "trusted")],
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pth", "safetensors", "numpy", "trusted"])
 def test_host__starts_from_files_that_other_libraries_write(kind, image_folder, tmp_path):
     weights = torchvision.models.resnet18().state_dict()
     file, trust = tmp_path / "resnet18.pth", []

@@ -154,19 +154,26 @@ def test_nan__stops_all_ranks_and_is_not_saved(processes, image_folder, tmp_path
         assert not list(out.glob("model_iteration*"))
 
 
-def test_environment__is_masked_in_our_logs(image_folder, tmp_path):
-    out = tmp_path / "out"
-    secret = {"WANDB_API_KEY": "hunter2", "DATABASE": "hunter2", "HTTP_PROXY": "http://u:hunter2@h"}
-    result = run(*settings(image_folder, out, epochs=1), environment=secret)
-    assert "hunter2" not in result.stdout + result.stderr + (out / "log.txt").read_text()
-    assert "WANDB_API_KEY:\t(not logged)" in (out / "log.txt").read_text()
-    assert "OMP_NUM_THREADS:\t1" in (out / "log.txt").read_text()
-
-
-def test_failure__shows_its_traceback_where_that_is_asked_for(image_folder, tmp_path):
-    overrides = settings(image_folder, tmp_path / "out", epochs=1)
+@pytest.fixture(scope="module")
+def failed(image_folder, tmp_path_factory):
+    """A run that fails in its first step, asked for the traceback, and its log."""
+    out = tmp_path_factory.mktemp("failed")
+    overrides = settings(image_folder, out, epochs=1)
     overrides.append("config.OPTIMIZER.param_schedulers.lr.value=1e30")
-    result = run(*overrides, check=False, environment={"PIRL_PLUGIN_TRACEBACK": "1"})
+    secret = {"WANDB_API_KEY": "hunter2", "DATABASE": "hunter2", "HTTP_PROXY": "http://u:hunter2@h"}
+    result = run(*overrides, check=False, environment={"PIRL_PLUGIN_TRACEBACK": "1", **secret})
+    return result, (out / "log.txt").read_text()
+
+
+def test_environment__is_masked_in_our_logs(failed):
+    result, log = failed
+    assert "hunter2" not in result.stdout + result.stderr + log
+    assert "WANDB_API_KEY:\t(not logged)" in log
+    assert "OMP_NUM_THREADS:\t1" in log
+
+
+def test_failure__shows_its_traceback_where_that_is_asked_for(failed):
+    result, _ = failed
     assert result.returncode == 65
     assert TRACEBACK in result.stderr
     assert "vissl_finite_hook.py" in result.stderr
