@@ -146,6 +146,11 @@ def sweep_epochs(epochs: int) -> int:
 
 
 def evaluated(epochs: int, step: int) -> list[int]:
-    """Epochs after which a run is evaluated: each ``step``, of a longer run four, and the last."""
+    """Epochs after which a run is evaluated: each ``step``, of a longer run four, and the last.
+
+    Of a sweep's run, half as long as the comparison's, only the last one is compared.
+    """
+    if epochs <= 2 * step:
+        return [epochs]
     step = max(step, epochs // 4)
     return sorted({*range(step, epochs + 1, step), epochs})

@@ -85,10 +85,10 @@ def test_job__sets_what_its_sweep_varies():
     [
         (24, 6, [6, 12, 18, 24]),
         (60, 6, [15, 30, 45, 60]),
-        (12, 6, [6, 12]),
+        (12, 6, [12]),
         (13, 6, [6, 12, 13]),
         (0, 6, [0]),
     ],
 )
-def test_evaluated__each_step_and_the_end(epochs, step, expected):
+def test_evaluated__each_step_and_the_end_a_sweep_at_its_end(epochs, step, expected):
     assert evaluated(epochs, step) == expected
