@@ -150,9 +150,24 @@ class Verdict(_Verdict, total=False):
     by_knn: Difference
 
 
-class ClaimsFile(TypedDict):
-    """``claims.json``."""
+class Cost(TypedDict):
+    """What images cost the methods, timed side by side: the median of the rounds, and each."""
 
+    seconds_per_1000_images: dict[str, float]
+    rounds: dict[str, list[float]]
+    hardware: str
+    precision: str
+    versions: dict[str, str]
+    measured: str
+
+
+class _ClaimsFile(TypedDict):
     setting: Setting
     runs: list[ClaimRow]
     claims: list[Verdict]
+
+
+class ClaimsFile(_ClaimsFile, total=False):
+    """``claims.json``."""
+
+    cost: Cost

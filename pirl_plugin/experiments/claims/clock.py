@@ -159,6 +159,13 @@ def costs(folder: Path, epochs: list[int]) -> dict[int, dict[str, float]]:
     return found
 
 
+def marked(folder: Path, steps_per_epoch: int) -> dict[int, dict[str, float]]:
+    """Training step → ``cpu`` and ``wall`` seconds to the checkpoint after it, of those seen."""
+    noted = _read(folder / "clock.json")
+    epochs = {epoch * steps_per_epoch: mark for epoch, mark in noted["marks"].items()}
+    return {**noted["inside"], **epochs}
+
+
 def cpu_seconds(argument: str) -> float:
     """User and system seconds of the processes with an argument, and of all their descendants.
 

@@ -59,6 +59,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=whole_number(1), default=1, help="of a run (1)")
     parser.add_argument("--resume", type=Path, metavar="CLAIMS_JSON",
                         help="also take finished runs from here")  # fmt: skip
+    parser.add_argument("--time", type=whole_number(1), metavar="ROUNDS",
+                        help="train nothing, but time short runs of the methods in turn, on a "
+                        "machine that does nothing else; equal time is judged by it")  # fmt: skip
     parser.add_argument("--report-only", action="store_true",
                         help="write verdicts, tables and figures of what is finished")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the models, run nothing")

@@ -101,7 +101,7 @@ def _pretrain(job: Job, settings: Settings, folder: Path, points: list[int]) -> 
         job.method, settings.scale, settings.data, job.epochs, job.seed, job.overrides
     )
     run = Run(job.title, folder / "pretrain", overrides)
-    _finish(run, settings.threads, points)
+    finish(run, settings.threads, points)
     found = checkpoints(run.folder)
     missing = [epoch for epoch in points if epoch not in found]
     if missing:
@@ -112,7 +112,7 @@ def _pretrain(job: Job, settings: Settings, folder: Path, points: list[int]) -> 
     return found
 
 
-def _finish(run: Run, threads: int, points: list[int] | None = None) -> None:
+def finish(run: Run, threads: int, points: list[int] | None = None) -> None:
     """Make a run, or go on with it; wait where a process of an earlier command is still at it.
 
     Args:
@@ -150,7 +150,7 @@ def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoc
         ),
         measures=True,
     )
-    _finish(run, settings.threads)
+    finish(run, settings.threads)
     layers = {layer: round(top1, 2) for layer, top1 in linear_top1(run.folder).items()}
     best = max(layers, key=lambda layer: layers[layer])
     measured = {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import (
         ClaimRow,
         ClaimsFile,
+        Cost,
         DataFacts,
         Setting,
         Verdict,
@@ -144,10 +145,11 @@ class Record:
     def __init__(self, file: Path, setting: Setting) -> None:
         self.file, self.setting = file, setting
         self.rows: list[ClaimRow] = []
+        self.cost: Cost | None = None
         self.take(file)
 
     def take(self, file: Path) -> None:
-        """Add the runs of another file, such as a committed one, that are not here.
+        """Add the runs of another file, such as a committed one, and the timing, if not here.
 
         Of a run that is here too, its invariance is taken where it was measured there alone.
 
@@ -164,6 +166,7 @@ class Record:
                     f"pirl_plugin: {file}: setting.{key} = {theirs}: expected {ours}, which this "
                     f"command asks for; give the options it was made with, or another --out"
                 )
+        self.cost = self.cost or content.get("cost")
         ours_by_job = {job_of(row): row for row in self.rows}
         for row in content["runs"]:
             mine = ours_by_job.get(job_of(row))
@@ -190,7 +193,8 @@ class Record:
                 row["epochs"],
             ),
         )
-        content = {"setting": self.setting, "runs": rows, "claims": claims}
+        cost = {} if self.cost is None else {"cost": self.cost}
+        content = {"setting": self.setting, **cost, "runs": rows, "claims": claims}
         write_text(self.file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 

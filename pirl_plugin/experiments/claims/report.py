@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from pirl_plugin.experiments.claims.cost import timed
 from pirl_plugin.experiments.claims.figures import write_figures
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import imagenet_top1
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Difference, Setting, Verdict
+    from pirl_plugin.experiments.claims.claims_file import (
+        ClaimRow,
+        Cost,
+        Difference,
+        Setting,
+        Verdict,
+    )
 
 
 def write_report(
@@ -25,6 +32,7 @@ def write_report(
     setting: Setting,
     rows: Sequence[ClaimRow],
     claims: Sequence[Verdict],
+    cost: Cost | None = None,
 ) -> None:
     """Write ``tables.md`` and the figures that there are runs for.
 
@@ -33,14 +41,15 @@ def write_report(
         setting: of ``claims.json``.
         rows: its finished runs.
         claims: its verdicts.
+        cost: its timing of the methods in turn.
     """
-    found = Rows(rows, setting)
-    tables = [_setting(setting), _methods(found), _claims(claims), _sweeps(found)]
+    found = Rows(timed(rows, cost), setting)
+    tables = [_setting(setting, cost), _methods(found), _claims(claims), _sweeps(found)]
     write_text(out / "tables.md", "\n\n".join(table for table in tables if table) + "\n")
     write_figures(out, found)
 
 
-def _setting(setting: Setting) -> str:
+def _setting(setting: Setting, cost: Cost | None) -> str:
     data, versions = setting["data"], setting["versions"]
     lines = [
         "# Measured",
@@ -54,12 +63,22 @@ def _setting(setting: Setting) -> str:
         f"{setting['sweep_epochs']} epochs",
         f"- `linear`: {setting['linear_top1']}",
         f"- `kNN`: {setting['knn_top1']}",
-        f"- `seconds`: {setting['seconds']}",
+        f"- `seconds`: {_seconds(setting, cost)}",
         f"- {setting['hardware']}",
         f"- {', '.join(f'{name} {number}' for name, number in versions.items())}",
         f"- `{setting['command']}`",
     ]
     return "\n".join(lines)
+
+
+def _seconds(setting: Setting, cost: Cost | None) -> str:
+    if cost is None:
+        return setting["seconds"]
+    rounds = len(next(iter(cost["rounds"].values()), []))
+    return (
+        f"of pre-training, by the cost of an image: the median of {rounds} short runs of each "
+        f"method in turn ({cost['measured']}, {cost['hardware']}, {cost['precision']})"
+    )
 
 
 def _methods(rows: Rows) -> str:

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from pirl_plugin.experiments.claims.cost import timed
 from pirl_plugin.experiments.claims.invariance import add_invariance
 from pirl_plugin.experiments.claims.model import Settings
 from pirl_plugin.experiments.claims.plan import Job, job_of, plan
@@ -17,6 +18,7 @@ from pirl_plugin.experiments.claims.record import Record, new_setting
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
 from pirl_plugin.experiments.quickstart_data import find_data
@@ -83,6 +85,10 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         if options.report_only:
             _write(record, settings)
             return
+        if options.time:
+            record.cost = time_methods(options.methods, settings, setting, options.time)
+            _write(record, settings)
+            return
         failures = _run(jobs, record, settings, options.jobs)
     if failures:
         raise SystemExit(
@@ -118,10 +124,10 @@ def _run(jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: 
 def _write(record: Record, settings: Settings) -> None:
     """``claims.json``, the tables and the figures, of what is there."""
     add_invariance(record, settings)
-    rows = Rows(record.rows, record.setting)
+    rows = Rows(timed(record.rows, record.cost), record.setting)
     claims = verdicts(rows)
     record.write(claims)
-    write_report(record.file.parent, record.setting, record.rows, claims)
+    write_report(record.file.parent, record.setting, record.rows, claims, record.cost)
 
 
 def _without_paths(arguments: Sequence[str]) -> str:

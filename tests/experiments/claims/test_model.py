@@ -25,7 +25,7 @@ def test_run__that_an_earlier_command_started_is_waited_for(points, tmp_path, mo
             fcntl.flock(held, fcntl.LOCK_UN)
 
         threading.Timer(0.2, release).start()
-        model._finish(Run("a run", tmp_path, ()), 1, points)
+        model.finish(Run("a run", tmp_path, ()), 1, points)
     assert started == [True]
 
 
