@@ -110,6 +110,13 @@ def test_machines__let_the_learning_rate_follow_the_batch(name, machine, images,
     assert config.MACHINE.DEVICE == ("cpu" if machine == "cpu" else "gpu")
 
 
+@pytest.mark.parametrize("machine", ["1gpu", "1node_8gpu", "4node_8gpu", "8node"])
+def test_machines__with_gpus_undo_what_a_quick_config_sets_for_a_cpu(machine):
+    config = compose("quick_jigsaw", f"+config/pirl/machines={machine}")
+    assert (config.MACHINE.DEVICE, config.DISTRIBUTED.BACKEND) == ("gpu", "nccl")
+    assert config.DATA.PIN_MEMORY is True
+
+
 @pytest.mark.parametrize(
     ("epochs", "length", "negatives"),
     [("paper_800", 800, 32000), ("analysis_400", 400, 4096), ("epochs_200", 200, None)],
