@@ -144,8 +144,15 @@ class _Verdict(Difference):
 
 
 class Verdict(_Verdict, total=False):
-    """A claim and what the runs say of it, by the measure it names and by others."""
+    """A claim and what the runs say of it, by the measure it names and by others.
 
+    Attributes:
+        note: what a reader of the verdict must know.
+        smallest_over: of a claim about several rivals, the one that the difference is to.
+    """
+
+    note: str
+    smallest_over: str
     by_best_layer: Difference
     by_knn: Difference
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping
 
 from pirl_plugin.experiments.claims.claims_file import Metric, Spread, Statistic
+from pirl_plugin.experiments.claims.plan import JIGSAW_PERMUTATIONS
 from pirl_plugin.experiments.claims.rows import Rows, at_time
 
 # (rows, seed, metric) → difference of that seed; None where a run is missing.
@@ -23,21 +24,24 @@ def over(better: str, worse: str) -> Measure:
     return measure
 
 
-def at_equal_time(better: str, *worse: str) -> Measure:
+def at_equal_time(better: str, worse: str, beside: tuple[str, ...] = ()) -> Measure:
     """What each has reached when the shorter of the two ends, in runs of the main comparison.
 
-    Of several worse methods, the longest run says when the side ends, and the best one counts.
+    Args:
+        better: one side.
+        worse: the other side, or one of its methods.
+        beside: further methods of that side, whose end is that of the longest run.
     """
 
     def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
         untrained, one = (rows.main(method, seed) for method in ("random", better))
-        others = [row for method in worse if (row := rows.main(method, seed))]
-        if not untrained or not one or len(others) < len(worse):
+        others = [row for method in (worse, *beside) if (row := rows.main(method, seed))]
+        if not untrained or not one or len(others) < 1 + len(beside):
             return None
         budget = min(one["seconds"], max(row["seconds"] for row in others))
         start = float(untrained[metric])
-        reached = (at_time(row, budget, metric, start) for row in others)
-        return at_time(one, budget, metric, start) - max(reached)
+        reached = at_time(others[0], budget, metric, start)
+        return at_time(one, budget, metric, start) - reached
 
     return measure
 
@@ -66,19 +70,27 @@ def swept(
     return measure
 
 
-def over_jigsaw_everywhere(rows: Rows, seed: int, metric: Metric) -> float | None:
-    """The smallest lead over the numbers of permutations that both have."""
-    pirl, jigsaw = (rows.sweep("permutations", m, seed) for m in ("pirl_jigsaw", "jigsaw"))
-    both = sorted(set(pirl) & set(jigsaw))
-    if len(both) < 3:
-        return None
-    return min(float(pirl[value][metric] - jigsaw[value][metric]) for value in both)
+def over_value(name: str, better: float, worse: float, needed: tuple[float, ...] = ()) -> Measure:
+    """One value of a sweep of PIRL (jigsaw) against another, once the values needed are there."""
+    return swept(name, (better, worse, *needed), lambda top1: top1[better] - top1[worse])
+
+
+def over_jigsaw(permutations: float) -> Measure:
+    """PIRL (jigsaw) against its classifier with as many, once both have all that both take."""
+
+    def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
+        pirl, jigsaw = (rows.sweep("permutations", m, seed) for m in ("pirl_jigsaw", "jigsaw"))
+        if not set(JIGSAW_PERMUTATIONS) <= set(pirl) & set(jigsaw):
+            return None
+        return float(pirl[permutations][metric] - jigsaw[permutations][metric])
+
+    return measure
 
 
 def per_doubling(rows: Rows, seed: int, metric: Metric) -> float | None:
     """Least-squares slope of the measurement over log2 N, once all values of N are there."""
     found = rows.sweep("negatives", "pirl_jigsaw", seed)
-    if len(found) < max(3, len(rows.negatives_swept)):
+    if len(found) < max(3, rows.num_swept("negatives", "pirl_jigsaw")):
         return None
     values = [math.log2(value) for value in found]
     return statistics.linear_regression(values, [float(r[metric]) for r in found.values()]).slope

@@ -1,31 +1,25 @@
-"""The figures of a comparison, as SVG: accuracy during training, by layer, and the sweeps."""
+"""The figures of a comparison, as SVG: accuracy during training and by layer, and distances."""
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
+from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pirl_plugin.experiments.claims.drawing import COLORS, DASHED, METRICS, new_figure
 from pirl_plugin.experiments.claims.invariance import PAIRS
 from pirl_plugin.experiments.claims.methods import METHODS
-from pirl_plugin.experiments.claims.paper import LAYERS, imagenet_by_layer, swept
-from pirl_plugin.experiments.sweep_results import label
+from pirl_plugin.experiments.claims.paper import LAYERS, imagenet_by_layer, layer_row
+from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
 from pirl_plugin.experiments.sweep_values import SWEEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pirl_plugin.experiments.claims.claims_file import Axis, ClaimRow, Metric
+    from pirl_plugin.experiments.claims.claims_file import Axis
     from pirl_plugin.experiments.claims.rows import Rows
-
-_METRICS: dict[Metric, str] = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
-_PALETTE = ("0.5", "C0", "C3", "C1", "C6", "C8", "C2", "k", "C4", "C9")
-_COLORS = dict(zip(METHODS, _PALETTE, strict=True))
-_DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
 
 
 def write_figures(out: Path, rows: Rows) -> list[str]:
@@ -43,7 +37,7 @@ def write_figures(out: Path, rows: Rows) -> list[str]:
         "accuracy_time": _curves(rows, "seconds", "Seconds of pre-training", 1.0),
         "layers": _layers(rows),
         "invariance": _invariance(rows),
-        **{f"sweep_{name}": _sweep(rows, name) for name in SWEEPS},
+        **{f"sweep_{name}": sweep_figure(rows, name) for name in SWEEPS},
     }
     written = []
     for name, drawing in drawings.items():
@@ -53,40 +47,31 @@ def write_figures(out: Path, rows: Rows) -> list[str]:
     return written
 
 
-def _new(columns: int, width: float) -> tuple[Figure, Sequence[Axes]]:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs, the same bytes
-    drawing = Figure(figsize=(width, 3.6), layout="constrained")
-    return drawing, drawing.subplots(1, columns, squeeze=False)[0]
-
-
 def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
     """Accuracy during training: a line a method, means over seeds, a band from least to most."""
     runs = {method: rows.of(method) for method in METHODS}
     trained = {method: found for method, found in runs.items() if found}
     if not trained:
         return None
-    drawing, panels = _new(2, 10.5)
-    for axes, (metric, name) in zip(panels, _METRICS.items(), strict=True):
-        start = _mean(row[metric] for row in runs["random"]) if runs["random"] else None
+    drawing, panels = new_figure(2, 10.5)
+    for axes, (metric, name) in zip(panels, METRICS.items(), strict=True):
+        start = fmean(row[metric] for row in runs["random"]) if runs["random"] else None
         for method, found in trained.items():
             if method == "random":
-                axes.axhline(float(start or 0), color=_COLORS[method], lw=1, label="Random init.")
+                axes.axhline(float(start or 0), color=COLORS[method], lw=1, label="Random init.")
                 continue
             points = list(zip(*(row["points"] for row in found), strict=True))
-            x = [_mean(point[axis] for point in seeds) / unit for seeds in points]
+            x = [fmean(point[axis] for point in seeds) / unit for seeds in points]
             values = [[point[metric] for point in seeds] for seeds in points]
-            y = [_mean(seeds) for seeds in values]
+            y = [fmean(seeds) for seeds in values]
             if start is not None:
                 x, y, values = [0.0, *x], [start, *y], [[start], *values]
             count = f" ({len(found)} seeds)" if len(found) > 1 else ""
-            axes.plot(x, y, color=_COLORS[method], ls=_DASHED.get(method, "-"), marker=".",
+            axes.plot(x, y, color=COLORS[method], ls=DASHED.get(method, "-"), marker=".",
                       label=f"{METHODS[method].label}{count}")  # fmt: skip
             if len(found) > 1:
                 low, high = [min(v) for v in values], [max(v) for v in values]
-                axes.fill_between(x, low, high, color=_COLORS[method], alpha=0.12, lw=0)
+                axes.fill_between(x, low, high, color=COLORS[method], alpha=0.12, lw=0)
         axes.set_xlabel(title)
         axes.set_ylabel(name)
         axes.grid(alpha=0.25)
@@ -99,19 +84,19 @@ def _layers(rows: Rows) -> Figure | None:
     """Accuracy by layer at the end of training, and the paper's."""
     measured: dict[str, list[list[float]]] = defaultdict(list)
     published = imagenet_by_layer()
-    for method in published:
+    for method in (*published, "npidpp"):
         for row in rows.of(method):
             measured[method].append([row["linear_by_layer"][layer] for layer in LAYERS])
     if not measured:
         return None
-    drawing, (ours, theirs) = _new(2, 9.0)
+    drawing, (ours, theirs) = new_figure(2, 9.0)
     for method, found in measured.items():
-        y = [_mean(values) for values in zip(*found, strict=True)]
-        ours.plot(LAYERS, y, marker="o", color=_COLORS[method], ls=_DASHED.get(method, "-"),
+        y = [fmean(values) for values in zip(*found, strict=True)]
+        ours.plot(LAYERS, y, marker="o", color=COLORS[method], ls=DASHED.get(method, "-"),
                   label=METHODS[method].label)  # fmt: skip
     for method, top1 in published.items():
-        theirs.plot(LAYERS, top1, marker="o", color=_COLORS[method],
-                    ls=_DASHED.get(method, "-"), label=METHODS[method].label)  # fmt: skip
+        theirs.plot(LAYERS, top1, marker="o", color=COLORS[method],
+                    ls=DASHED.get(method, "-"), label=layer_row(method))  # fmt: skip
     for axes, title in ((ours, "Here"), (theirs, "Paper: ImageNet, ResNet-50")):
         axes.set_title(title, fontsize=10)
         axes.set_ylabel("Linear, top-1 (%)")
@@ -129,58 +114,15 @@ def _invariance(rows: Rows) -> Figure | None:
     }
     if not any(measured.values()):
         return None
-    drawing, (axes,) = _new(1, 5.6)
+    drawing, (axes,) = new_figure(1, 5.6)
     for method, found in measured.items():
         if found:
-            y = [_mean(values) for values in zip(*(m["density"] for m in found), strict=True)]
+            y = [fmean(values) for values in zip(*(m["density"] for m in found), strict=True)]
             edges = [2 * i / len(y) for i in range(len(y) + 1)]
-            mean, std = _mean(m["mean"] for m in found), _mean(m["std"] for m in found)
+            mean, std = fmean(m["mean"] for m in found), fmean(m["std"] for m in found)
             about = f"{METHODS[method].label}: {mean:.2f} ± {std:.2f}"
-            axes.stairs(y, edges, color=_COLORS[method], ls=_DASHED.get(method, "-"), label=about)
+            axes.stairs(y, edges, color=COLORS[method], ls=DASHED.get(method, "-"), label=about)
     axes.set_xlabel("l2 distance of unit vectors, image and transformed image")
     axes.set_ylabel("Density")
     axes.legend(frameon=False, fontsize=8)
     return drawing
-
-
-def _sweep(rows: Rows, name: str) -> Figure | None:
-    """Accuracy against what is swept: means over seeds, a dot for each model."""
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
-
-    found: dict[str, dict[float, list[ClaimRow]]] = defaultdict(lambda: defaultdict(list))
-    for method in SWEEPS[name].values:
-        key = "pirl_jigsaw" if method == "PIRL" else "jigsaw"
-        for seed in rows.seeds:
-            for value, row in rows.sweep(name, key, seed).items():
-                found[key][value].append(row)
-    values = sorted({value for models in found.values() for value in models})
-    if len(values) < 2:
-        return None
-    drawing, panels = _new(2, 9.0)
-    for axes, (metric, title) in zip(panels, _METRICS.items(), strict=True):
-        for method, models in found.items():
-            models = dict(sorted(models.items()))
-            means = [_mean(row[metric] for row in several) for several in models.values()]
-            axes.plot(list(models), means, color=_COLORS[method], ls=_DASHED.get(method, "-"),
-                      label=METHODS[method].label)  # fmt: skip
-            for value, several in models.items():
-                y = [row[metric] for row in several]
-                axes.plot([value] * len(y), y, ".", color=_COLORS[method])
-        if SWEEPS[name].whole:
-            axes.set_xscale("log")
-        at, text = swept(name)
-        axes.axvline(at, color="0.6", ls=":", lw=1)
-        axes.set_title(text, fontsize=9, color="0.4")
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_major_formatter(FixedFormatter([label(value) for value in values]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel(SWEEPS[name].axis)
-        axes.set_ylabel(title)
-        axes.grid(alpha=0.25)
-        if len(found) > 1:
-            axes.legend(frameon=False, fontsize=8)
-    return drawing
-
-
-def _mean(values: Iterable[float]) -> float:
-    return statistics.fmean(values)

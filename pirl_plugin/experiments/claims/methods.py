@@ -38,8 +38,9 @@ class Method:
         label: for tables and figures.
         config: the host's ``config=``; None where nothing is trained.
         time: of a run beside PIRL-jigsaw's of as many images, to estimate what is left.
-        budget: images seen beside the comparison's. NPID++ sees more, as in the paper; this many
-            take about as long as PIRL-jigsaw's.
+        budget: images seen beside the comparison's. NPID++ sees more than PIRL; this many take
+            about as long as PIRL-jigsaw's. The paper has no such run: its NPID++ has more epochs
+            and negatives than Wu et al.'s NPID, and as many as its PIRL, as ``npid`` has here.
         contrastive: whether it has a memory bank and negatives.
     """
 

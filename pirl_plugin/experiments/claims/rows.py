@@ -24,10 +24,6 @@ class Rows:
         self.epochs = setting["epochs"]
         self.num_train = setting["data"]["train_images"]
         self.negatives = setting["network"]["negatives"]
-        self.negatives_swept = {
-            dict(job.changed).get("negatives", self.negatives)
-            for job in sweep_jobs("negatives", 1, 0, self.num_train, self.negatives)
-        }
         self._found = {
             (row["method"], tuple(sorted(row["changed"].items())), row["epochs"], row["seed"]): row
             for row in rows
@@ -55,12 +51,35 @@ class Rows:
             ("negatives", "pirl_jigsaw"): min(self.negatives, self.num_train // 2),
         }
         found = {}
-        epochs = sweep_epochs(self.epochs)
-        for job in sweep_jobs(name, epochs, seed, self.num_train, self.negatives):
+        for job in self._sweep_jobs(name, method, seed):
             row = self.job(job)
-            if row is not None and job.method == method:
+            if row is not None:
                 found[dict(job.changed).get(name, default[name, method])] = row
         return dict(sorted(found.items()))
+
+    def num_swept(self, name: str, method: str) -> int:
+        """How many values a sweep of one method has."""
+        return len(self._sweep_jobs(name, method, 0))
+
+    def swept_methods(self, name: str) -> list[str]:
+        """The methods of a sweep."""
+        jobs = sweep_jobs(name, self.epochs, 0, self.num_train, self.negatives)
+        return list(dict.fromkeys(job.method for job in jobs))
+
+    def sweeps(self, name: str, method: str) -> dict[int, dict[float, ClaimRow]]:
+        """Seed → value → run, of the seeds that have a run of a sweep."""
+        found = {seed: self.sweep(name, method, seed) for seed in self.seeds}
+        return {seed: runs for seed, runs in found.items() if runs}
+
+    def whole_sweeps(self, name: str, method: str) -> list[dict[float, ClaimRow]]:
+        """Value → run, of each seed that has all values: means of those compare values alone."""
+        count = self.num_swept(name, method)
+        return [runs for runs in self.sweeps(name, method).values() if len(runs) == count]
+
+    def _sweep_jobs(self, name: str, method: str, seed: int) -> list[Job]:
+        epochs = sweep_epochs(self.epochs)
+        jobs = sweep_jobs(name, epochs, seed, self.num_train, self.negatives)
+        return [job for job in jobs if job.method == method]
 
     def invariance(self, method: str, seed: int) -> Invariance | None:
         """Distances of a run of the main comparison, all runs of a method measured in one way.

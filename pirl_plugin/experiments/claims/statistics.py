@@ -60,3 +60,22 @@ def t_interval(differences: Sequence[float], level: float = LEVEL) -> Interval:
     error = statistics.stdev(differences) / math.sqrt(count)
     half = float(t.ppf((1 + level) / 2, count - 1)) * error
     return Interval(mean, error, mean - half, mean + half, count)
+
+
+def verdict_of_all(several: Sequence[Sequence[float]], level: float = LEVEL) -> str:
+    """The verdict on a statement that several mean differences are above 0, each of them.
+
+    ``held`` where every interval lies above 0, which needs no correction for their number k: if
+    one mean is not above 0, its own interval says otherwise as often as the level allows.
+    ``not held`` where one lies below 0 even at the level ``1 - (1 - level) / k`` (Bonferroni), so
+    that this is as rare for k equal rivals as for one. Else ``undecided``.
+
+    Args:
+        several: paired differences, one a seed, for each rival.
+        level: of the intervals.
+    """
+    if all(t_interval(differences, level).verdict == "held" for differences in several):
+        return "held"
+    corrected = 1 - (1 - level) / len(several)
+    below = (t_interval(differences, corrected).verdict == "not held" for differences in several)
+    return "not held" if any(below) else "undecided"

@@ -5,6 +5,7 @@ import pytest
 from pirl_plugin.experiments.claims.figures import write_figures
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
+from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from tests.helpers.claims_rows import SETTING, row
 
@@ -24,9 +25,17 @@ def rows():
         found.append(row("random", seed, 20, epochs=0, seconds=0))
         for method, top1 in (("npid", 40), ("pirl_jigsaw", 42), ("jigsaw", 30)):
             found.append(row(method, seed, top1 + seed, invariance=INVARIANCE))
-    for value in (0, 0.25, 0.75, 1):
-        found.append(row("pirl_jigsaw", 0, 30, epochs=2, changed={"lambda": value}))
+    for value in (0, 0.25, 0.5, 0.75, 1):
+        changed = {} if value == 0.5 else {"lambda": value}
+        found.append(row("pirl_jigsaw", 0, 30, epochs=2, changed=changed))
     return found
+
+
+@pytest.fixture
+def partial(rows):
+    """A second seed of the sweep has two of its values, far from the first's."""
+    more = [row("pirl_jigsaw", 1, 90, epochs=2, changed={"lambda": value}) for value in (0, 0.25)]
+    return rows + more
 
 
 def test_figures__are_those_that_have_runs(rows, tmp_path):
@@ -58,4 +67,57 @@ def test_tables__give_means_and_spreads(rows, tmp_path):
     assert "| **held** | +2.00 ± 0.00 | 3 |" in text  # PIRL over NPID
     assert "not measured yet" in text
     assert "## Weight λ of the invariance term" in text
-    assert "| 0.25 | 1 | 30.0 | 15.0 |" in text
+    assert "| 0.25 | 1 | 30.0 | 30.0 | 15.0 |" in text
+    assert "; measured in different spaces" in text
+
+
+def test_tables__name_the_papers_figure_of_npid(rows, tmp_path):
+    rows.append(row("npidpp", 0, 44, epochs=10))
+    write_report(tmp_path, SETTING, rows, verdicts(Rows(rows, SETTING)))
+    lines = (tmp_path / "tables.md").read_text().splitlines()
+    (npid,) = (line for line in lines if line.startswith("| NPID |"))
+    (more,) = (line for line in lines if line.startswith("| NPID++ |"))
+    assert npid.endswith("| 59.0 |")  # the paper's NPID++: λ = 0 with PIRL's epochs and N
+    assert more.endswith("|  |")
+
+
+def test_tables__of_a_sweep_are_means_of_the_seeds_that_have_all_values(partial, tmp_path):
+    write_report(tmp_path, SETTING, partial, verdicts(Rows(partial, SETTING)))
+    text = (tmp_path / "tables.md").read_text()
+    assert "| 0 | 1 | 30.0 | 30.0 | 15.0 |" in text
+    assert "not among the means: PIRL (jigsaw), seed 1, 2 of 5 values." in text
+
+
+def test_tables__of_a_sweep_without_a_whole_seed_are_a_sentence(partial, tmp_path):
+    rows = [one for one in partial if one["seed"]]
+    write_report(tmp_path, SETTING, rows, verdicts(Rows(rows, SETTING)))
+    _, _, sweep = (tmp_path / "tables.md").read_text().partition("## Weight λ")
+    assert "seed 1, 2 of 5 values" in sweep
+    assert "|" not in sweep
+
+
+def test_sweep_figure__has_its_line_over_whole_seeds_and_a_dot_a_model(partial):
+    linear, knn = sweep_figure(Rows(partial, SETTING), "lambda").axes
+    for axes, top1 in ((linear, 30), (knn, 15)):
+        lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+        assert lines["PIRL (jigsaw)"] == [top1] * 5
+        dots = [y for line in axes.lines if line.get_marker() == "." for y in line.get_ydata()]
+        assert sorted(dots) == sorted([top1] * 5 + [3 * top1] * 2)
+    alone = [one for one in partial if one["seed"]]
+    for axes in sweep_figure(Rows(alone, SETTING), "lambda").axes:
+        assert {line.get_linestyle() for line in axes.lines} <= {"None", ":"}  # dots, the paper's
+
+
+def test_sweep_figure__has_the_papers_figure_and_measure_on_the_linear_panel_alone(rows):
+    rows += [
+        row("pirl_jigsaw", 0, 30, epochs=2, changed={"permutations": value}) for value in (1, 10)
+    ]
+    for name, words in (
+        ("lambda", "ImageNet, best layer"),
+        ("permutations", "another measure, mAP"),
+    ):
+        linear, knn = sweep_figure(Rows(rows, SETTING), name).axes
+        assert words in linear.get_title()
+        assert knn.get_title() == ""
+    labels = sweep_figure(Rows(rows, SETTING), "lambda").axes[0].get_legend_handles_labels()[1]
+    assert labels == ["PIRL (jigsaw)", "PIRL (jigsaw), best layer"]

@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from pirl_plugin.experiments.claims.statistics import t_interval
+from pirl_plugin.experiments.claims.statistics import t_interval, verdict_of_all
 
 # Student's t, two-sided 95 %: 12.706 at 1 degree of freedom, 4.303 at 2, 3.182 at 3.
 
@@ -47,3 +48,34 @@ def test_t_interval__of_one_seed_has_a_mean_alone():
     assert found.mean == 3
     assert math.isnan(found.standard_error)
     assert math.isnan(t_interval([]).mean)
+
+
+@pytest.mark.parametrize(
+    ("several", "verdict"),
+    [
+        ([[4.0, 5.0, 6.0]], "held"),
+        ([[4.0, 5.0, 6.0], [2.0, 2.1, 2.2]], "held"),
+        ([[4.0, 5.0, 6.0], [1.4, 2.4, 3.4]], "undecided"),
+        ([[4.0, 5.0, 6.0], [-40.0, -50.0, -60.0]], "not held"),
+        # −3 ± 2.484 at 95 %; ± 3.582 at 97.5 %, the level of one of two
+        ([[-2.0, -3.0, -4.0]], "not held"),
+        ([[4.0, 5.0, 6.0], [-2.0, -3.0, -4.0]], "undecided"),
+        ([[], []], "undecided"),
+    ],
+)
+def test_verdict_of_all__needs_each(several, verdict):
+    assert verdict_of_all(several) == verdict
+
+
+@pytest.mark.parametrize("seeds", [3, 10])
+@pytest.mark.parametrize("rivals", [1, 4])
+def test_verdict_of_all__is_seldom_wrong_where_all_are_equal(seeds, rivals):
+    # All have the same mean: below 0 by chance in at most 2.5 %, the tail of a 95 % interval.
+    draw, trials = np.random.default_rng(0), 1_000
+    found = []
+    for _ in range(trials):
+        one, *others = draw.normal(size=(1 + rivals, seeds))
+        found.append(verdict_of_all([(one - other).tolist() for other in others]))
+    error = 3 * math.sqrt(0.025 * 0.975 / trials)
+    assert 0.005 < found.count("not held") / trials < 0.025 + error
+    assert found.count("held") / trials < 0.025 + error

@@ -36,6 +36,30 @@ def test_equal_images__are_paired_by_seed():
     assert claim("pirl_over_jigsaw", rows)["seeds"] == []
 
 
+def test_tables_of_the_paper__have_a_verdict_by_best_layer_too():
+    rows = [row("jigsaw", seed, 30) | {"linear_best_top1": 36 + seed} for seed in range(3)]
+    rows += [row("pirl_jigsaw", seed, 36) for seed in range(3)]
+    found = claim("pirl_over_jigsaw", rows)
+    assert (found["verdict"], found["difference"]) == ("held", 6)
+    assert found["statement"].endswith(", on pooled res5")
+    assert found["by_best_layer"]["verdict"] == "undecided"
+    best = claim("pirl_over_jigsaw_best_layer", rows)
+    assert (best["verdict"], best["difference"]) == ("undecided", -1)
+    assert best["statement"].endswith(", each with its best layer, as the paper measures")
+    assert best["source"] == "Table 2; ImageNet 63.6 against 45.7"
+    assert "by_best_layer" not in best
+    with_figures = {c.id for c in CLAIMS if c.source.startswith("Table ")}
+    assert {name for name in with_figures if f"{name}_best_layer" in with_figures} == {
+        name for name in with_figures if not name.endswith("_best_layer")
+    }
+
+
+def test_npid__of_equal_images_is_the_papers_npidpp():
+    source = {entry["id"]: entry["source"] for entry in verdicts(Rows([], SETTING))}
+    assert source["pirl_over_npid_best_layer"].startswith("Table 2; ImageNet 63.6 against 59.0")
+    assert source["pirl_over_npidpp"].startswith("not in the paper")
+
+
 def test_equal_images__leave_out_seeds_without_a_pair():
     rows = [row("npid", 0, 30), row("npid", 1, 30), row("pirl_jigsaw", 1, 33)]
     found = claim("pirl_over_npid", rows)
@@ -67,9 +91,34 @@ def swept(name, values, method="pirl_jigsaw", default=None):
 def test_lambda__is_compared_with_the_best_and_the_ends():
     values = {0: 30.0, 0.25: 35.0, 0.5: 36.0, 0.75: 34.0, 1: 20.0}
     rows = swept("lambda", values, default=0.5)
-    assert claim("lambda_best", rows)["difference"] == 1  # 36 − 35
-    assert claim("lambda_sensitive", rows)["difference"] == 11  # 36 − (30 + 20) / 2
+    found = claim("lambda_best", rows)
+    assert (found["difference"], found["smallest_over"]) == (1, "λ = 0.25")  # 36 − 35
+    assert claim("lambda_over_ends", rows)["difference"] == 11  # 36 − (30 + 20) / 2
     assert claim("lambda_best", rows[:-1])["seeds"] == []  # one is missing
+
+
+def test_lambda__at_the_ends_is_no_test_of_whether_quality_depends_on_it():
+    falling = {0: 40.0, 0.25: 36.0, 0.5: 33.0, 0.75: 31.0, 1: 30.0}
+    rows = [
+        one | {"seed": seed} for seed in range(3) for one in swept("lambda", falling, default=0.5)
+    ]
+    found = claim("lambda_over_ends", rows)
+    assert found["verdict"] == "not held"  # of what it says, while quality does depend on λ
+    assert found["statement"] == "λ = 0.5 is better than the mean of the ends λ = 0 and λ = 1"
+    assert "no test of whether quality depends" in found["note"]
+
+
+def test_lambda__rivals_are_not_chosen_seed_by_seed():
+    # In each seed another rival is far ahead by noise; over the seeds all are as good as 0.5.
+    noise = {0: (6, 0, 0, 0), 1: (0, 6, 0, 0), 2: (0, 0, 6, 0), 3: (0, 0, 0, 6)}
+    rows = []
+    for seed, ahead in noise.items():
+        values = {value: 30.0 + more for value, more in zip((0, 0.25, 0.75, 1), ahead, strict=True)}
+        for one in swept("lambda", {**values, 0.5: 31.5}, default=0.5):
+            rows.append(one | {"seed": seed})
+    found = claim("lambda_best", rows)
+    assert (found["verdict"], found["difference"]) == ("undecided", 0)
+    assert found["seeds"] == [0, 1, 2, 3]
 
 
 def test_permutations__over_the_jigsaw_classifier_is_the_smallest_lead():
@@ -77,8 +126,11 @@ def test_permutations__over_the_jigsaw_classifier_is_the_smallest_lead():
         "permutations", {1: 30.0, 10: 31.0, 100: 33.0, 1000: 34.0, NINE: 36.0}, default=NINE
     )
     rows += swept("permutations", {10: 27.0, 100: 32.0, 1000: 31.0}, "jigsaw", default=100)
-    assert claim("permutations_over_jigsaw", rows)["difference"] == 1  # 33 − 32
+    found = claim("permutations_over_jigsaw", rows)
+    assert (found["difference"], found["smallest_over"]) == (1, "|T| = 100")  # 33 − 32
+    assert claim("permutations_over_jigsaw", rows[:-1])["seeds"] == []  # one is missing
     assert claim("permutations_gain", rows)["difference"] == 6  # 36 − 30
+    assert claim("permutations_gain_from_many", rows)["difference"] == 2  # 36 − 34
 
 
 def test_negatives__slope_is_per_doubling():
@@ -95,6 +147,8 @@ def test_invariance__is_the_classifiers_distance_minus_pirls():
     ]
     assert claim("invariance_mean", rows)["difference"] == pytest.approx(0.7)
     assert claim("invariance_spread", rows)["difference"] == pytest.approx(0.2)
+    for name in ("invariance_mean", "invariance_spread"):
+        assert claim(name, rows)["note"].startswith("measured in different spaces")
     assert claim("invariance_relative", rows)["difference"] == pytest.approx(0.3)  # 0.8 − 0.5
     assert "by_knn" not in claim("invariance_mean", rows)
     assert claim("invariance_relative_rotation", rows)["difference"] is None
@@ -139,7 +193,8 @@ def test_equal_time__is_what_each_has_when_the_shorter_ends():
         row("npidpp", 0, 44, epochs=10, seconds=40),  # epochs · 2.5
     ]
     # At 40 s: PIRL is half way, 20; NPID ended at 36, NPID++ at 44.
-    assert claim("pirl_over_npid_equal_time", rows)["difference"] == 20 - 44
+    found = claim("pirl_over_npid_equal_time", rows)
+    assert (found["difference"], found["smallest_over"]) == (20 - 44, "NPID++")
     assert claim("pirl_over_npid", rows)["difference"] == 4
     shorter = row("pirl_jigsaw", 0, 60, epochs=2, seconds=40)  # of a sweep, whose rivals have none
     assert claim("pirl_over_npid_equal_time", [*rows, shorter])["difference"] == 20 - 44

@@ -1,0 +1,99 @@
+"""Claims about one method against another, at equal images seen and at equal time."""
+
+from __future__ import annotations
+
+from pirl_plugin.experiments.claims import paper
+from pirl_plugin.experiments.claims.claim import EACH, Claim
+from pirl_plugin.experiments.claims.differences import at_equal_time, over
+from pirl_plugin.experiments.claims.methods import METHODS
+
+
+def _in_tables(name: str, statement: str, better: str, worse: str) -> tuple[Claim, Claim]:
+    """One comparison of the paper's tables, by the pooled res5 features and by the best layers.
+
+    The latter is what the paper measures.
+    """
+    measure, source = over(better, worse), paper.against(better, worse)
+    return (
+        Claim(name, f"{statement}, on pooled res5", f"{source}, by best layers", measure),
+        Claim(
+            f"{name}_best_layer",
+            f"{statement}, each with its best layer, as the paper measures",
+            source,
+            measure,
+            metric="linear_best_top1",
+            by_accuracy=False,
+        ),
+    )
+
+
+_NPID = ("npid", "npidpp")
+COMPARISONS = (
+    *_in_tables(
+        "rotation",
+        "PIRL (rotation) beats the rotation classifier",
+        "pirl_rotation",
+        "rotation",
+    ),
+    *_in_tables(
+        "rotation_jigsaw",
+        "PIRL (rotation + jigsaw) beats PIRL (jigsaw)",
+        "pirl_rotation_jigsaw",
+        "pirl_jigsaw",
+    ),
+    *_in_tables(
+        "pirl_over_jigsaw",
+        "PIRL (jigsaw) beats the jigsaw classifier, at equal images seen",
+        "pirl_jigsaw",
+        "jigsaw",
+    ),
+    *_in_tables(
+        "pirl_over_npid",
+        "PIRL (jigsaw) beats NPID, at equal images seen and equal N",
+        "pirl_jigsaw",
+        "npid",
+    ),
+    Claim(
+        "pirl_over_npidpp",
+        "PIRL (jigsaw) beats NPID++, which is NPID with more images seen and more negatives than "
+        "PIRL has here",
+        "not in the paper, whose NPID++ has its PIRL's epochs and N",
+        over("pirl_jigsaw", "npidpp"),
+    ),
+    Claim(
+        "pirl_over_npid_equal_time",
+        "PIRL (jigsaw) beats both NPID and NPID++, at equal time",
+        "not in the paper",
+        {
+            METHODS[method].label: at_equal_time(
+                "pirl_jigsaw", method, tuple(other for other in _NPID if other != method)
+            )
+            for method in _NPID
+        },
+        note=EACH,
+    ),
+    Claim(
+        "pirl_over_jigsaw_equal_time",
+        "PIRL (jigsaw) beats the jigsaw classifier, at equal time",
+        "not in the paper",
+        at_equal_time("pirl_jigsaw", "jigsaw"),
+    ),
+    Claim(
+        "pirl_over_vissl",
+        "PIRL (jigsaw) beats VISSL's own PIRL, at equal images seen",
+        "not in the paper",
+        over("pirl_jigsaw", "vissl_pirl"),
+    ),
+    Claim(
+        "pirl_over_vissl_equal_time",
+        "PIRL (jigsaw) beats VISSL's own PIRL, at equal time",
+        "not in the paper",
+        at_equal_time("pirl_jigsaw", "vissl_pirl"),
+    ),
+    *_in_tables(
+        "supervised_over_pirl",
+        "A linear classifier on a supervised network's features beats one on PIRL's (jigsaw)",
+        "supervised",
+        "pirl_jigsaw",
+    ),
+)
