@@ -75,10 +75,15 @@ class Measured(TypedDict):
     best_layer: str
 
 
-class _Point(Measured):
+class Seconds(TypedDict):
+    """Of pre-training; None where nobody saw them."""
+
+    seconds: float | None
+    wall_seconds: float | None
+
+
+class _Point(Measured, Seconds):
     images_seen: int
-    seconds: float
-    wall_seconds: float
 
 
 class Point(_Point):

@@ -34,7 +34,10 @@ def at_equal_time(better: str, *worse: str) -> Measure:
         others = [row for method in worse if (row := rows.main(method, seed))]
         if not untrained or not one or len(others) < len(worse):
             return None
-        budget = min(one["seconds"], max(row["seconds"] for row in others))
+        ends = [row["seconds"] for row in (one, *others) if row["seconds"] is not None]
+        if len(ends) <= len(worse):  # of one of them they are unknown
+            return None
+        budget = min(ends[0], max(ends[1:]))
         start = float(untrained[metric])
         reached = (at_time(row, budget, metric, start) for row in others)
         return at_time(one, budget, metric, start) - max(reached)

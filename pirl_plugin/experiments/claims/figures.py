@@ -64,7 +64,7 @@ def _new(columns: int, width: float) -> tuple[Figure, Sequence[Axes]]:
 
 def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
     """Accuracy during training: a line a method, means over seeds, a band from least to most."""
-    runs = {method: rows.of(method) for method in METHODS}
+    runs = {method: [r for r in rows.of(method) if r[axis] is not None] for method in METHODS}
     trained = {method: found for method, found in runs.items() if found}
     if not trained:
         return None
@@ -76,7 +76,7 @@ def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
                 axes.axhline(float(start or 0), color=_COLORS[method], lw=1, label="Random init.")
                 continue
             points = list(zip(*(row["points"] for row in found), strict=True))
-            x = [_mean(point[axis] for point in seeds) / unit for seeds in points]
+            x = [_mean(point[axis] or 0 for point in seeds) / unit for seeds in points]
             values = [[point[metric] for point in seeds] for seeds in points]
             y = [_mean(seeds) for seeds in values]
             if start is not None:

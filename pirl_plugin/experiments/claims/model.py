@@ -28,7 +28,7 @@ from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.outputs import write_json
 
 if TYPE_CHECKING:
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point, Seconds
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,25 @@ def make(job: Job, settings: Settings) -> ClaimRow:
     began = time.monotonic()
     measured: list[Point] = []
     for epoch in points:
-        cost = spent[epoch]
-        seconds = cost["cpu"] if settings.scale.cpu_time and cost["cpu"] else cost["wall"]
         measured.append(
             {
                 "epoch": epoch,
                 "images_seen": epoch * settings.data.num_train,
-                "seconds": round(seconds, 1),
-                "wall_seconds": round(cost["wall"], 1),
+                **_seconds(spent[epoch], settings.scale),
                 **_evaluate(job, settings, found[epoch], folder, epoch),
             }
         )
     final = {name: value for name, value in measured[-1].items() if name != "epoch"}
     evaluation = {"evaluation_seconds": round(time.monotonic() - began, 1)}
     return cast("ClaimRow", {**job.row(), **final, **evaluation, "points": measured})
+
+
+def _seconds(cost: dict[str, float] | None, scale: Scale) -> Seconds:
+    """None where nobody saw what the run costs."""
+    if cost is None:
+        return {"seconds": None, "wall_seconds": None}
+    seconds = cost["cpu"] if scale.cpu_time and cost["cpu"] else cost["wall"]
+    return {"seconds": round(seconds, 1), "wall_seconds": round(cost["wall"], 1)}
 
 
 def _random(job: Job, settings: Settings, folder: Path) -> dict[int, Path]:

@@ -49,9 +49,10 @@ class Progress:
         if row is None:
             return
         self._rows.append(row)
+        seconds = "seconds unknown" if row["seconds"] is None else f"{row['seconds']:.0f} s"
         print(
             f"{job.title}: linear {row['linear_top1']:.1f}, of {row['best_layer']} "
-            f"{row['linear_best_top1']:.1f}, kNN {row['knn_top1']:.1f}, {row['seconds']:.0f} s; "
+            f"{row['linear_best_top1']:.1f}, kNN {row['knn_top1']:.1f}, {seconds}; "
             f"{self.time_left()} left",
             flush=True,
         )
