@@ -117,16 +117,31 @@ class Invariance(_Invariance, total=False):
     own_statistics: Spread
 
 
+class MadeWith(TypedDict):
+    """What a run was made with.
+
+    Attributes:
+        recipe: digest of the overrides of its runs, without paths, seeds, devices and precision.
+    """
+
+    precision: str
+    threads: int
+    versions: dict[str, str]
+    hardware: str
+    recipe: str
+
+
 class _ClaimRow(JobFacts, _Point):
     evaluation_seconds: float
     points: list[Point]
 
 
 class ClaimRow(_ClaimRow, total=False):
-    """A finished run."""
+    """A finished run; earlier ones have ``hardware``, or nothing, in place of ``made_with``."""
 
     invariance: Invariance
     finished: str
+    made_with: MadeWith
     hardware: str
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.invariance_run import Comparison
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Spread
-    from pirl_plugin.experiments.claims.model import Settings
     from pirl_plugin.experiments.claims.record import Record
+    from pirl_plugin.experiments.claims.settings import Settings
 
 # PIRL and the classifier of the same transformation. They are measured together: the classifier's
 # run alone does not say which view of the image its transformed versions are compared with.

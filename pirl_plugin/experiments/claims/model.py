@@ -6,7 +6,6 @@ import functools
 import json
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,35 +18,18 @@ from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.experiments.claims.clock import Clock, checkpoints, costs, remove_partial
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.plan import Job, evaluated
-from pirl_plugin.experiments.claims.scales import Scale
-from pirl_plugin.experiments.quickstart_data import Data, quick_linear
+from pirl_plugin.experiments.claims.provenance import made_with
+from pirl_plugin.experiments.quickstart_data import quick_linear
 from pirl_plugin.experiments.sweep_launch import Here
 from pirl_plugin.experiments.sweep_runs import Run
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
-from pirl_plugin.utils.outputs import write_json
+from pirl_plugin.utils.outputs import claim_folder, write_json
 
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point, Seconds
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all models of a comparison have in common.
-
-    Attributes:
-        scale: network, images and batch.
-        data: the images.
-        out: folder of the runs.
-        step: epochs between two evaluations.
-        threads: of a run.
-    """
-
-    scale: Scale
-    data: Data
-    out: Path
-    step: int
-    threads: int
+    from pirl_plugin.experiments.claims.scales import Scale
+    from pirl_plugin.experiments.claims.settings import Settings
 
 
 def make(job: Job, settings: Settings) -> ClaimRow:
@@ -59,10 +41,12 @@ def make(job: Job, settings: Settings) -> ClaimRow:
     Raises:
         SystemExit: a run of the host failed.
         OSError: its folder cannot be written.
+        ValueError: its folder holds what another recipe made.
     """
     torch.set_num_threads(settings.threads)
     folder = settings.out / job.name
-    folder.mkdir(parents=True, exist_ok=True)
+    made = made_with(job, settings)
+    claim_folder(folder, {"recipe": made["recipe"]}, "recipe.json", "recipe")
     points = evaluated(job.epochs, settings.step)
     found = _random(job, settings, folder) if job.method == "random" else None
     found = found or _pretrain(job, settings, folder, points)
@@ -79,8 +63,8 @@ def make(job: Job, settings: Settings) -> ClaimRow:
             }
         )
     final = {name: value for name, value in measured[-1].items() if name != "epoch"}
-    evaluation = {"evaluation_seconds": round(time.monotonic() - began, 1)}
-    return cast("ClaimRow", {**job.row(), **final, **evaluation, "points": measured})
+    more = {"evaluation_seconds": round(time.monotonic() - began, 1), "made_with": made}
+    return cast("ClaimRow", {**job.row(), **final, **more, "points": measured})
 
 
 def _seconds(cost: dict[str, float] | None, scale: Scale) -> Seconds:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-import torch
 
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.plan import job_of, sweep_epochs
+from pirl_plugin.experiments.claims.provenance import hardware, precision, versions
 from pirl_plugin.experiments.claims.scales import SCALES, autocast
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pirl_plugin.experiments.claims.claims_file import (
         ClaimRow,
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     )
     from pirl_plugin.experiments.quickstart_data import Data
 
-_PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 # What must be equal for two files' runs to be compared; the rest of a setting is for people.
 _FIXED: tuple[Literal["scale", "network", "data", "epochs", "evaluated_every"], ...] = (
     "scale",
@@ -38,6 +33,14 @@ _FIXED: tuple[Literal["scale", "network", "data", "epochs", "evaluated_every"], 
     "data",
     "epochs",
     "evaluated_every",
+)
+# What a command that makes runs says of itself.
+_OF_THE_COMMAND: tuple[Literal["seconds", "hardware", "precision", "versions", "command"], ...] = (
+    "seconds",
+    "hardware",
+    "precision",
+    "versions",
+    "command",
 )
 
 
@@ -84,7 +87,7 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
         "is measured; linear_best_top1 is the best layer's, which the paper reports",
         "knn_top1": f"percent; k = 20, pooled res5 features at {size.image_size} px",
         "hardware": hardware(threads, on_gpu=not cpu),
-        "precision": "float32" if autocast(size) == "null" else "bfloat16 (autocast)",
+        "precision": precision(autocast(size)),
         "versions": versions(),
     }
 
@@ -106,44 +109,23 @@ def _fingerprint(data: Data) -> DataFacts:
     }
 
 
-def hardware(threads: int, on_gpu: bool) -> str:
-    """Processor or GPU, and the threads of a run."""
-    if on_gpu and torch.cuda.is_available():
-        return f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores"
-    model = platform.processor() or platform.machine()
-    file = Path("/proc/cpuinfo")
-    for line in file.read_text().splitlines() if file.is_file() else ():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return f"{model}, {os.cpu_count()} cores, {threads} thread(s) a run"
-
-
-def versions() -> dict[str, str]:
-    """Package → its version, and Python's."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 class Record:
     """The finished runs of a comparison, in ``OUT/claims.json``.
 
     Args:
         file: where it is, or will be.
         setting: of the runs that are to be added.
+        adds: whether runs are to be added. Otherwise the setting keeps what the file, or the
+            first that is taken, says of the command and the machine that made its runs.
 
     Raises:
         SystemExit: the file holds runs of another setting.
     """
 
-    def __init__(self, file: Path, setting: Setting) -> None:
+    def __init__(self, file: Path, setting: Setting, adds: bool = True) -> None:
         self.file, self.setting = file, setting
         self.rows: list[ClaimRow] = []
+        self._described = adds
         self.take(file)
 
     def take(self, file: Path) -> None:
@@ -164,6 +146,11 @@ class Record:
                     f"pirl_plugin: {file}: setting.{key} = {theirs}: expected {ours}, which this "
                     f"command asks for; give the options it was made with, or another --out"
                 )
+        if not self._described:
+            self._described = True
+            for name in _OF_THE_COMMAND:
+                if name in content["setting"]:
+                    self.setting[name] = content["setting"][name]
         ours_by_job = {job_of(row): row for row in self.rows}
         for row in content["runs"]:
             mine = ours_by_job.get(job_of(row))

@@ -10,13 +10,14 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.invariance import add_invariance
-from pirl_plugin.experiments.claims.model import Settings
 from pirl_plugin.experiments.claims.plan import Job, job_of, plan
 from pirl_plugin.experiments.claims.progress import Progress
+from pirl_plugin.experiments.claims.provenance import refuse_other_recipes
 from pirl_plugin.experiments.claims.record import Record, new_setting
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
 from pirl_plugin.experiments.quickstart_data import find_data
@@ -24,6 +25,8 @@ from pirl_plugin.experiments.quickstart_data import find_data
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from pirl_plugin.experiments.claims.claims_file import Setting
 
 
 def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
@@ -65,7 +68,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         )
     if options.dry_run:
         if options.resume is not None:
-            Record(options.out / "claims.json", setting).take(options.resume)
+            _record(options, setting, settings)
         print("\n".join(job.title for job in jobs))
         return
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -77,9 +80,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
                 f"pirl_plugin: --out = {options.out}: expected a folder that no other process "
                 f"works in; wait for it, or give another"
             ) from None
-        record = Record(options.out / "claims.json", setting)
-        if options.resume is not None:
-            record.take(options.resume)
+        record = _record(options, setting, settings)
         if options.report_only:
             _write(record, settings)
             return
@@ -89,6 +90,18 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
             f"pirl_plugin: {len(failures)} of {len(jobs)} models failed; the same command starts "
             "them again:\n  " + "\n  ".join(failures)
         )
+
+
+def _record(options: argparse.Namespace, setting: Setting, settings: Settings) -> Record:
+    """What is finished, here and in the file to resume from."""
+    files = [options.out / "claims.json"]
+    record = Record(files[0], setting, adds=not options.report_only)
+    if options.resume is not None:
+        files.append(options.resume)
+        record.take(options.resume)
+    if len(files) > 1 or not options.report_only:
+        refuse_other_recipes(record.rows, settings, [file for file in files if file.is_file()])
+    return record
 
 
 def _run(jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: int) -> list[str]:
@@ -108,7 +121,6 @@ def _run(jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: 
                 print(result, file=sys.stderr, flush=True)
             else:
                 result["finished"] = time.strftime("%Y-%m-%d")
-                result["hardware"] = record.setting["hardware"]
                 record.add(result)
             progress.ended(job, result if isinstance(result, dict) else None)
             _write(record, settings)

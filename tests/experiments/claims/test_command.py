@@ -93,6 +93,50 @@ def test_command__refuses_another_setting_in_the_same_folder(image_folder, tmp_p
         claims(image_folder, tmp_path, "--seeds", "1", "--images-seen", "40")
 
 
+def recorded(file):
+    return json.loads(file.read_text())
+
+
+def with_recipe(file, method, digest):
+    """The file, in which a run of a method was made with a recipe."""
+    content = recorded(file)
+    for run in content["runs"]:
+        if run["method"] == method:
+            run["made_with"] = {"recipe": digest}
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_command__refuses_runs_of_another_recipe(image_folder, tmp_path, made):
+    """They were taken for runs of this one."""
+    claims(image_folder, tmp_path, "--seeds", "1")
+    made.clear()
+    file = with_recipe(tmp_path / "claims.json", "npid", "0123")
+    said = r"claims\.json: .* another made these: NPID, 4 epochs, seed 0; remove their rows"
+    with pytest.raises(SystemExit, match=said):
+        claims(image_folder, tmp_path, "--seeds", "2")
+    other = ["--seeds", "1", "--resume", str(file)]
+    for more in ([], ["--dry-run"]):
+        with pytest.raises(SystemExit, match=said):
+            claims(image_folder, tmp_path / "second", *other, *more)
+    assert made == []
+    claims(image_folder, tmp_path, "--report-only")  # of one file, whatever made its runs
+
+
+def test_report_only__leaves_what_the_file_says_of_its_runs(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path / "out", "--seeds", "1")
+    file = tmp_path / "out" / "claims.json"
+    elsewhere = {"hardware": "another", "precision": "float16", "versions": {"python": "2.7"}}
+    content = recorded(file)
+    content["setting"].update(elsewhere)
+    file.write_text(json.dumps(content))
+    claims(image_folder, tmp_path / "out", "--report-only", "--seeds", "2", "--threads", "4")
+    assert recorded(file)["setting"] == content["setting"]
+    more = ["--report-only", "--resume", str(file)]
+    claims(image_folder, tmp_path / "second", *more)
+    assert recorded(tmp_path / "second" / "claims.json")["setting"] == content["setting"]
+
+
 def test_command__refuses_a_folder_that_another_process_works_in(image_folder, tmp_path, made):
     import fcntl
 

@@ -5,10 +5,10 @@ import torch
 from pirl_plugin.evaluation import invariance_run
 from pirl_plugin.evaluation.invariance import summarize_distances
 from pirl_plugin.experiments.claims.invariance import IMAGES, add_invariance
-from pirl_plugin.experiments.claims.model import Settings
 from pirl_plugin.experiments.claims.plan import job_of
 from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.quickstart_data import Data
 from tests.helpers.claims_rows import SETTING, row
 

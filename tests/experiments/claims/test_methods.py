@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.scales import SCALES, autocast
@@ -95,7 +96,17 @@ def test_autocast__only_where_the_processor_has_it(flags, expected, tmp_path):
     processor.write_text(f"flags : {flags}\n")
     assert autocast(QUICK, processor) == expected
     assert autocast(QUICK, tmp_path / "none") == "null"
-    assert autocast(SCALES["gpu"], tmp_path / "none") == "bfloat16"
+
+
+@pytest.mark.parametrize(("supported", "expected"), [(False, "null"), (True, "bfloat16")])
+def test_autocast__only_where_the_gpu_has_it(supported, expected, monkeypatch):
+    """Before compute capability 8 it is emulated."""
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: including_emulation or supported,
+    )
+    assert autocast(SCALES["gpu"]) == expected
 
 
 def test_npid__leaves_out_the_transformed_image():
