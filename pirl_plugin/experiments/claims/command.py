@@ -66,8 +66,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     options.data = options.data.resolve()
     if options.resume is not None and not options.resume.is_file():
         parser.error(f"--resume = {options.resume}: expected a claims.json; there is no such file")
+    nothing_runs = options.dry_run or options.report_only
+    devices = _devices() if options.scale == "gpu" else None
     if options.jobs is None:
-        options.jobs = _devices() if options.scale == "gpu" else 1
+        options.jobs = devices or 1
+    elif devices is not None and options.jobs > devices and not nothing_runs:
+        parser.error(
+            f"--jobs = {options.jobs}: expected at most one a GPU, and {devices} can be seen; give "
+            f"fewer"
+        )
     if options.sweep_seeds is None:
         options.sweep_seeds = min(2, options.seeds)
     if options.sweep_seeds > options.seeds:

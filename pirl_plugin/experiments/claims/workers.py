@@ -36,7 +36,8 @@ def finished_rows(
     Args:
         jobs: in the order in which they are started.
         settings: of all of them.
-        side_by_side: how many at a time. With more than one, each has a process and sees one GPU.
+        side_by_side: how many at a time. With more than one, each has a process and sees one GPU;
+            where they need one, there must be as many.
         announce: called before a job starts; where they run side by side, of all at the beginning.
 
     Close it to start no more of them.

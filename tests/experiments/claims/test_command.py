@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from pirl_plugin.experiments.claims import command, report, workers
 from pirl_plugin.experiments.claims.plan import Job
@@ -190,3 +191,12 @@ def test_sweep_seeds__beyond_the_seeds_are_refused(image_folder, tmp_path, capsy
     with pytest.raises(SystemExit):
         claims(image_folder, tmp_path, "--seeds", "2", "--sweep-seeds", "3")
     assert "--sweep-seeds = 3: expected at most --seeds, 2" in capsys.readouterr().err
+
+
+def test_jobs__beyond_the_gpus_are_refused(image_folder, tmp_path, made, monkeypatch, capsys):
+    """A worker without a GPU failed each model of the queue in seconds."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(SystemExit):
+        claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2")
+    assert "--jobs = 2: expected at most one a GPU, and 1 can be seen" in capsys.readouterr().err
+    claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2", "--dry-run")
