@@ -59,6 +59,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=whole_number(1), default=1, help="of a run (1)")
     parser.add_argument("--resume", type=Path, metavar="CLAIMS_JSON",
                         help="also take finished runs from here")  # fmt: skip
+    parser.add_argument("--again", nargs="+", choices=list(METHODS), default=[], metavar="METHOD",
+                        help="make finished models of these methods again, with their invariance; "
+                        "what is in their folders counts")  # fmt: skip
     parser.add_argument("--report-only", action="store_true",
                         help="write verdicts, tables and figures of what is finished")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the models, run nothing")
@@ -66,6 +69,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     options.data = options.data.resolve()
     if options.resume is not None and not options.resume.is_file():
         parser.error(f"--resume = {options.resume}: expected a claims.json; there is no such file")
+    if options.again and options.report_only:
+        parser.error("--again: expected without --report-only, which makes no model; leave out one")
     nothing_runs = options.dry_run or options.report_only
     devices = _devices() if options.scale == "gpu" else None
     if options.jobs is None:

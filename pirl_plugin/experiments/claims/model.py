@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.experiments.claims.clock import Clock, checkpoints, costs, remove_partial
+from pirl_plugin.experiments.claims.invariance import add_invariance, lacks_invariance
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.plan import Job, evaluated
 from pirl_plugin.experiments.claims.provenance import made_with
@@ -36,7 +38,7 @@ def make(job: Job, settings: Settings) -> ClaimRow:
     """Pre-train and evaluate a model, or go on where that stopped.
 
     Returns:
-        Its row of ``claims.json``.
+        Its row of ``claims.json``; without its invariance where that could not be measured.
 
     Raises:
         SystemExit: a run of the host failed.
@@ -64,7 +66,10 @@ def make(job: Job, settings: Settings) -> ClaimRow:
         )
     final = {name: value for name, value in measured[-1].items() if name != "epoch"}
     more = {"evaluation_seconds": round(time.monotonic() - began, 1), "made_with": made}
-    return cast("ClaimRow", {**job.row(), **final, **more, "points": measured})
+    row = cast("ClaimRow", {**job.row(), **final, **more, "points": measured})
+    if lacks_invariance(row) and (said := add_invariance(row, found[points[-1]], settings)):
+        print(said, file=sys.stderr, flush=True)
+    return row
 
 
 def _seconds(cost: dict[str, float] | None, scale: Scale) -> Seconds:

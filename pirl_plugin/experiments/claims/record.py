@@ -14,7 +14,7 @@ from pirl_plugin.experiments.claims.scales import SCALES, autocast
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
     from pathlib import Path
 
     from pirl_plugin.experiments.claims.claims_file import (
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Setting,
         Verdict,
     )
+    from pirl_plugin.experiments.claims.plan import Job
     from pirl_plugin.experiments.quickstart_data import Data
 
 # What must be equal for two files' runs to be compared; the rest of a setting is for people.
@@ -125,6 +126,7 @@ class Record:
     def __init__(self, file: Path, setting: Setting, adds: bool = True) -> None:
         self.file, self.setting = file, setting
         self.rows: list[ClaimRow] = []
+        self._claims: Sequence[Verdict] = []
         self._described = adds
         self.take(file)
 
@@ -139,6 +141,7 @@ class Record:
         if not file.is_file():
             return
         content = _read(file)
+        self._claims = self._claims or content.get("claims", [])
         for key in _FIXED:
             theirs, ours = content["setting"].get(key), self.setting[key]
             if _comparable(theirs) != _comparable(ours):
@@ -164,8 +167,19 @@ class Record:
         job = job_of(row)
         self.rows = [other for other in self.rows if job_of(other) != job] + [row]
 
-    def write(self, claims: Sequence[Verdict]) -> None:
-        """Write the file; a kill leaves the old one or the new one."""
+    def drop(self, jobs: Container[Job]) -> list[Job]:
+        """Forget the runs of some jobs; those that there were."""
+        dropped = [job for row in self.rows if (job := job_of(row)) in jobs]
+        self.rows = [row for row in self.rows if job_of(row) not in dropped]
+        return dropped
+
+    def write(self, claims: Sequence[Verdict] | None = None) -> None:
+        """Write the file; a kill leaves the old one or the new one.
+
+        Args:
+            claims: verdicts on the rows; those that were written last where None.
+        """
+        self._claims = self._claims if claims is None else claims
         order = list(METHODS)
         rows = sorted(
             self.rows,
@@ -177,7 +191,7 @@ class Record:
                 row["epochs"],
             ),
         )
-        content = {"setting": self.setting, "runs": rows, "claims": claims}
+        content = {"setting": self.setting, "runs": rows, "claims": self._claims}
         write_text(self.file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 

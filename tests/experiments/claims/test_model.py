@@ -54,3 +54,5 @@ def test_model__is_trained_and_measured_at_each_point(image_folder, tmp_path, me
     assert set(run["linear_by_layer"]) == {"conv1", "res2", "res3", "res4", "res5", "res5avg"}
     assert run["linear_top1"] == run["linear_by_layer"]["res5avg"]
     assert 0 <= run["knn_top1"] <= 100
+    assert run["made_with"]["threads"] == 1
+    assert ("invariance" in run) == (method in ("pirl_jigsaw", "rotation"))
