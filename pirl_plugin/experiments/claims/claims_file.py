@@ -10,14 +10,18 @@ Axis = Literal["images_seen", "seconds"]
 Statistic = Literal["mean", "std"]
 
 
-class DataFacts(TypedDict):
-    """The images, and a digest of their names."""
-
+class _DataFacts(TypedDict):
     name: str
     classes: int
     train_images: int
     val_images: int
     digest: str
+
+
+class DataFacts(_DataFacts, total=False):
+    """The images, a digest of their names, and how large the training images' files are."""
+
+    train_bytes: int
 
 
 class Network(TypedDict):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING, Literal
 
-from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.experiments.claims.methods import METHODS
-from pirl_plugin.experiments.claims.plan import job_of, sweep_epochs
-from pirl_plugin.experiments.claims.provenance import hardware, precision, versions
-from pirl_plugin.experiments.claims.scales import SCALES, autocast
+from pirl_plugin.experiments.claims.plan import job_of
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
@@ -20,12 +16,10 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import (
         ClaimRow,
         ClaimsFile,
-        DataFacts,
         Setting,
         Verdict,
     )
     from pirl_plugin.experiments.claims.plan import Job
-    from pirl_plugin.experiments.quickstart_data import Data
 
 # What must be equal for two files' runs to be compared; the rest of a setting is for people.
 _FIXED: tuple[Literal["scale", "network", "data", "epochs", "evaluated_every"], ...] = (
@@ -43,71 +37,6 @@ _OF_THE_COMMAND: tuple[Literal["seconds", "hardware", "precision", "versions", "
     "versions",
     "command",
 )
-
-
-def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) -> Setting:
-    """What all runs of a comparison were made with.
-
-    Args:
-        scale: name of it.
-        data: the images.
-        epochs: of the main comparison.
-        step: epochs between two evaluations.
-        threads: of a run.
-    """
-    size = SCALES[scale]
-    cpu = size.cpu_time
-    return {
-        "scale": scale,
-        "about": size.about,
-        "network": {
-            "model": size.model,
-            "image_size": size.image_size,
-            "patch_size": size.patch_size,
-            "patches_crop_size": size.patches_crop_size,
-            "batch": size.batch,
-            "learning_rate": size.rate,
-            "negatives": size.negatives,
-        },
-        "data": _fingerprint(data),
-        "images_seen": epochs * data.num_train,
-        "epochs": epochs,
-        "evaluated_every": step,
-        "sweep_epochs": sweep_epochs(epochs),
-        "methods": {name: method.label for name, method in METHODS.items()},
-        "seconds": "pre-training only: "
-        + (
-            f"CPU seconds, user and system, of the run's processes with {threads} thread(s); other "
-            "load on the machine changes wall_seconds several times over, and these, by way of "
-            "shared caches and cores, by up to a half"
-            if cpu
-            else "wall-clock seconds of the run's process, start and checkpoints included"
-        ),
-        "linear_top1": "percent; the host's linear benchmark (config=benchmark/pirl/quick_linear "
-        f"+config/pirl/linear={size.model}): of linear_by_layer the pooled res5, res5avg where it "
-        "is measured; linear_best_top1 is the best layer's, which the paper reports",
-        "knn_top1": f"percent; k = 20, pooled res5 features at {size.image_size} px",
-        "hardware": hardware(threads, on_gpu=not cpu),
-        "precision": precision(autocast(size)),
-        "versions": versions(),
-    }
-
-
-def _fingerprint(data: Data) -> DataFacts:
-    """Counts, and a digest of the names of all images."""
-    digest = hashlib.sha256()
-    counts = {}
-    for name, split in (("train", data.train), ("val", data.val)):
-        paths = list(find_images(str(split)))
-        counts[name] = len(paths)
-        digest.update("\n".join([name, *paths]).encode())
-    return {
-        "name": data.train.parent.name,
-        "classes": data.num_classes,
-        "train_images": counts["train"],
-        "val_images": counts["val"],
-        "digest": digest.hexdigest()[:16],
-    }
 
 
 class Record:
@@ -144,7 +73,7 @@ class Record:
         self._claims = self._claims or content.get("claims", [])
         for key in _FIXED:
             theirs, ours = content["setting"].get(key), self.setting[key]
-            if _comparable(theirs) != _comparable(ours):
+            if _comparable(theirs, ours) != _comparable(ours, theirs):
                 raise SystemExit(
                     f"pirl_plugin: {file}: setting.{key} = {theirs}: expected {ours}, which this "
                     f"command asks for; give the options it was made with, or another --out"
@@ -213,6 +142,12 @@ def _read(file: Path) -> ClaimsFile:
     return content
 
 
-def _comparable(value: object) -> object:
-    """A setting without what may differ: the name of the folder of the images."""
-    return {k: v for k, v in value.items() if k != "name"} if isinstance(value, dict) else value
+def _comparable(value: object, other: object) -> object:
+    """A setting without what may differ: the name of the images' folder, and what one file lacks.
+
+    Files of earlier versions do not say how many bytes their images have.
+    """
+    if not isinstance(value, dict) or not isinstance(other, dict):
+        return value
+    aside = {"name"} | ({"train_bytes"} - (value.keys() & other.keys()))
+    return {k: v for k, v in value.items() if k not in aside}

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from pirl_plugin.experiments.claims.comparison import new_setting
 from pirl_plugin.experiments.claims.invariance import (
     add_missing_invariance,
     first_line,
@@ -17,7 +18,7 @@ from pirl_plugin.experiments.claims.invariance import (
 from pirl_plugin.experiments.claims.plan import Job, job_of, plan
 from pirl_plugin.experiments.claims.progress import Progress
 from pirl_plugin.experiments.claims.provenance import refuse_other_recipes
-from pirl_plugin.experiments.claims.record import Record, new_setting
+from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
