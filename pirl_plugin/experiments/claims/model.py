@@ -168,9 +168,13 @@ def knn_top1(checkpoint: Path, settings: Settings) -> float:
     features, labels = [], []
     for split in (settings.data.train, settings.data.val):
         images, numbers = _labelled_images(Path(str(split)), settings.data.train, size)
-        features.append(trunk_features(trunk, images.to(device)))
+        features.append(trunk_features(trunk, images))
         labels.append(numbers)
-    return knn_accuracy(features[0], labels[0], features[1], labels[1])
+    top1 = knn_accuracy(features[0], labels[0], features[1], labels[1])
+    if device == "cuda":  # the next run of the host is another process, on the same GPU
+        del trunk, features
+        torch.cuda.empty_cache()
+    return top1
 
 
 @functools.lru_cache(maxsize=2)

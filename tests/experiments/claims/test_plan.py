@@ -64,8 +64,11 @@ def test_plan__of_some_methods_and_sweeps():
 
 
 def test_sweep_jobs__take_negatives_that_there_are():
-    jobs = sweep_jobs("negatives", 12, 0, num_train=600, negatives=1024)
-    assert [dict(job.changed)["negatives"] for job in jobs] == [16, 64, 256, 300]
+    jobs = sweep_jobs("negatives", 12, 0, num_train=3_000, negatives=256)
+    assert [dict(job.changed).get("negatives") for job in jobs] == [16, 64, None, 1_024, 1_500]
+    # |D| / 2 = 300 is what the default comes to: the same model
+    jobs = sweep_jobs("negatives", 12, 0, num_train=600, negatives=1_024)
+    assert [dict(job.changed).get("negatives") for job in jobs] == [16, 64, 256, None]
 
 
 def test_job__is_its_row_again():
