@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.utils.arguments import output_folder, whole_number
@@ -41,8 +41,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--scale", choices=list(SCALES), default="quick",
                         help="; ".join(f"{k}: {v.about}" for k, v in SCALES.items()))  # fmt: skip
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS),
-                        metavar="M", help=f"of {', '.join(METHODS)} (default: all)")  # fmt: skip
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=DEFAULT_METHODS,
+                        metavar="M",
+                        help=f"of {', '.join(METHODS)} (default: all but the last)")  # fmt: skip
     parser.add_argument("--sweeps", nargs="*", choices=list(SWEEP_VALUES),
                         default=list(SWEEP_VALUES), metavar="S",
                         help=f"of {', '.join(SWEEP_VALUES)}; default: all")  # fmt: skip

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.rows import Rows
 
 _METRICS: dict[Metric, str] = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
-_PALETTE = ("0.5", "C0", "C3", "C1", "C6", "C8", "C2", "k", "C4", "C9")
+_PALETTE = ("0.5", "C0", "C3", "C1", "C6", "C8", "C2", "k", "C4", "C9", "C5")
 _COLORS = dict(zip(METHODS, _PALETTE, strict=True))
 _DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS
 from pirl_plugin.experiments.claims.plan import (
     Job,
     evaluated,
@@ -14,7 +14,7 @@ from pirl_plugin.experiments.claims.plan import (
 NINE = 362_880
 
 
-def planned(methods=tuple(METHODS), sweeps=("lambda", "permutations", "negatives"), seeds=3):
+def planned(methods=DEFAULT_METHODS, sweeps=("lambda", "permutations", "negatives"), seeds=3):
     return plan(methods, sweeps, seeds, min(2, seeds), 24, 10_000, 1024)
 
 
