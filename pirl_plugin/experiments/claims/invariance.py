@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import torch
+
 from pirl_plugin.evaluation.invariance_command import main as invariance
 from pirl_plugin.experiments.claims.clock import checkpoints
 from pirl_plugin.experiments.claims.plan import job_of
@@ -44,6 +46,8 @@ def add_invariance(row: ClaimRow, checkpoint: Path, settings: Settings) -> str |
         row["invariance"] = _measure(checkpoint, settings, settings.out / job.name / "invariance")
     except (Exception, SystemExit) as error:
         return f"{job.title}: no invariance: {first_line(error)}"
+    finally:
+        torch.cuda.empty_cache()
     return None
 
 

@@ -154,6 +154,7 @@ def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoc
         "linear_best_top1": layers[best],
         "best_layer": best,
     }
+    torch.cuda.empty_cache()  # the next run of the host is another process, on the same GPU
     write_json(file, measured)
     for weights in run.folder.glob("*.torch"):  # measured: nobody reads them again
         weights.unlink()
@@ -170,11 +171,7 @@ def knn_top1(checkpoint: Path, settings: Settings) -> float:
         images, numbers = _labelled_images(Path(str(split)), settings.data.train, size)
         features.append(trunk_features(trunk, images))
         labels.append(numbers)
-    top1 = knn_accuracy(features[0], labels[0], features[1], labels[1])
-    if device == "cuda":  # the next run of the host is another process, on the same GPU
-        del trunk, features
-        torch.cuda.empty_cache()
-    return top1
+    return knn_accuracy(features[0], labels[0], features[1], labels[1])
 
 
 @functools.lru_cache(maxsize=2)

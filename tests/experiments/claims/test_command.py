@@ -121,6 +121,21 @@ def test_command__goes_on_where_a_report_fails(image_folder, tmp_path, made, mon
     assert capsys.readouterr().err.splitlines() == [said] * 4
 
 
+def test_command__says_where_seconds_are_unknown(image_folder, tmp_path, made, monkeypatch, capsys):
+    """No clock saw the run; every report divided by zero."""
+
+    def make(job, settings):
+        found = row(job.method, job.seed, 40.0, job.epochs)
+        for part in (found, *found["points"]):
+            part.update({"seconds": None, "wall_seconds": None})
+        return found
+
+    monkeypatch.setattr(workers, "make", make)
+    claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
+    assert "kNN 20.0, seconds unknown; about" in capsys.readouterr().out
+    claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid", "--report-only")
+
+
 def test_command__goes_on_where_invariance_fails(image_folder, tmp_path, made, monkeypatch):
     def make(job, settings):
         return row(job.method, job.seed, 40.0, job.epochs)
