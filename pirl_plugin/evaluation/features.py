@@ -79,14 +79,15 @@ def trunk_features(
 
     Args:
         trunk: as of :func:`~pirl_plugin.models.load.load_trunk`, in evaluation mode.
-        images: uint8 ``(N, 3, H, W)``.
+        images: uint8 ``(N, 3, H, W)``, on any device: a batch at a time goes to the trunk's.
         batch: images at a time.
         normalize: as the trunk was trained with.
 
     Returns:
-        float32 ``(N, D)``.
+        float32 ``(N, D)``, on the trunk's device.
     """
+    device = next(trunk.parameters()).device
     features = []
     for chunk in images.split(batch):
-        features.append(trunk(normalize(chunk), ["flatten"])[0])
+        features.append(trunk(normalize(chunk.to(device)), ["flatten"])[0])
     return torch.cat(features)

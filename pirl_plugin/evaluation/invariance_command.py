@@ -82,6 +82,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add("--transforms", type=whole_number(1), default=4, help="transformed versions of each image")
     add("--seed", type=whole_number(0), default=0, help="of images and transforms")
+    add(
+        "--image-size",
+        type=whole_number(1),
+        help="side of the image view, pixels, of a run without one, such as a jigsaw classifier's "
+        "(default: another run's, or 224)",
+    )
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("--device", type=device, help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
     return parser.parse_args(arguments)

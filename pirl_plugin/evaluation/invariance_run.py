@@ -90,7 +90,9 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models: list[ModelDistances] = []
     for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
-        model = load_pretext_model(checkpoint, options.trust_pickle, other, device)
+        model = load_pretext_model(
+            checkpoint, options.trust_pickle, other, device, options.image_size
+        )
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
         bank, note = _to_bank(model, transformed, kept, options.data, paths)
         own = with_own_statistics(model, options.data, paths, kept, options.seed)

@@ -33,6 +33,7 @@ def load_pretext_model(
     trust_pickle: bool = False,
     other: dict[str, Any] | None = None,
     device: str = "cpu",
+    image_size: int | None = None,
 ) -> PretextModel:
     """The model of a checkpoint, with the views of the ``train_config.yaml`` beside it.
 
@@ -42,6 +43,7 @@ def load_pretext_model(
         other: the configuration of another run, whose views are taken where there is none beside
             the checkpoint, and whose image size where that one has none; the paper's where None.
         device: where trunk and heads compute.
+        image_size: side of the image view, pixels, in place of that of ``other``.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -50,7 +52,7 @@ def load_pretext_model(
     trunk = load_trunk(path, trust_pickle).to(device)
     content = read_checkpoint(path, trust_pickle)
     config = run_config(path)
-    views = _views(config or other, view_size_of(other))
+    views = _views(config or other, image_size or view_size_of(other))
     heads = _heads(content)
     f, g = _choose(heads, views)
     if g is None or f is None:

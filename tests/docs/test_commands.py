@@ -88,7 +88,7 @@ def test_command__runs(words, here, checkpoints, image_folder, monkeypatch):
     given = words[2:3] if words[1] == "export" else words
     for word in given:  # what a reader has there
         top = word.partition("/")[0]
-        if top in ("DIR", "IMAGENET", "LABELLED") and not Path(top).exists():
+        if top in ("DIR", "IMAGENET", "IMAGENETTE", "LABELLED") and not Path(top).exists():
             Path(top).symlink_to(image_folder)
         if word in ("IN", "CHECKPOINT") or word.endswith((".pth", ".torch")):
             Path(word).parent.mkdir(parents=True, exist_ok=True)

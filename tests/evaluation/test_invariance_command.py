@@ -87,6 +87,11 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     assert (views.image_size, views.patch_size) == (32, 16)
     assert views.permutations.num_permutations == 100
 
+    # or of the size that is asked for, without the other
+    run(["invariance", "--checkpoint", str(jigsaw), *arguments, "--image-size", "32"])
+    (alone,) = json.loads((out / "invariance.json").read_text())["models"]
+    assert {**alone, "name": "jigsaw"} == second
+
 
 def test_invariance__own_statistics_do_not_depend_on_the_running_ones(images, tmp_path):
     path = checkpoint(tmp_path / "trained", **SMALL)

@@ -10,14 +10,18 @@ Axis = Literal["images_seen", "seconds"]
 Statistic = Literal["mean", "std"]
 
 
-class DataFacts(TypedDict):
-    """The images, and a digest of their names."""
-
+class _DataFacts(TypedDict):
     name: str
     classes: int
     train_images: int
     val_images: int
     digest: str
+
+
+class DataFacts(_DataFacts, total=False):
+    """The images, a digest of their names, and how large the training images' files are."""
+
+    train_bytes: int
 
 
 class Network(TypedDict):
@@ -75,10 +79,15 @@ class Measured(TypedDict):
     best_layer: str
 
 
-class _Point(Measured):
+class Seconds(TypedDict):
+    """Of pre-training; None where nobody saw them."""
+
+    seconds: float | None
+    wall_seconds: float | None
+
+
+class _Point(Measured, Seconds):
     images_seen: int
-    seconds: float
-    wall_seconds: float
 
 
 class Point(_Point):
@@ -112,16 +121,31 @@ class Invariance(_Invariance, total=False):
     own_statistics: Spread
 
 
+class MadeWith(TypedDict):
+    """What a run was made with.
+
+    Attributes:
+        recipe: digest of the overrides of its runs, without paths, seeds, devices and precision.
+    """
+
+    precision: str
+    threads: int
+    versions: dict[str, str]
+    hardware: str
+    recipe: str
+
+
 class _ClaimRow(JobFacts, _Point):
     evaluation_seconds: float
     points: list[Point]
 
 
 class ClaimRow(_ClaimRow, total=False):
-    """A finished run."""
+    """A finished run; earlier ones have ``hardware``, or nothing, in place of ``made_with``."""
 
     invariance: Invariance
     finished: str
+    made_with: MadeWith
     hardware: str
 
 

@@ -30,7 +30,8 @@ _PROC = Path("/proc")
 class _Noted(TypedDict):
     """What ``clock.json`` holds."""
 
-    start: dict[str, float]  # ``cpu`` and ``wall`` seconds before this start, and its ``time``
+    # ``cpu`` and ``wall`` seconds before this start, and its ``time``; None where nobody saw them
+    start: dict[str, float] | None
     marks: dict[int, dict[str, float]]  # epoch → ``cpu`` and ``wall`` seconds
     inside: dict[int, dict[str, float]]  # training step within an epoch → the same
 
@@ -54,8 +55,10 @@ class Clock:
             there, middle = checkpoints(folder), _inside(folder)
             marks = {epoch: mark for epoch, mark in self._noted["marks"].items() if epoch in there}
             inside = {step: mark for step, mark in self._noted["inside"].items() if step in middle}
-            last = max([_NOTHING, *marks.values(), *inside.values()], key=lambda m: m["wall"])
-            start = {**last, "time": time.time()}
+            reached = _cost(marks, max(there, default=0))
+            before = [*inside.values()] if reached is None else [reached, *inside.values()]
+            last = max(before, key=lambda m: m["wall"], default=None)
+            start = {**last, "time": time.time()} if last else None
             self._noted = {"start": start, "marks": marks, "inside": inside}
         self._used = 0.0
         self._stop = threading.Event()
@@ -88,15 +91,16 @@ class Clock:
         new_step = max(inside, default=0) > max(self._noted["inside"], default=0)
         if not new_epoch and not new_step:
             return
-        cost = {"cpu": start["cpu"] + self._used}
-        cost["wall"] = start["wall"] + time.time() - start["time"]
-        cost = {name: round(value, 2) for name, value in cost.items()}
-        if new_epoch:
-            # Of several at once, nobody was there to see the others: `costs` fills them in.
-            marks[max(there)] = cost
-        if new_step:
-            self._noted["inside"][max(inside)] = cost
-        self._write()
+        if start is not None:
+            cost = {"cpu": start["cpu"] + self._used}
+            cost["wall"] = start["wall"] + time.time() - start["time"]
+            cost = {name: round(value, 2) for name, value in cost.items()}
+            if new_epoch:
+                # Of several at once, nobody was there to see the others: `costs` fills them in.
+                marks[max(there)] = cost
+            if new_step:
+                self._noted["inside"][max(inside)] = cost
+            self._write()
         over = [there[epoch] for epoch in there if epoch < max(there) and epoch not in self._keep]
         over += [inside[step] for step in inside if not new_step or step < max(inside)]
         for file in over:
@@ -141,22 +145,30 @@ def remove_partial(folder: Path) -> None:
             file.unlink()
 
 
-def costs(folder: Path, epochs: list[int]) -> dict[int, dict[str, float]]:
+def costs(folder: Path, epochs: list[int]) -> dict[int, dict[str, float] | None]:
     """Epoch → ``cpu`` and ``wall`` seconds from the run's start to its checkpoint.
 
-    What was not seen lies on the line between what was: epochs take equally long.
+    Epochs take equally long: what was not seen lies on the line between what was, and beyond the
+    last that was seen on the line from the start through that. None where nothing was seen.
     """
-    marks = {0: _NOTHING, **_read(folder / "clock.json")["marks"]}
-    found = {}
-    for epoch in epochs:
-        before = max(seen for seen in marks if seen <= epoch)
-        after = min((seen for seen in marks if seen > epoch), default=before)
-        share = (epoch - before) / (after - before) if after > before else 0.0
-        found[epoch] = {
-            name: value + share * (marks[after][name] - value)
-            for name, value in marks[before].items()
-        }
-    return found
+    marks = _read(folder / "clock.json")["marks"]
+    return {epoch: _cost(marks, epoch) for epoch in epochs}
+
+
+def _cost(seen: dict[int, dict[str, float]], epoch: int) -> dict[str, float] | None:
+    marks = {0: _NOTHING, **seen}
+    if epoch in marks:
+        return marks[epoch]
+    if not seen:
+        return None
+    before = max(other for other in marks if other < epoch)
+    if before == max(seen):
+        return {name: value * epoch / before for name, value in marks[before].items()}
+    after = min(other for other in marks if other > epoch)
+    share = (epoch - before) / (after - before)
+    return {
+        name: value + share * (marks[after][name] - value) for name, value in marks[before].items()
+    }
 
 
 def marked(folder: Path, steps_per_epoch: int) -> dict[int, dict[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.utils.arguments import output_folder, whole_number
@@ -41,8 +41,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--scale", choices=list(SCALES), default="quick",
                         help="; ".join(f"{k}: {v.about}" for k, v in SCALES.items()))  # fmt: skip
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS),
-                        metavar="M", help=f"of {', '.join(METHODS)} (default: all)")  # fmt: skip
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=DEFAULT_METHODS,
+                        metavar="M",
+                        help=f"of {', '.join(METHODS)} (default: all but the last)")  # fmt: skip
     parser.add_argument("--sweeps", nargs="*", choices=list(SWEEP_VALUES),
                         default=list(SWEEP_VALUES), metavar="S",
                         help=f"of {', '.join(SWEEP_VALUES)}; default: all")  # fmt: skip
@@ -62,6 +63,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--time", type=whole_number(1), metavar="ROUNDS",
                         help="train nothing, but time short runs of the methods in turn, on a "
                         "machine that does nothing else; equal time is judged by it")  # fmt: skip
+    parser.add_argument("--again", nargs="+", choices=list(METHODS), default=[], metavar="METHOD",
+                        help="make finished models of these methods again, with their invariance; "
+                        "what is in their folders counts")  # fmt: skip
     parser.add_argument("--report-only", action="store_true",
                         help="write verdicts, tables and figures of what is finished")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the models, run nothing")
@@ -69,8 +73,17 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     options.data = options.data.resolve()
     if options.resume is not None and not options.resume.is_file():
         parser.error(f"--resume = {options.resume}: expected a claims.json; there is no such file")
+    if options.again and options.report_only:
+        parser.error("--again: expected without --report-only, which makes no model; leave out one")
+    nothing_runs = options.dry_run or options.report_only
+    devices = _devices() if options.scale == "gpu" else None
     if options.jobs is None:
-        options.jobs = _devices() if options.scale == "gpu" else 1
+        options.jobs = devices or 1
+    elif devices is not None and options.jobs > devices and not nothing_runs:
+        parser.error(
+            f"--jobs = {options.jobs}: expected at most one a GPU, and {devices} can be seen; give "
+            f"fewer"
+        )
     if options.sweep_seeds is None:
         options.sweep_seeds = min(2, options.seeds)
     if options.sweep_seeds > options.seeds:

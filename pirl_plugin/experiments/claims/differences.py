@@ -38,7 +38,10 @@ def at_equal_time(better: str, worse: str, beside: tuple[str, ...] = ()) -> Meas
         others = [row for method in (worse, *beside) if (row := rows.main(method, seed))]
         if not untrained or not one or len(others) < 1 + len(beside):
             return None
-        budget = min(one["seconds"], max(row["seconds"] for row in others))
+        ends = [row["seconds"] for row in (one, *others) if row["seconds"] is not None]
+        if len(ends) <= len(others):  # of one of them they are unknown
+            return None
+        budget = min(ends[0], max(ends[1:]))
         start = float(untrained[metric])
         reached = at_time(others[0], budget, metric, start)
         return at_time(one, budget, metric, start) - reached

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import Metric
 
 METRICS: dict[Metric, str] = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
-_PALETTE = ("0.5", "C0", "C3", "C1", "C6", "C8", "C2", "k", "C4", "C9")
+_PALETTE = ("0.5", "C0", "C3", "C1", "C6", "C8", "C2", "k", "C4", "C9", "C5")
 COLORS = dict(zip(METHODS, _PALETTE, strict=True))
 DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
 

@@ -49,7 +49,7 @@ def write_figures(out: Path, rows: Rows) -> list[str]:
 
 def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
     """Accuracy during training: a line a method, means over seeds, a band from least to most."""
-    runs = {method: rows.of(method) for method in METHODS}
+    runs = {method: [r for r in rows.of(method) if r[axis] is not None] for method in METHODS}
     trained = {method: found for method, found in runs.items() if found}
     if not trained:
         return None
@@ -61,7 +61,7 @@ def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
                 axes.axhline(float(start or 0), color=COLORS[method], lw=1, label="Random init.")
                 continue
             points = list(zip(*(row["points"] for row in found), strict=True))
-            x = [fmean(point[axis] for point in seeds) / unit for seeds in points]
+            x = [fmean(point[axis] or 0 for point in seeds) / unit for seeds in points]
             values = [[point[metric] for point in seeds] for seeds in points]
             y = [fmean(seeds) for seeds in values]
             if start is not None:

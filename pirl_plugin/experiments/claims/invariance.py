@@ -3,92 +3,113 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING
+
+import torch
 
 from pirl_plugin.evaluation.invariance_command import main as invariance
 from pirl_plugin.experiments.claims.clock import checkpoints
 from pirl_plugin.experiments.claims.plan import job_of
-from pirl_plugin.experiments.claims.rows import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pirl_plugin.evaluation.invariance_run import Comparison
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Spread
-    from pirl_plugin.experiments.claims.model import Settings
-    from pirl_plugin.experiments.claims.record import Record
+    from pirl_plugin.experiments.claims.settings import Settings
 
-# PIRL and the classifier of the same transformation. They are measured together: the classifier's
-# run alone does not say which view of the image its transformed versions are compared with.
+# PIRL and the classifier of the same transformation.
 PAIRS = (("pirl_jigsaw", "jigsaw"), ("pirl_rotation", "rotation"))
 IMAGES = 500
 
 
-def add_invariance(record: Record, settings: Settings) -> None:
-    """Measure the pairs of the main comparison that have not been, where their checkpoints are.
+def lacks_invariance(row: ClaimRow) -> bool:
+    """Whether a run should have distances, and has none, or those of before ``own_statistics``."""
+    measured = any(row["method"] in pair for pair in PAIRS) and not row["changed"]
+    return measured and "own_statistics" not in row.get("invariance", {})
 
-    So are those that were measured before ``own_statistics`` was.
 
-    A pair that cannot be measured is named on stderr, and its rows stay as they are.
+def add_invariance(row: ClaimRow, checkpoint: Path, settings: Settings) -> str | None:
+    """Measure a finished run; a row whose run cannot be measured stays as it is.
 
     Args:
-        record: rows get the key ``invariance``.
-        settings: where the runs are.
+        row: gets the key ``invariance``.
+        checkpoint: the run's final one.
+        settings: of the comparison.
+
+    Returns:
+        What is to be said of a failure.
     """
-    rows = Rows(record.rows, record.setting)
-    for seed in rows.seeds:
-        for pair in PAIRS:
-            both = [row for method in pair if (row := rows.main(method, seed))]
-            if len(both) < 2 or all("own_statistics" in row.get("invariance", {}) for row in both):
-                continue
-            files = [file for row in both if (file := _checkpoint(row, settings))]
-            if len(files) < 2:
-                continue
-            try:
-                measured = _measure(files, settings, f"{pair[0]}_seed{seed}")
-            except SystemExit as error:
-                print(f"{error}: no invariance of {pair[0]}, seed {seed}", file=sys.stderr)
-                continue
-            for row, found in zip(both, measured, strict=True):
-                row["invariance"] = found
+    job = job_of(row)
+    try:
+        row["invariance"] = _measure(checkpoint, settings, settings.out / job.name / "invariance")
+    except (Exception, SystemExit) as error:
+        return f"{job.title}: no invariance: {first_line(error)}"
+    finally:
+        torch.cuda.empty_cache()
+    return None
 
 
-def _checkpoint(row: ClaimRow, settings: Settings) -> Path | None:
-    """The final one of a run, where its folder is here."""
-    return checkpoints(settings.out / job_of(row).name / "pretrain").get(row["epochs"])
+def add_missing_invariance(rows: Iterable[ClaimRow], settings: Settings) -> list[str]:
+    """Measure the finished runs that lack it and whose checkpoints are here; name the others.
 
+    Args:
+        rows: of ``claims.json``.
+        settings: where the runs are.
 
-def _measure(files: list[Path], settings: Settings, name: str) -> list[Invariance]:
-    """Of each model ``mean``, ``std`` and the density; of different images beside them."""
-    out = settings.out / "invariance" / name
-    if not _is_of(out / "invariance.json", files):
-        where = ["--data", str(settings.data.val), "--out", str(out), "--images", str(IMAGES)]
-        invariance(["--checkpoint", *map(str, files), *where])
-    results = json.loads((out / "invariance.json").read_text())
-    found: list[Invariance] = []
-    for model in results["models"]:
-        density = model["heads"]["same"]["density"]
-        found.append(
-            {
-                "images": results["images"],
-                "compared": model["representation"],
-                **_spread(model["heads"]),
-                "density": [round(value, 3) for value in density],  # parts of [0, 2]
-                "own_statistics": _spread(model["own_statistics"]),
-            }
+    Returns:
+        What is to be said of each failure.
+    """
+    failures, gone = [], []
+    for row in filter(lacks_invariance, rows):
+        job = job_of(row)
+        checkpoint = checkpoints(settings.out / job.name / "pretrain").get(row["epochs"])
+        if checkpoint is None:
+            gone.append(job.title)
+        elif said := add_invariance(row, checkpoint, settings):
+            failures.append(said)
+    if gone:
+        print(
+            f"Not measured, since their checkpoints are not here: the invariance of "
+            f"{'; '.join(gone)} (--again METHOD makes them again)",
+            flush=True,
         )
-    return found
+    return failures
 
 
-def _is_of(file: Path, checkpoints: list[Path]) -> bool:
-    """Whether a file of ``pirl-plugin invariance`` is of these checkpoints, and says all."""
+def first_line(error: BaseException) -> str:
+    """What an exception says, for a list of failures."""
+    text = (str(error).splitlines() or [""])[0].removeprefix("pirl_plugin: ")
+    return text if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
+
+
+def _measure(checkpoint: Path, settings: Settings, out: Path) -> Invariance:
+    """``mean``, ``std`` and the density; of different images beside them."""
+    if not _is_of(out / "invariance.json", checkpoint):
+        where = ["--data", str(settings.data.val), "--out", str(out), "--images", str(IMAGES)]
+        # A jigsaw classifier's run does not say which view of the image its patches are compared
+        # with: that of PIRL.
+        size = ["--image-size", str(settings.scale.image_size)]
+        invariance(["--checkpoint", str(checkpoint), *where, *size])
+    results = json.loads((out / "invariance.json").read_text())
+    (model,) = results["models"]
+    return {
+        "images": results["images"],
+        "compared": model["representation"],
+        **_spread(model["heads"]),
+        "density": [round(value, 3) for value in model["heads"]["same"]["density"]],  # of [0, 2]
+        "own_statistics": _spread(model["own_statistics"]),
+    }
+
+
+def _is_of(file: Path, checkpoint: Path) -> bool:
+    """Whether a file of ``pirl-plugin invariance`` is of this checkpoint, and says all."""
     if not file.is_file():
         return False
     models = json.loads(file.read_text())["models"]
-    return [(model["checkpoint"], "own_statistics" in model) for model in models] == [
-        (str(checkpoint.resolve()), True) for checkpoint in checkpoints
-    ]
+    found = [(model["checkpoint"], "own_statistics" in model) for model in models]
+    return found == [(str(checkpoint.resolve()), True)]
 
 
 def _spread(found: Comparison) -> Spread:

@@ -42,6 +42,7 @@ class Method:
             about as long as PIRL-jigsaw's. The paper has no such run: its NPID++ has more epochs
             and negatives than Wu et al.'s NPID, and as many as its PIRL, as ``npid`` has here.
         contrastive: whether it has a memory bank and negatives.
+        default: whether it is of the comparison where no methods are named.
     """
 
     label: str
@@ -49,6 +50,7 @@ class Method:
     time: float
     budget: float = 1.0
     contrastive: bool = False
+    default: bool = True
 
 
 _JIGSAW = "pretrain/pirl/quick_jigsaw"
@@ -64,7 +66,11 @@ METHODS = {
     "supervised": Method("Supervised", "benchmark/pirl/quick_linear", 0.8),
     "pirl_rotation_jigsaw": Method("PIRL (rotation + jigsaw)", _JIGSAW, 1.0, contrastive=True),
     "npidpp": Method("NPID++", _JIGSAW, 0.4, budget=2.5, contrastive=True),
+    "pirl_jigsaw_mlp_blur": Method(
+        "PIRL (jigsaw), MLP head and blur", _JIGSAW, 1.1, contrastive=True, default=False
+    ),
 }
+DEFAULT_METHODS = [name for name, method in METHODS.items() if method.default]
 
 
 def pretraining(
@@ -103,7 +109,7 @@ def pretraining(
         f"+config/pirl/models={scale.model}",
         f"config.DATA.TRAIN.TRANSFORMS=[{_views(method, scale)}]",
         f"config.HOOKS.PIRL_INPUT.autocast={autocast(scale)}",
-        *_heads(method),
+        *_heads(method, scale),
     ]
     if row.contrastive:
         negatives = scale.more_negatives if method == "npidpp" else scale.negatives
@@ -119,8 +125,10 @@ def _views(method: str, scale: Scale) -> str:
         f"patches_crop_size:{scale.patches_crop_size},patches_scale:[0.6,1.0],"
         f"patch_size:{scale.patch_size}"
     )
+    jigsaw = f"name:PIRLJigsaw,{image},{patches}"
     entries = {
-        "pirl_jigsaw": f"name:PIRLJigsaw,{image},{patches}",
+        "pirl_jigsaw": jigsaw,
+        "pirl_jigsaw_mlp_blur": jigsaw,
         "pirl_rotation_jigsaw": f"name:PIRLRotationJigsaw,{image},{patches}",
         "pirl_rotation": f"name:PIRLRotation,{image}",
         "npid": f"name:PIRLImage,{image}",
@@ -131,8 +139,8 @@ def _views(method: str, scale: Scale) -> str:
     return f"{{{entries[method]},{_PHOTOMETRIC}}}"
 
 
-def _heads(method: str) -> list[str]:
-    """Inputs and heads, where they are not the config's."""
+def _heads(method: str, scale: Scale) -> list[str]:
+    """Inputs and heads, where they are not the config's; and the overlays that go with them."""
     inputs, mapping = "config.DATA.TRAIN.INPUT_KEY_NAMES", "config.MODEL.MULTI_INPUT_HEAD_MAPPING"
     params = "config.MODEL.HEAD.PARAMS"
     if method == "pirl_rotation":
@@ -140,6 +148,12 @@ def _heads(method: str) -> list[str]:
             f"{inputs}=[rotated,images]",
             f"{mapping}=[[rotated,[flatten]],[images,[flatten]]]",
             f"{params}=[{_HEAD},{_HEAD}]",
+        ]
+    if method == "pirl_jigsaw_mlp_blur":
+        return [
+            "+config/pirl/transforms=gaussian_blur",
+            # As wide as the features, which the _mlp overlays give ResNet-50.
+            f"config.MODEL.HEAD.HIDDEN_DIM={scale.features}",
         ]
     if method in ("npid", "npidpp"):
         return [

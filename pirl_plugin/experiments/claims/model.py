@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -17,52 +17,38 @@ from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.experiments.claims.clock import Clock, checkpoints, costs, remove_partial
+from pirl_plugin.experiments.claims.invariance import add_invariance, lacks_invariance
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.plan import Job, evaluated
-from pirl_plugin.experiments.claims.scales import Scale
-from pirl_plugin.experiments.quickstart_data import Data, quick_linear
+from pirl_plugin.experiments.claims.provenance import made_with
+from pirl_plugin.experiments.quickstart_data import quick_linear
 from pirl_plugin.experiments.sweep_launch import Here
 from pirl_plugin.experiments.sweep_runs import Run
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
-from pirl_plugin.utils.outputs import write_json
+from pirl_plugin.utils.outputs import claim_folder, write_json
 
 if TYPE_CHECKING:
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all models of a comparison have in common.
-
-    Attributes:
-        scale: network, images and batch.
-        data: the images.
-        out: folder of the runs.
-        step: epochs between two evaluations.
-        threads: of a run.
-    """
-
-    scale: Scale
-    data: Data
-    out: Path
-    step: int
-    threads: int
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point, Seconds
+    from pirl_plugin.experiments.claims.scales import Scale
+    from pirl_plugin.experiments.claims.settings import Settings
 
 
 def make(job: Job, settings: Settings) -> ClaimRow:
     """Pre-train and evaluate a model, or go on where that stopped.
 
     Returns:
-        Its row of ``claims.json``.
+        Its row of ``claims.json``; without its invariance where that could not be measured.
 
     Raises:
         SystemExit: a run of the host failed.
         OSError: its folder cannot be written.
+        ValueError: its folder holds what another recipe made.
     """
     torch.set_num_threads(settings.threads)
     folder = settings.out / job.name
-    folder.mkdir(parents=True, exist_ok=True)
+    made = made_with(job, settings)
+    claim_folder(folder, {"recipe": made["recipe"]}, "recipe.json", "recipe")
     points = evaluated(job.epochs, settings.step)
     found = _random(job, settings, folder) if job.method == "random" else None
     found = found or _pretrain(job, settings, folder, points)
@@ -70,20 +56,28 @@ def make(job: Job, settings: Settings) -> ClaimRow:
     began = time.monotonic()
     measured: list[Point] = []
     for epoch in points:
-        cost = spent[epoch]
-        seconds = cost["cpu"] if settings.scale.cpu_time and cost["cpu"] else cost["wall"]
         measured.append(
             {
                 "epoch": epoch,
                 "images_seen": epoch * settings.data.num_train,
-                "seconds": round(seconds, 1),
-                "wall_seconds": round(cost["wall"], 1),
+                **_seconds(spent[epoch], settings.scale),
                 **_evaluate(job, settings, found[epoch], folder, epoch),
             }
         )
     final = {name: value for name, value in measured[-1].items() if name != "epoch"}
-    evaluation = {"evaluation_seconds": round(time.monotonic() - began, 1)}
-    return cast("ClaimRow", {**job.row(), **final, **evaluation, "points": measured})
+    more = {"evaluation_seconds": round(time.monotonic() - began, 1), "made_with": made}
+    row = cast("ClaimRow", {**job.row(), **final, **more, "points": measured})
+    if lacks_invariance(row) and (said := add_invariance(row, found[points[-1]], settings)):
+        print(said, file=sys.stderr, flush=True)
+    return row
+
+
+def _seconds(cost: dict[str, float] | None, scale: Scale) -> Seconds:
+    """None where nobody saw what the run costs."""
+    if cost is None:
+        return {"seconds": None, "wall_seconds": None}
+    seconds = cost["cpu"] if scale.cpu_time and cost["cpu"] else cost["wall"]
+    return {"seconds": round(seconds, 1), "wall_seconds": round(cost["wall"], 1)}
 
 
 def _random(job: Job, settings: Settings, folder: Path) -> dict[int, Path]:
@@ -160,6 +154,7 @@ def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoc
         "linear_best_top1": layers[best],
         "best_layer": best,
     }
+    torch.cuda.empty_cache()  # the next run of the host is another process, on the same GPU
     write_json(file, measured)
     for weights in run.folder.glob("*.torch"):  # measured: nobody reads them again
         weights.unlink()
@@ -174,7 +169,7 @@ def knn_top1(checkpoint: Path, settings: Settings) -> float:
     features, labels = [], []
     for split in (settings.data.train, settings.data.val):
         images, numbers = _labelled_images(Path(str(split)), settings.data.train, size)
-        features.append(trunk_features(trunk, images.to(device)))
+        features.append(trunk_features(trunk, images))
         labels.append(numbers)
     return knn_accuracy(features[0], labels[0], features[1], labels[1])
 

@@ -92,10 +92,11 @@ def sweep_jobs(name: str, epochs: int, seed: int, num_train: int, negatives: int
         num_train: images; N is at most half of them.
         negatives: N where it is not swept.
     """
-    default = {"lambda": 0.5, "permutations": NUM_ORDERS, "negatives": negatives}
+    most = num_train // 2
+    default = {"lambda": 0.5, "permutations": NUM_ORDERS, "negatives": min(negatives, most)}
     values = SWEEP_VALUES[name]
     if name == "negatives":
-        values = tuple(sorted({min(value, num_train // 2) for value in values}))
+        values = tuple(sorted({min(value, most) for value in values}))
     jobs = [
         Job("pirl_jigsaw", seed, epochs, () if value == default[name] else ((name, value),))
         for value in values

@@ -6,6 +6,7 @@ import datetime
 from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.plan import evaluated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 _SECONDS_PER_IMAGE = 0.008  # of PIRL (jigsaw) on one core, until one has been measured
 _EVALUATION = 150.0  # seconds of one point, until one has been measured
-_POINTS = 4
 
 
 class Progress:
@@ -26,14 +26,20 @@ class Progress:
         rows: of finished ones, also of earlier sessions.
         num_train: images of an epoch.
         side_by_side: jobs at a time.
+        step: epochs between two evaluations.
     """
 
     def __init__(
-        self, left: Sequence[Job], rows: Iterable[ClaimRow], num_train: int, side_by_side: int
+        self,
+        left: Sequence[Job],
+        rows: Iterable[ClaimRow],
+        num_train: int,
+        side_by_side: int,
+        step: int,
     ) -> None:
         self._left, self._rows = list(left), list(rows)
         self._num_train, self._side_by_side = num_train, side_by_side
-        self._total, self._started = len(left), 0
+        self._step, self._total, self._started = step, len(left), 0
 
     def announce(self, job: Job) -> None:
         """Say that a job begins."""
@@ -49,9 +55,10 @@ class Progress:
         if row is None:
             return
         self._rows.append(row)
+        seconds = "seconds unknown" if row["seconds"] is None else f"{row['seconds']:.0f} s"
         print(
             f"{job.title}: linear {row['linear_top1']:.1f}, of {row['best_layer']} "
-            f"{row['linear_best_top1']:.1f}, kNN {row['knn_top1']:.1f}, {row['seconds']:.0f} s; "
+            f"{row['linear_best_top1']:.1f}, kNN {row['knn_top1']:.1f}, {seconds}; "
             f"{self.time_left()} left",
             flush=True,
         )
@@ -73,4 +80,4 @@ class Progress:
         rate = rates.get(job.method, reference * METHODS[job.method].time)
         points = [row["evaluation_seconds"] / len(row["points"]) for row in self._rows]
         evaluation = sum(points) / len(points) if points else _EVALUATION
-        return images * rate + evaluation * (_POINTS if job.epochs else 1)
+        return images * rate + evaluation * len(evaluated(job.epochs, self._step))

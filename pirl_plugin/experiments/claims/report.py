@@ -105,7 +105,7 @@ def _methods(rows: Rows) -> str:
         layers = ", ".join(dict.fromkeys(row["best_layer"] for row in found))
         lines.append(
             f"| {about.label} | {len(found)} | {found[0]['images_seen']:,} "
-            f"| {_spread(row['seconds'] for row in found)} "
+            f"| {_spread(row['seconds'] for row in found if row['seconds'] is not None)} "
             f"| {_spread(row['linear_top1'] for row in found)} "
             f"| {_spread(row['knn_top1'] for row in found)} | {layers} "
             f"| {_spread(row['linear_best_top1'] for row in found)} "

@@ -101,11 +101,17 @@ def at_time(row: ClaimRow, seconds: float, metric: Metric, start: float) -> floa
         seconds: of its pre-training; beyond its end it is what it ended with.
         metric: ``linear_top1`` or ``knn_top1``.
         start: the measurement of the untrained network.
+
+    Raises:
+        ValueError: the run's seconds are unknown.
     """
     before, value = 0.0, start
     for point in row["points"]:
-        if seconds <= point["seconds"]:
-            share = (seconds - before) / (point["seconds"] - before)
+        reached = point["seconds"]
+        if reached is None:
+            raise ValueError(f"{row['method']}, seed {row['seed']}: its seconds are unknown")
+        if seconds <= reached > before:
+            share = (seconds - before) / (reached - before)
             return value + share * (float(point[metric]) - value)
-        before, value = point["seconds"], float(point[metric])
+        before, value = reached, float(point[metric])
     return value

@@ -9,15 +9,21 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from pirl_plugin.experiments.claims.comparison import new_setting
 from pirl_plugin.experiments.claims.cost import timed
-from pirl_plugin.experiments.claims.invariance import add_invariance
-from pirl_plugin.experiments.claims.model import Settings
+from pirl_plugin.experiments.claims.invariance import (
+    add_missing_invariance,
+    first_line,
+    lacks_invariance,
+)
 from pirl_plugin.experiments.claims.plan import Job, job_of, plan
 from pirl_plugin.experiments.claims.progress import Progress
-from pirl_plugin.experiments.claims.record import Record, new_setting
+from pirl_plugin.experiments.claims.provenance import refuse_other_recipes
+from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
@@ -26,6 +32,8 @@ from pirl_plugin.experiments.quickstart_data import find_data
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from pirl_plugin.experiments.claims.claims_file import Setting
 
 
 def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
@@ -67,7 +75,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         )
     if options.dry_run:
         if options.resume is not None:
-            Record(options.out / "claims.json", setting).take(options.resume)
+            _record(options, setting, settings, jobs)
         print("\n".join(job.title for job in jobs))
         return
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -79,55 +87,95 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
                 f"pirl_plugin: --out = {options.out}: expected a folder that no other process "
                 f"works in; wait for it, or give another"
             ) from None
-        record = Record(options.out / "claims.json", setting)
-        if options.resume is not None:
-            record.take(options.resume)
+        record = _record(options, setting, settings, jobs)
+        failed: list[str] = []
         if options.report_only:
-            _write(record, settings)
-            return
-        if options.time:
+            others = _write(record)
+        elif options.time:
             record.cost = time_methods(options.methods, settings, setting, options.time)
-            _write(record, settings)
-            return
-        failures = _run(jobs, record, settings, options.jobs)
-    if failures:
-        raise SystemExit(
-            f"pirl_plugin: {len(failures)} of {len(jobs)} models failed; the same command starts "
-            "them again:\n  " + "\n  ".join(failures)
-        )
+            others = _write(record)
+        else:
+            failed, others = _run(jobs, record, settings, options.jobs)
+    said = []
+    if failed:
+        said.append(f"{len(failed)} of {len(jobs)} models failed; the same command starts them "
+                    f"again:\n  " + "\n  ".join(failed))  # fmt: skip
+    if others:
+        said.append("beside the models failed what the same command tries again:\n  "
+                    + "\n  ".join(dict.fromkeys(others)))  # fmt: skip
+    if said:
+        raise SystemExit("pirl_plugin: " + "\n".join(said))
 
 
-def _run(jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: int) -> list[str]:
-    """Make what is not recorded yet; returns a line for each job that failed."""
+def _record(
+    options: argparse.Namespace, setting: Setting, settings: Settings, jobs: Sequence[Job]
+) -> Record:
+    """What is finished, here and in the file to resume from, less what is to be made again."""
+    files = [options.out / "claims.json"]
+    record = Record(files[0], setting, adds=not options.report_only)
+    if options.resume is not None:
+        files.append(options.resume)
+        record.take(options.resume)
+    if options.again:
+        again = record.drop([job for job in jobs if job.method in options.again])
+        print(f"Made again, but for what their folders hold: {_titles(again)}", flush=True)
+    if len(files) > 1 or not options.report_only:
+        refuse_other_recipes(record.rows, settings, [file for file in files if file.is_file()])
+    return record
+
+
+def _titles(jobs: Sequence[Job]) -> str:
+    return "; ".join(job.title for job in jobs) or "none, since none is finished"
+
+
+def _run(
+    jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: int
+) -> tuple[list[str], list[str]]:
+    """Make what is not recorded yet.
+
+    Returns:
+        A line for each job that failed, and for what failed beside the jobs.
+    """
     known = {job_of(row) for row in record.rows}
     left = [job for job in jobs if job not in known]
-    progress = Progress(left, record.rows, settings.data.num_train, side_by_side)
+    progress = Progress(left, record.rows, settings.data.num_train, side_by_side, settings.step)
     print(f"{len(jobs)} models, {len(jobs) - len(left)} of them finished", flush=True)
-    _write(record, settings)
-    failures = []
+    others = add_missing_invariance(record.rows, settings)
+    others += _write(record)
+    failed = []
     with closing(finished_rows(left, settings, side_by_side, progress.announce)) as rows:
         for job, result in rows:
             if isinstance(result, str):
-                failures.append(
+                failed.append(
                     f"{job.title}: {result.splitlines()[0].removeprefix('pirl_plugin: ')}"
                 )
                 print(result, file=sys.stderr, flush=True)
             else:
                 result["finished"] = time.strftime("%Y-%m-%d")
-                result["hardware"] = record.setting["hardware"]
                 record.add(result)
+                if lacks_invariance(result):
+                    others.append(f"{job.title}: no invariance")
             progress.ended(job, result if isinstance(result, dict) else None)
-            _write(record, settings)
-    return failures
+            others += _write(record)
+    return failed, others
 
 
-def _write(record: Record, settings: Settings) -> None:
-    """``claims.json``, the tables and the figures, of what is there."""
-    add_invariance(record, settings)
-    rows = Rows(timed(record.rows, record.cost), record.setting)
-    claims = verdicts(rows)
-    record.write(claims)
-    write_report(record.file.parent, record.setting, record.rows, claims, record.cost)
+def _write(record: Record) -> list[str]:
+    """``claims.json``, the tables and the figures, of what is there.
+
+    Returns:
+        A line for what failed once the runs were written.
+    """
+    record.write()
+    try:
+        claims = verdicts(Rows(timed(record.rows, record.cost), record.setting))
+        record.write(claims)
+        write_report(record.file.parent, record.setting, record.rows, claims, record.cost)
+    except Exception as error:
+        said = f"verdicts, tables or figures: {first_line(error)}"
+        print(said, file=sys.stderr, flush=True)
+        return [said]
+    return []
 
 
 def _without_paths(arguments: Sequence[str]) -> str:

@@ -92,13 +92,17 @@ SCALES = {
 def autocast(scale: Scale, processor: Path = Path("/proc/cpuinfo")) -> str:
     """What our methods' networks run in: ``bfloat16``, or ``null`` where that would be slower.
 
-    A processor without instructions for bfloat16 takes two to seven times as long in it.
+    A processor without instructions for bfloat16 takes two to seven times as long in it; a GPU
+    before compute capability 8 emulates it.
 
     Args:
         scale: of the comparison.
         processor: the kernel's description of it.
     """
     if scale.machine != "cpu":
-        return "bfloat16"
+        import torch
+
+        supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bfloat16" if supported else "null"
     found = processor.is_file() and "avx512_bf16" in processor.read_text()
     return "bfloat16" if found else "null"

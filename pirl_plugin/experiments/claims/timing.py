@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pirl_plugin.experiments.claims.claims_file import Cost, Setting
-    from pirl_plugin.experiments.claims.model import Settings
+    from pirl_plugin.experiments.claims.settings import Settings
 
 _STEPS = 312  # of a short run; a quarter of them is its start, and is not counted
 

@@ -10,7 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
-from pirl_plugin.experiments.claims.model import Settings, make
+from pirl_plugin.experiments.claims.model import make
 from pirl_plugin.utils.interrupts import Interrupted
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.experiments.claims.claims_file import ClaimRow
     from pirl_plugin.experiments.claims.plan import Job
+    from pirl_plugin.experiments.claims.settings import Settings
 
 _BY_CTRL_C = (130, 1)  # exit codes of a job's process: while it works, and while it starts
 
@@ -35,7 +36,8 @@ def finished_rows(
     Args:
         jobs: in the order in which they are started.
         settings: of all of them.
-        side_by_side: how many at a time. With more than one, each has a process and sees one GPU.
+        side_by_side: how many at a time. With more than one, each has a process and sees one GPU;
+            where they need one, there must be as many.
         announce: called before a job starts; where they run side by side, of all at the beginning.
 
     Close it to start no more of them.

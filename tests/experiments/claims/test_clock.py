@@ -124,6 +124,45 @@ def test_costs__of_nothing_are_nothing(tmp_path):
     assert costs(tmp_path, [0]) == {0: {"cpu": 0, "wall": 0}}
 
 
+def test_costs__beyond_the_last_mark_are_in_proportion_to_epochs(tmp_path, monkeypatch):
+    """The run outlived the command that watched it, and no other came before its end."""
+    monkeypatch.setattr(clock, "cpu_seconds", lambda argument: 60.0)
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 5)
+        wait_for([6], tmp_path)
+    save(tmp_path, 23, final=True)
+    assert [cost["cpu"] for cost in costs(tmp_path, [6, 12, 24]).values()] == [60, 120, 240]
+
+
+def test_costs__that_nobody_saw_are_unknown(tmp_path):
+    with Clock(tmp_path, keep=[]):
+        pass
+    save(tmp_path, 3, final=True)
+    assert costs(tmp_path, [0, 4]) == {0: {"cpu": 0, "wall": 0}, 4: None}
+
+
+def test_clock__goes_on_from_a_checkpoint_that_nobody_saw(tmp_path, monkeypatch):
+    monkeypatch.setattr(clock, "cpu_seconds", lambda argument: 10.0)
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 0)
+        wait_for([1], tmp_path)
+    save(tmp_path, 2)  # the command was killed, its run went on to here, and was stopped
+    with Clock(tmp_path, keep=[]):
+        save(tmp_path, 3)
+        wait_for([1, 4], tmp_path)
+    assert [cost["cpu"] for cost in costs(tmp_path, [1, 3, 4]).values()] == [10, 30, 40]
+
+
+def test_clock__does_not_count_from_a_checkpoint_of_unknown_seconds(tmp_path):
+    save(tmp_path, 2)
+    with Clock(tmp_path, keep=[3]):
+        save(tmp_path, 3)
+        save(tmp_path, 4)
+        time.sleep(0.1)
+    assert costs(tmp_path, [3, 5]) == {3: None, 5: None}
+    assert sorted(checkpoints(tmp_path)) == [3, 5]
+
+
 @linux
 def test_cpu_seconds__are_those_of_the_run_and_its_children():
     burn = "import time\nwhile time.process_time() < 0.65: pass\ntime.sleep(60)"

@@ -3,12 +3,16 @@
 import json
 
 import pytest
+import torch
 
 from pirl_plugin.experiments.claims import command, report, workers
 from pirl_plugin.experiments.claims.plan import Job
 from tests.helpers.claims_rows import row
 
 MODELS = ["--methods", "random", "npid", "pirl_jigsaw", "--sweeps", "--images-seen", "80"]
+
+_SPREAD = {"mean": 0.5, "std": 0.1, "different_mean": 1.0, "different_std": 0.1}
+INVARIANCE = {**_SPREAD, "own_statistics": _SPREAD, "density": [1.0], "images": 2, "compared": "f"}
 
 
 @pytest.fixture
@@ -25,7 +29,8 @@ def made(monkeypatch):
         jobs.append(job)
         if job.method in jobs.failing:
             raise SystemExit(f"pirl_plugin: {job.title} failed with exit status 1; the end of …")
-        return row(job.method, job.seed, 40.0, job.epochs, changed=dict(job.changed))
+        more = {"invariance": INVARIANCE} if job.method == "pirl_jigsaw" else {}
+        return row(job.method, job.seed, 40.0, job.epochs, changed=dict(job.changed), **more)
 
     monkeypatch.setattr(workers, "make", make)
     monkeypatch.setattr(report, "write_figures", lambda out, rows: drawn.append(out))
@@ -34,6 +39,20 @@ def made(monkeypatch):
 
 def claims(image_folder, out, *arguments):
     command.main(["--data", str(image_folder), "--out", str(out), *MODELS, *arguments])
+
+
+def recorded(file):
+    return json.loads(file.read_text())
+
+
+def with_recipe(file, method, digest):
+    """The file, in which a run of a method was made with a recipe."""
+    content = recorded(file)
+    for run in content["runs"]:
+        if run["method"] == method:
+            run["made_with"] = {"recipe": digest}
+    file.write_text(json.dumps(content))
+    return file
 
 
 def test_command__makes_each_model_and_writes_what_it_found(image_folder, tmp_path, made, capsys):
@@ -87,10 +106,104 @@ def test_command__goes_on_after_a_failure(image_folder, tmp_path, made):
     assert [job.method for job in made] == ["npid"]
 
 
+def test_command__goes_on_where_a_report_fails(image_folder, tmp_path, made, monkeypatch, capsys):
+    """Out of memory, say: it ended the command, and every later one."""
+
+    def fail(out, rows):
+        raise MemoryError("no room for figures")
+
+    monkeypatch.setattr(report, "write_figures", fail)
+    with pytest.raises(SystemExit) as ended:
+        claims(image_folder, tmp_path, "--seeds", "1")
+    said = "verdicts, tables or figures: MemoryError: no room for figures"
+    assert str(ended.value).splitlines()[1:] == [f"  {said}"]  # once
+    assert len(made) == len(recorded(tmp_path / "claims.json")["runs"]) == 3
+    assert capsys.readouterr().err.splitlines() == [said] * 4
+
+
+def test_command__says_where_seconds_are_unknown(image_folder, tmp_path, made, monkeypatch, capsys):
+    """No clock saw the run; every report divided by zero."""
+
+    def make(job, settings):
+        found = row(job.method, job.seed, 40.0, job.epochs)
+        for part in (found, *found["points"]):
+            part.update({"seconds": None, "wall_seconds": None})
+        return found
+
+    monkeypatch.setattr(workers, "make", make)
+    claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
+    assert "kNN 20.0, seconds unknown; about" in capsys.readouterr().out
+    claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid", "--report-only")
+
+
+def test_command__goes_on_where_invariance_fails(image_folder, tmp_path, made, monkeypatch):
+    def make(job, settings):
+        return row(job.method, job.seed, 40.0, job.epochs)
+
+    monkeypatch.setattr(workers, "make", make)
+    with pytest.raises(SystemExit, match=r"\n  PIRL \(jigsaw\), 4 epochs, seed 0: no invariance$"):
+        claims(image_folder, tmp_path, "--seeds", "1")
+    assert len(recorded(tmp_path / "claims.json")["runs"]) == 3
+
+
+def test_again__makes_finished_models_of_a_method(image_folder, tmp_path, made, capsys):
+    claims(image_folder, tmp_path, "--seeds", "2")
+    made.clear()
+    capsys.readouterr()
+    claims(image_folder, tmp_path, "--seeds", "1", "--again", "pirl_jigsaw", "npid")
+    assert {(job.method, job.seed) for job in made} == {("npid", 0), ("pirl_jigsaw", 0)}
+    assert "NPID, 4 epochs, seed 0; PIRL (jigsaw), 4 epochs, seed 0" in capsys.readouterr().out
+    assert len(recorded(tmp_path / "claims.json")["runs"]) == 6
+
+
+def test_again__is_the_way_out_of_another_recipe(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path, "--seeds", "1")
+    with_recipe(tmp_path / "claims.json", "npid", "0123")
+    made.clear()
+    claims(image_folder, tmp_path, "--seeds", "1", "--again", "npid")
+    assert [job.method for job in made] == ["npid"]
+
+
+def test_again__makes_nothing_for_a_report(image_folder, tmp_path, made, capsys):
+    with pytest.raises(SystemExit):
+        claims(image_folder, tmp_path, "--report-only", "--again", "npid")
+    assert "--again: expected without --report-only" in capsys.readouterr().err
+
+
 def test_command__refuses_another_setting_in_the_same_folder(image_folder, tmp_path, made):
     claims(image_folder, tmp_path, "--seeds", "1")
     with pytest.raises(SystemExit, match=r"setting\.epochs = 4: expected 2"):
         claims(image_folder, tmp_path, "--seeds", "1", "--images-seen", "40")
+
+
+def test_command__refuses_runs_of_another_recipe(image_folder, tmp_path, made):
+    """They were taken for runs of this one."""
+    claims(image_folder, tmp_path, "--seeds", "1")
+    made.clear()
+    file = with_recipe(tmp_path / "claims.json", "npid", "0123")
+    said = r"claims\.json: .* another made these: NPID, 4 epochs, seed 0; remove their rows"
+    with pytest.raises(SystemExit, match=said):
+        claims(image_folder, tmp_path, "--seeds", "2")
+    other = ["--seeds", "1", "--resume", str(file)]
+    for more in ([], ["--dry-run"]):
+        with pytest.raises(SystemExit, match=said):
+            claims(image_folder, tmp_path / "second", *other, *more)
+    assert made == []
+    claims(image_folder, tmp_path, "--report-only")  # of one file, whatever made its runs
+
+
+def test_report_only__leaves_what_the_file_says_of_its_runs(image_folder, tmp_path, made):
+    claims(image_folder, tmp_path / "out", "--seeds", "1")
+    file = tmp_path / "out" / "claims.json"
+    elsewhere = {"hardware": "another", "precision": "float16", "versions": {"python": "2.7"}}
+    content = recorded(file)
+    content["setting"].update(elsewhere)
+    file.write_text(json.dumps(content))
+    claims(image_folder, tmp_path / "out", "--report-only", "--seeds", "2", "--threads", "4")
+    assert recorded(file)["setting"] == content["setting"]
+    more = ["--report-only", "--resume", str(file)]
+    claims(image_folder, tmp_path / "second", *more)
+    assert recorded(tmp_path / "second" / "claims.json")["setting"] == content["setting"]
 
 
 def test_command__refuses_a_folder_that_another_process_works_in(image_folder, tmp_path, made):
@@ -146,3 +259,12 @@ def test_sweep_seeds__beyond_the_seeds_are_refused(image_folder, tmp_path, capsy
     with pytest.raises(SystemExit):
         claims(image_folder, tmp_path, "--seeds", "2", "--sweep-seeds", "3")
     assert "--sweep-seeds = 3: expected at most --seeds, 2" in capsys.readouterr().err
+
+
+def test_jobs__beyond_the_gpus_are_refused(image_folder, tmp_path, made, monkeypatch, capsys):
+    """A worker without a GPU failed each model of the queue in seconds."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(SystemExit):
+        claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2")
+    assert "--jobs = 2: expected at most one a GPU, and 1 can be seen" in capsys.readouterr().err
+    claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2", "--dry-run")

@@ -1,18 +1,23 @@
 """The distances of Fig. 4 in ``claims.json``: of which models, and what a failure leaves."""
 
+import pytest
 import torch
 
 from pirl_plugin.evaluation import invariance_run
 from pirl_plugin.evaluation.invariance import summarize_distances
-from pirl_plugin.experiments.claims.invariance import IMAGES, add_invariance
-from pirl_plugin.experiments.claims.model import Settings
+from pirl_plugin.experiments.claims.invariance import (
+    IMAGES,
+    add_missing_invariance,
+    lacks_invariance,
+)
 from pirl_plugin.experiments.claims.plan import job_of
 from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.quickstart_data import Data
 from tests.helpers.claims_rows import SETTING, row
 
-PAIR = ("pirl_jigsaw", "jigsaw")
+METHODS = ("pirl_jigsaw", "jigsaw", "rotation")
 
 
 def finished(tmp_path, *methods):
@@ -30,6 +35,7 @@ def finished(tmp_path, *methods):
 
 def measured(options):
     """What ``pirl-plugin invariance`` finds: the n-th model's distances are n / 10."""
+    assert options.image_size == 64
     models = [
         {
             "name": str(n),
@@ -50,43 +56,66 @@ def measured(options):
     return {"images": options.images, "transforms": options.transforms, "models": models}
 
 
-def test_invariance__of_a_method_and_its_classifier_is_measured_together(tmp_path, monkeypatch):
+def test_invariance__of_each_model_is_measured_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(invariance_run, "measure_invariance", measured)
-    record, settings = finished(tmp_path, *PAIR, "pirl_rotation", "npid")
-    add_invariance(record, settings)
+    record, settings = finished(tmp_path, *METHODS, "npid")
+    assert add_missing_invariance(record.rows, settings) == []
     found = {r["method"]: r.get("invariance") for r in record.rows}
-    assert [found[method]["mean"] for method in PAIR] == [0.11, 0.21]
-    assert [found[method]["own_statistics"]["mean"] for method in PAIR] == [0.055, 0.105]
-    assert [found[method]["images"] for method in PAIR] == [IMAGES, IMAGES]
-    assert found["pirl_rotation"] is found["npid"] is None  # its classifier is not there yet
+    assert [found[method]["mean"] for method in METHODS] == [0.11] * 3
+    assert [found[method]["own_statistics"]["mean"] for method in METHODS] == [0.055] * 3
+    assert [found[method]["images"] for method in METHODS] == [IMAGES] * 3
+    assert found["npid"] is None
+
+
+def test_invariance__of_a_swept_model_is_not_measured():
+    assert lacks_invariance(row("jigsaw", 0, 30))
+    assert not lacks_invariance(row("jigsaw", 0, 30, changed={"permutations": 10}))
 
 
 def test_invariance__of_an_older_kind_is_measured_again(tmp_path, monkeypatch):
     """In the record, and in a file that another checkpoint, or an older command, has left."""
     monkeypatch.setattr(invariance_run, "measure_invariance", measured)
-    record, settings = finished(tmp_path, *PAIR)
-    for old in record.rows:
-        old["invariance"] = {"mean": 0.9}
-    left = tmp_path / "invariance" / "pirl_jigsaw_seed0" / "invariance.json"
+    record, settings = finished(tmp_path, "jigsaw")
+    (old,) = record.rows
+    old["invariance"] = {"mean": 0.9}
+    left = tmp_path / job_of(old).name / "invariance" / "invariance.json"
     left.parent.mkdir(parents=True)
-    left.write_text('{"models": [{"checkpoint": "a"}, {"checkpoint": "b"}]}')
-    add_invariance(record, settings)
-    assert [r["invariance"]["mean"] for r in record.rows] == [0.11, 0.21]
+    left.write_text('{"models": [{"checkpoint": "a"}]}')
+    add_missing_invariance(record.rows, settings)
+    assert old["invariance"]["mean"] == 0.11
     times = []
     monkeypatch.setattr(invariance_run, "measure_invariance", lambda options: times.append(1))
-    for new in record.rows:
-        del new["invariance"]
-    add_invariance(record, settings)
-    assert [r["invariance"]["mean"] for r in record.rows] == [0.11, 0.21]
+    del old["invariance"]
+    add_missing_invariance(record.rows, settings)
+    assert old["invariance"]["mean"] == 0.11
     assert not times
 
 
-def test_invariance__that_cannot_be_measured_loses_nothing(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("no whole ResNet"), "no whole ResNet"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory\nTried"),
+            "OutOfMemoryError: CUDA out of memory",
+        ),
+    ],
+)
+def test_invariance__that_cannot_be_measured_loses_nothing(tmp_path, monkeypatch, error, said):
     def fail(options):
-        raise ValueError("no whole ResNet")
+        raise error
 
     monkeypatch.setattr(invariance_run, "measure_invariance", fail)
-    record, settings = finished(tmp_path, *PAIR)
-    add_invariance(record, settings)
-    assert [r["linear_top1"] for r in record.rows] == [30, 30]
-    assert "no whole ResNet: no invariance of pirl_jigsaw, seed 0" in capsys.readouterr().err
+    record, settings = finished(tmp_path, "pirl_jigsaw")
+    title = "PIRL (jigsaw), 4 epochs, seed 0"
+    assert add_missing_invariance(record.rows, settings) == [f"{title}: no invariance: {said}"]
+    assert [r["linear_top1"] for r in record.rows] == [30]
+
+
+def test_invariance__without_a_checkpoint_is_named_once(tmp_path, capsys):
+    settings = Settings(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
+    rows = [row("jigsaw", seed, 30) for seed in (0, 1)]
+    assert add_missing_invariance(rows, settings) == []
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "Jigsaw classifier, 4 epochs, seed 0; Jigsaw classifier, 4 epochs, seed 1" in line
+    assert "--again" in line

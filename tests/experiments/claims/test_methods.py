@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from pirl_plugin.experiments.claims.methods import METHODS, pretraining
+from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS, pretraining
 from pirl_plugin.experiments.claims.scales import SCALES, autocast
 from pirl_plugin.experiments.quickstart_data import Data
 from pirl_plugin.utils.our_configs import is_ours
@@ -95,7 +96,29 @@ def test_autocast__only_where_the_processor_has_it(flags, expected, tmp_path):
     processor.write_text(f"flags : {flags}\n")
     assert autocast(QUICK, processor) == expected
     assert autocast(QUICK, tmp_path / "none") == "null"
-    assert autocast(SCALES["gpu"], tmp_path / "none") == "bfloat16"
+
+
+@pytest.mark.parametrize(("supported", "expected"), [(False, "null"), (True, "bfloat16")])
+def test_autocast__only_where_the_gpu_has_it(supported, expected, monkeypatch):
+    """Before compute capability 8 it is emulated."""
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: including_emulation or supported,
+    )
+    assert autocast(SCALES["gpu"]) == expected
+
+
+@pytest.mark.parametrize(("scale", "hidden"), [("quick", 256), ("gpu", 512)])
+def test_mlp_blur__is_pirl_with_the_overlays_of_the_follow_up(scale, hidden):
+    config, pirl = composed("pirl_jigsaw_mlp_blur", scale), composed("pirl_jigsaw", scale)
+    heads = [entry[1]["hidden_dim"] for entry in config.MODEL.HEAD.PARAMS]
+    assert heads == [hidden, hidden]
+    (ours,), (plain,) = config.DATA.TRAIN.TRANSFORMS, pirl.DATA.TRAIN.TRANSFORMS
+    assert (ours["photometric"]["blur_p"], ours["photometric"]["hue"]) == (0.5, 0.2)
+    assert {**ours, "photometric": plain["photometric"]} == plain
+    assert config.LOSS == pirl.LOSS
+    assert "pirl_jigsaw_mlp_blur" not in DEFAULT_METHODS
 
 
 def test_npid__leaves_out_the_transformed_image():

@@ -7,6 +7,10 @@ import threading
 import pytest
 
 from pirl_plugin.experiments.claims import command, model
+from pirl_plugin.experiments.claims.plan import Job
+from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
+from pirl_plugin.experiments.quickstart_data import Data
 from pirl_plugin.experiments.sweep_launch import Here
 from pirl_plugin.experiments.sweep_runs import Run
 
@@ -27,6 +31,17 @@ def test_run__that_an_earlier_command_started_is_waited_for(points, tmp_path, mo
         threading.Timer(0.2, release).start()
         model.finish(Run("a run", tmp_path, ()), 1, points)
     assert started == [True]
+
+
+def test_folder__of_another_recipe_is_refused(tmp_path, monkeypatch):
+    """Its checkpoints would be measured as if this one had trained them."""
+    monkeypatch.setattr(model, "_pretrain", lambda *given: pytest.fail("it went on"))
+    job = Job("npid", 0, 4)
+    (tmp_path / job.name).mkdir()
+    (tmp_path / job.name / "recipe.json").write_text('{"recipe": "0123"}')
+    settings = Settings(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
+    with pytest.raises(ValueError, match=r"npid_4epochs_seed0: .* the recipe of recipe 0123"):
+        model.make(job, settings)
 
 
 def test_labels__are_the_training_folders_in_both_splits(tmp_path, make_image):
@@ -54,3 +69,5 @@ def test_model__is_trained_and_measured_at_each_point(image_folder, tmp_path, me
     assert set(run["linear_by_layer"]) == {"conv1", "res2", "res3", "res4", "res5", "res5avg"}
     assert run["linear_top1"] == run["linear_by_layer"]["res5avg"]
     assert 0 <= run["knn_top1"] <= 100
+    assert run["made_with"]["threads"] == 1
+    assert ("invariance" in run) == (method in ("pirl_jigsaw", "rotation"))

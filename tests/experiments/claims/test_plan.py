@@ -2,7 +2,7 @@
 
 import pytest
 
-from pirl_plugin.experiments.claims.methods import METHODS
+from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS
 from pirl_plugin.experiments.claims.plan import (
     Job,
     evaluated,
@@ -14,7 +14,7 @@ from pirl_plugin.experiments.claims.plan import (
 NINE = 362_880
 
 
-def planned(methods=tuple(METHODS), sweeps=("lambda", "permutations", "negatives"), seeds=3):
+def planned(methods=DEFAULT_METHODS, sweeps=("lambda", "permutations", "negatives"), seeds=3):
     return plan(methods, sweeps, seeds, min(2, seeds), 24, 10_000, 1024)
 
 
@@ -64,8 +64,11 @@ def test_plan__of_some_methods_and_sweeps():
 
 
 def test_sweep_jobs__take_negatives_that_there_are():
-    jobs = sweep_jobs("negatives", 12, 0, num_train=600, negatives=1024)
-    assert [dict(job.changed)["negatives"] for job in jobs] == [16, 64, 256, 300]
+    jobs = sweep_jobs("negatives", 12, 0, num_train=3_000, negatives=256)
+    assert [dict(job.changed).get("negatives") for job in jobs] == [16, 64, None, 1_024, 1_500]
+    # |D| / 2 = 300 is what the default comes to: the same model
+    jobs = sweep_jobs("negatives", 12, 0, num_train=600, negatives=1_024)
+    assert [dict(job.changed).get("negatives") for job in jobs] == [16, 64, 256, None]
 
 
 def test_job__is_its_row_again():

@@ -4,12 +4,12 @@ import pytest
 
 from pirl_plugin.experiments.claims.figures import write_figures
 from pirl_plugin.experiments.claims.report import write_report
-from pirl_plugin.experiments.claims.rows import Rows
+from pirl_plugin.experiments.claims.rows import Rows, at_time
 from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from tests.helpers.claims_rows import SETTING, row
 
-NINE = 362_880
+UNKNOWN = {"seconds": None, "wall_seconds": None}
 INVARIANCE = {
     "mean": 0.5,
     "std": 0.1,
@@ -121,3 +121,26 @@ def test_sweep_figure__has_the_papers_figure_and_measure_on_the_linear_panel_alo
         assert knn.get_title() == ""
     labels = sweep_figure(Rows(rows, SETTING), "lambda").axes[0].get_legend_handles_labels()[1]
     assert labels == ["PIRL (jigsaw)", "PIRL (jigsaw), best layer"]
+
+
+def test_seconds__that_are_unknown_are_left_out(rows, tmp_path):
+    """Nobody saw them: the command was killed, and its run was not."""
+    pirl = next(found for found in rows if found["method"] == "pirl_jigsaw" and not found["seed"])
+    for part in (pirl, *pirl["points"]):
+        part.update(UNKNOWN)
+    claims = verdicts(Rows(rows, SETTING))
+    seeds = {claim["id"]: claim["seeds"] for claim in claims}
+    assert (seeds["pirl_over_jigsaw"], seeds["pirl_over_jigsaw_equal_time"]) == ([0, 1, 2], [1, 2])
+    write_report(tmp_path, SETTING, rows, claims)
+    assert "| PIRL (jigsaw) | 3 | 40,000 | 40.0 ± 0.0 |" in (tmp_path / "tables.md").read_text()
+    for found in rows:
+        for part in (found, *found["points"]):
+            part.update(UNKNOWN)
+    write_report(tmp_path, SETTING, rows, verdicts(Rows(rows, SETTING)))
+    assert "| PIRL (jigsaw) | 3 | 40,000 |  |" in (tmp_path / "tables.md").read_text()
+
+
+def test_seconds__of_two_points_may_be_equal():
+    run = row("npid", 0, 40, seconds=40)
+    run["points"][1]["seconds"] = run["points"][0]["seconds"] = 0.0
+    assert [at_time(run, t, "linear_top1", 5) for t in (0, 15, 30, 50)] == [20, 25, 30, 40]

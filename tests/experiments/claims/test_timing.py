@@ -6,12 +6,13 @@ import json
 import pytest
 
 from pirl_plugin.experiments.claims import timing
+from pirl_plugin.experiments.claims.comparison import new_setting
 from pirl_plugin.experiments.claims.cost import timed
-from pirl_plugin.experiments.claims.model import Settings
-from pirl_plugin.experiments.claims.record import Record, new_setting
+from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.quickstart_data import find_data
 from tests.helpers.claims_rows import SETTING, row

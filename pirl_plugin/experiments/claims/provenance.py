@@ -1,0 +1,134 @@
+"""What a run was made with: recipe, precision, threads, versions and hardware."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from pirl_plugin.experiments.claims.methods import METHODS, pretraining
+from pirl_plugin.experiments.claims.plan import job_of
+from pirl_plugin.experiments.quickstart_data import quick_linear
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pirl_plugin.experiments.claims.claims_file import ClaimRow, MadeWith
+    from pirl_plugin.experiments.claims.plan import Job
+    from pirl_plugin.experiments.claims.settings import Settings
+
+_PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
+_OF_A_RUN = ("python", "pirl-plugin", "vissl", "torch")
+_AUTOCAST = "config.HOOKS.PIRL_INPUT.autocast"
+# Keys of overrides that say where, on what and from which seed a run is made, or what is logged.
+_NO_RECIPE = (
+    "config.DATA.TRAIN.DATA_PATHS",
+    "config.DATA.TEST.DATA_PATHS",
+    "config.MODEL.WEIGHTS_INIT.PARAMS_FILE",
+    "config.SEED_VALUE",
+    "config.LOSS.pirl_loss.bank.seed",
+    "+config/pirl/machines",
+    "config.CHECKPOINT.",
+    "config.LOG_FREQUENCY",
+    _AUTOCAST,
+)
+
+
+def made_with(job: Job, settings: Settings) -> MadeWith:
+    """What a job is made with here."""
+    found = versions()
+    casts = dict(word.split("=", 1) for word in _overrides(job, settings) if "=" in word)
+    return {
+        "precision": precision(casts.get(_AUTOCAST, "null")),
+        "threads": settings.threads,
+        "versions": {name: found[name] for name in _OF_A_RUN if name in found},
+        "hardware": hardware(settings.threads, on_gpu=not settings.scale.cpu_time),
+        "recipe": recipe(job, settings),
+    }
+
+
+def recipe(job: Job, settings: Settings) -> str:
+    """A digest of the overrides of a job's runs, without paths, seeds, devices and precision."""
+    size, data = settings.scale, settings.data
+    overrides = [
+        f"trunk={sorted(size.trunk.items())}",
+        *quick_linear(data, Path()),
+        f"+config/pirl/linear={size.model}",
+        *size.linear,
+        *_overrides(job, settings),
+    ]
+    kept = sorted({word for word in overrides if not word.startswith(_NO_RECIPE)})
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
+
+
+def _overrides(job: Job, settings: Settings) -> tuple[str, ...]:
+    """Of the pre-training."""
+    if METHODS[job.method].config is None:
+        return ()
+    return pretraining(
+        job.method, settings.scale, settings.data, job.epochs, job.seed, job.overrides
+    )
+
+
+def refuse_other_recipes(
+    rows: Iterable[ClaimRow], settings: Settings, files: Iterable[Path]
+) -> None:
+    """Refuse rows that would be made in another way now; those that do not say how are taken.
+
+    Args:
+        rows: finished runs.
+        settings: of what they are compared with.
+        files: where they are from, for the message.
+
+    Raises:
+        SystemExit: there are such rows.
+    """
+    other = [
+        job_of(row).title
+        for row in rows
+        if "made_with" in row and row["made_with"]["recipe"] != recipe(job_of(row), settings)
+    ]
+    if other:
+        raise SystemExit(
+            f"pirl_plugin: {' and '.join(map(str, files))}: expected runs with the recipes of this "
+            f"version, and another made these: {'; '.join(other)}; remove their rows from the "
+            f"file, make them again with --again METHOD, or take another --out"
+        )
+
+
+def precision(autocast: str) -> str:
+    """What networks are trained in, for people.
+
+    Args:
+        autocast: value of ``HOOKS.PIRL_INPUT.autocast``.
+    """
+    return "float32" if autocast == "null" else f"{autocast} (autocast)"
+
+
+def hardware(threads: int, on_gpu: bool) -> str:
+    """Processor or GPU, and the threads of a run."""
+    if on_gpu and torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores"
+    model = platform.processor() or platform.machine()
+    file = Path("/proc/cpuinfo")
+    for line in file.read_text().splitlines() if file.is_file() else ():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return f"{model}, {os.cpu_count()} cores, {threads} thread(s) a run"
+
+
+def versions() -> dict[str, str]:
+    """Package → its version, and Python's."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

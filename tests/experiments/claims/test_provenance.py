@@ -1,0 +1,61 @@
+"""What a row says of how it was made; which recipes are one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pirl_plugin.experiments.claims import methods
+from pirl_plugin.experiments.claims.plan import Job
+from pirl_plugin.experiments.claims.provenance import made_with, recipe, refuse_other_recipes
+from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.settings import Settings
+from pirl_plugin.experiments.quickstart_data import Data
+from tests.helpers.claims_rows import row
+
+HERE = Settings(
+    SCALES["quick"], Data(Path("photos/train"), Path("photos/val"), 10_000, 2), Path("out"), 1, 1
+)
+PIRL = Job("pirl_jigsaw", 0, 4)
+
+
+def test_made_with__says_precision_threads_versions_and_hardware(monkeypatch):
+    monkeypatch.setattr(methods, "autocast", lambda scale: "bfloat16")
+    ours = made_with(PIRL, replace(HERE, threads=2))
+    assert (ours["precision"], ours["threads"]) == ("bfloat16 (autocast)", 2)
+    assert ours["versions"].keys() >= {"python", "pirl-plugin", "vissl", "torch"}
+    assert "2 thread(s) a run" in ours["hardware"]
+    for method in ("random", "supervised", "vissl_pirl"):
+        assert made_with(Job(method, 0, 4), HERE)["precision"] == "float32"
+
+
+def test_recipe__is_one_on_other_seeds_paths_and_devices(monkeypatch):
+    there = Data(Path("/elsewhere/train"), Path("/elsewhere/val"), 10_000, 2)
+    monkeypatch.setattr(methods, "autocast", lambda scale: "null")
+    slow = recipe(PIRL, HERE)
+    monkeypatch.setattr(methods, "autocast", lambda scale: "bfloat16")
+    others = (
+        recipe(Job("pirl_jigsaw", 1, 4), HERE),
+        recipe(PIRL, replace(HERE, data=there, out=Path("b"), threads=2)),
+        recipe(PIRL, replace(HERE, scale=replace(HERE.scale, machine="1gpu"))),
+    )
+    assert set(others) == {slow}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [Job("npid", 0, 4), Job("pirl_jigsaw", 0, 6), Job("pirl_jigsaw", 0, 4, (("lambda", 0.25),))],
+)
+def test_recipe__of_another_job_is_another(job):
+    assert recipe(job, HERE) != recipe(PIRL, HERE)
+
+
+def test_recipe__follows_the_scale_of_untrained_networks_too():
+    job = Job("random", 0, 0)
+    for changed in ({"trunk": {"DEPTH": 18, "WIDTH_MULTIPLIER": 1}}, {"linear": ("a=b",)}):
+        assert recipe(job, replace(HERE, scale=replace(HERE.scale, **changed))) != recipe(job, HERE)
+
+
+def test_rows__that_do_not_say_their_recipe_are_taken():
+    same = row("pirl_jigsaw", 0, 30, made_with=made_with(PIRL, HERE))
+    refuse_other_recipes([row("npid", 0, 30), same], HERE, [])
