@@ -9,8 +9,9 @@ view and so split the work into passes: the mean grey level for contrast, and th
 Loops run over slices that start at the neighbour wanted: an index such as ``x - width`` makes
 numba check for negative indices and keeps the loop from being vectorised.
 
-Everything is in this one file on purpose: numba's on-disk cache is keyed on the file of the
-compiled function alone, so a change in a second file would go unnoticed.
+All functions are in this one file on purpose: numba's on-disk cache is keyed on the file of the
+compiled function and, by ``utils.numba``, on the constants that it imports; a change of a function
+in a second file would go unnoticed.
 """
 
 import numba
