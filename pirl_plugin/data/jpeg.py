@@ -42,12 +42,13 @@ def read_jpeg_header(data: bytes | bytearray) -> JpegHeader | None:
         The header, or None if libjpeg would find no frame followed by a scan.
     """
     frame: tuple[int, int, int, int] | None = None
-    at = 2
+    at, size = 2, len(data)
     while True:
-        at = data.find(b"\xff", at)  # the decoder skips what is no marker
-        while 0 <= at < len(data) and data[at] == 0xFF:  # fill bytes
+        if at < size and data[at] != 0xFF:  # the decoder skips what is no marker
+            at = data.find(b"\xff", at)
+        while 0 <= at < size and data[at] == 0xFF:  # fill bytes
             at += 1
-        if not 0 <= at < len(data) - 2:
+        if not 0 <= at < size - 2:
             return None
         marker = data[at]
         at += 1
@@ -55,17 +56,17 @@ def read_jpeg_header(data: bytes | bytearray) -> JpegHeader | None:
             continue
         if marker in (_SOI, _EOI):
             return None
-        length = max(int.from_bytes(data[at : at + 2], "big"), 2)  # which holds itself
+        length = max(data[at] << 8 | data[at + 1], 2)  # which holds itself
         if marker == _SOS:
-            if frame is None or at + 2 >= len(data):
+            if frame is None or at + 2 >= size:
                 return None
             kind, height, width, components = frame
             buffered = kind in _PROGRESSIVE or data[at + 2] < components
             return JpegHeader(height, width, components, buffered)
         if marker in _FRAMES:
-            if frame is not None or at + 8 > len(data):
+            if frame is not None or at + 8 > size:
                 return None
-            height = int.from_bytes(data[at + 3 : at + 5], "big")
-            width = int.from_bytes(data[at + 5 : at + 7], "big")
+            height = data[at + 3] << 8 | data[at + 4]
+            width = data[at + 5] << 8 | data[at + 6]
             frame = (marker, height, width, data[at + 7])
         at += length

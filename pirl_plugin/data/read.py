@@ -25,7 +25,7 @@ def read_file(path: str, max_bytes: int | None = None) -> bytearray:
     limit = MAX_FILE_BYTES if max_bytes is None else max_bytes
     # Without O_NONBLOCK, opening a pipe waits for someone to write to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb", buffering=0) as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a regular file (a pipe, a device, a socket or a folder)")
@@ -35,12 +35,14 @@ def read_file(path: str, max_bytes: int | None = None) -> bytearray:
                 f"{limit / 2**20:,.0f} that are read"
             )
         content = bytearray(status.st_size)
-        view, filled = memoryview(content), 0
-        while filled < len(content):
-            count = file.readinto(view[filled:])
-            if not count:
-                break
-            filled += count
-    view.release()
+        filled = 0
+        with memoryview(content) as view:
+            while filled < len(content):
+                count = os.readv(descriptor, [view[filled:]])
+                if not count:
+                    break
+                filled += count
+    finally:
+        os.close(descriptor)
     del content[filled:]
     return content

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from numbers import Number
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numba
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     Parameters = ParamSpec("Parameters")
     Result = TypeVar("Result")
@@ -17,10 +19,15 @@ if TYPE_CHECKING:
 def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Compile without the interpreter's lock, once per installation.
 
+    Numba compiles anew when the function's file changes, but the constants that this file imports
+    are part of the machine code too: a digest of them is made part of the function's qualified
+    name, by which numba names the file in its cache. Functions called are to be in the same file.
+
     Where neither the package's folder nor the user's cache can be written to (a read-only
     container), numba refuses to cache: the kernel is then compiled in each process that needs it,
     which the log says. ``NUMBA_CACHE_DIR`` names a folder that can be written to.
     """
+    function.__qualname__ += f"_{_digest_of_constants(function.__globals__)}"
     try:
         return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError as error:
@@ -29,3 +36,8 @@ def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
             f"to a folder that can be written to"
         )
         return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+def _digest_of_constants(names: Mapping[str, object]) -> str:
+    found = {name: value for name, value in names.items() if isinstance(value, Number | tuple)}
+    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:8]

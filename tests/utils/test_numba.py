@@ -1,6 +1,8 @@
-"""Kernels compile where nothing can be cached, and the log says what that costs."""
+"""Kernels compile where nothing can be cached, as the log says; a cached one is never stale."""
 
+import importlib.util
 import logging
+import sys
 from types import SimpleNamespace
 
 import numba
@@ -27,3 +29,27 @@ def test_compiled__without_a_place_for_the_cache_says_so(monkeypatch, caplog):
     assert function(np.arange(3)).tolist() == [0, 2, 4]
     assert "double is compiled again in each process" in caplog.text
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_compiled__is_compiled_again_when_a_constant_of_another_file_changes(tmp_path, monkeypatch):
+    file = tmp_path / "kernel.py"
+    file.write_text(
+        "from columns_of_a_test import COLUMN\n"
+        "from pirl_plugin.utils.numba import compiled\n"
+        "@compiled\n"
+        "def pick(values):\n"
+        "    return values[COLUMN]\n"
+    )
+
+    def pick(column):
+        """The value in this column, and whether the kernel was in the cache on disk."""
+        monkeypatch.setitem(sys.modules, "columns_of_a_test", SimpleNamespace(COLUMN=column))
+        spec = importlib.util.spec_from_file_location("kernel", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        value = module.pick(np.array([10, 11, 12]))
+        return value, bool(module.pick.stats.cache_hits)
+
+    assert [pick(1), pick(1), pick(2), pick(2)] == [
+        (11, False), (11, True), (12, False), (12, True)
+    ]  # fmt: skip

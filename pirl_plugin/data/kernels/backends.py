@@ -36,8 +36,8 @@ class Backend(NamedTuple):
 def render_fused(canvas: Bytes, corners: Corners, rows: Rows, size: int) -> torch.Tensor:
     """All views of a canvas in one call of the kernel, and one more for those to be blurred."""
     views = np.empty((len(rows), 3, size, size), np.uint8)
-    render_views(canvas, corners, rows, views)
-    blur_views(views, rows[:, BLUR])
+    if render_views(canvas, corners, rows, views):
+        blur_views(views, rows[:, BLUR])
     return torch.from_numpy(views)
 
 

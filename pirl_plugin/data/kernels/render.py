@@ -9,8 +9,9 @@ view and so split the work into passes: the mean grey level for contrast, and th
 Loops run over slices that start at the neighbour wanted: an index such as ``x - width`` makes
 numba check for negative indices and keeps the loop from being vectorised.
 
-Everything is in this one file on purpose: numba's on-disk cache is keyed on the file of the
-compiled function alone, so a change in a second file would go unnoticed.
+All functions are in this one file on purpose: numba's on-disk cache is keyed on the file of the
+compiled function and, by ``utils.numba``, on the constants that it imports; a change of a function
+in a second file would go unnoticed.
 """
 
 import numba
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.data.columns import (
+    BLUR,
     BRIGHTNESS,
     CONTRAST,
     DRAWS,
@@ -318,12 +320,16 @@ def render_views(canvas, corners, rows, out):
         corners: int32 (n, 2), top and left of each view in the canvas, pixels.
         rows: float32 (n, ROW), as drawn by ``Photometric.sample``.
         out: uint8 (n, 3, P, P), C-contiguous, filled. Every view must lie inside the canvas.
+
+    Returns:
+        Whether any row asks for the blur.
     """
     size = out.shape[3]
     flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
     chunk = np.empty((3, _CHUNK), np.float32)
     spare = np.empty(size * size, np.uint8)
+    blurred = False
     for v in range(out.shape[0]):
         row, planes = rows[v], flat_out[v]
         _cut(flat_canvas, corners[v, 0], corners[v, 1], row[FLIP] != _F0, planes, size)
@@ -335,6 +341,8 @@ def render_views(canvas, corners, rows, out):
                 _equalize(planes[channel])
         if row[GREY] != _F0:
             _greyscale(planes[0], planes[1], planes[2])
+        blurred |= row[BLUR] != _F0
+    return blurred
 
 
 def warm_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 from zipfile import BadZipFile
@@ -10,6 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from pirl_plugin.data.shared_bytes import SharedBytes
+
+_ENDS = struct.Struct("=qq")  # where a path starts and ends in the blob
 
 
 class PathTable(Sequence[str]):
@@ -45,8 +48,8 @@ class PathTable(Sequence[str]):
             raise IndexError(f"path {index} of {self._length}")
         index %= self._length
         offset = 8 * (self._length + 1)
-        start, end = self._block.array[8 * index : 8 * index + 16].view(np.int64) + offset
-        return os.fsdecode(self._block.array[start:end].tobytes())
+        start, end = _ENDS.unpack_from(self._block.mapped, 8 * index)
+        return os.fsdecode(self._block.mapped[offset + start : offset + end])
 
 
 class MappedPaths(Sequence[str]):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pirl_plugin.data.geometry import random_resized_crop_box
-from pirl_plugin.data.kernels.backends import BACKENDS, Bytes
+from pirl_plugin.data.kernels.backends import BACKENDS, Bytes, Rows
 from pirl_plugin.data.views.checks import check_scale, check_size, make_photometric
 
 RATIO = (3 / 4, 4 / 3)
@@ -37,8 +37,17 @@ class Views:
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Random resized crop, photometric augmentation and flip: uint8 (3, S, S)."""
+        return self._render(*self._draw(pixels, rng))
+
+    def _draw(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[Bytes, Rows]:
+        """What ``_render`` makes a standard view of: uint8 (S, S, 3) and float32 (1, ROW).
+
+        Tasks of two views cut both before they render I: the image is then still in the cache.
+        """
         crop = self._random_crop(pixels, self.image_scale, self.image_size, rng)
-        rows = self.photometric.sample(rng, 1)
+        return crop, self.photometric.sample(rng, 1)
+
+    def _render(self, crop: Bytes, rows: Rows) -> torch.Tensor:
         return self._backend.render(crop, _CORNER, rows, self.image_size)[0]
 
     def _random_crop(

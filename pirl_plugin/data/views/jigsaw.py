@@ -88,8 +88,9 @@ class JigsawViews(Views):
         Returns:
             ``images`` uint8 (3, S, S) and ``patches`` uint8 (grid², 3, P, P).
         """
-        image = self._standard_view(pixels, rng)
-        return {"images": image, "patches": self._shuffled(pixels, rng)[1]}
+        drawn = self._draw(pixels, rng)
+        patches = self._shuffled(pixels, rng)[1]
+        return {"images": self._render(*drawn), "patches": patches}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """The order's number in the permutation set, and uint8 (grid², 3, P, P) in that order."""

@@ -37,8 +37,9 @@ class RotationViews(Views):
         Returns:
             ``images`` and ``rotated``, each uint8 (3, S, S).
         """
-        image = self._standard_view(pixels, rng)
-        return {"images": image, "rotated": self._turned(pixels, rng)[1]}
+        drawn = self._draw(pixels, rng)
+        rotated = self._turned(pixels, rng)[1]
+        return {"images": self._render(*drawn), "rotated": rotated}
 
     def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """The number of quarters, counter-clockwise, and a standard view turned by it."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn import functional as F
 
 from pirl_plugin.data.kernels.backends import BACKENDS, Backend
 from pirl_plugin.data.kernels.render import render_views, warm_up
@@ -96,6 +97,20 @@ def test_resize__is_close_to_pil():
         differences.append(np.abs(first.astype(int) - second).mean())
         assert np.abs(first.astype(int) - second).max() <= 1
     assert np.mean(differences) < 0.05
+
+
+@pytest.mark.parametrize("size", [1, 64, 224, 255])
+@pytest.mark.parametrize("box", [(0, 0, 150, 200), (7, 11, 90, 61), (149, 199, 1, 1), (3, 5, 1, 9)])
+def test_resize__equals_torchs_interpolate_to_the_bit(box, size):
+    image = photo()
+    top, left, height, width = box
+    crop = image[None, :, top : top + height, left : left + width]
+    crop = crop.contiguous(memory_format=torch.channels_last)
+    expected = F.interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
+    for pixels in (image, image.contiguous()):
+        found = crop_resize_torch(pixels, box, size)
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, expected[0].permute(1, 2, 0))
 
 
 @pytest.mark.parametrize("views_class", CLASSES)
