@@ -23,6 +23,7 @@ class MemoryBankHook(QuietHook):
     def __init__(self) -> None:
         super().__init__()
         self._update: BankUpdate | None = None
+        self._rows: Tensor | None = None
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Fit the bank to the run: its seed, a row for each training image, equal on all ranks."""
@@ -42,11 +43,18 @@ class MemoryBankHook(QuietHook):
     def on_forward(self, task: SelfSupervisionTask) -> None:
         """Start gathering (row, f(v_I)) from all ranks; the loss is computed meanwhile.
 
-        Not with ``LOSS.pirl_loss.bank.overlap: false``: the gathering is then part of the update.
+        Not with ``LOSS.pirl_loss.bank.overlap: false``: the gathering is then part of the update,
+        for which a copy of the rows is kept. The batch's own tensor may come from another stream
+        (``ENABLE_ASYNC_GPU_COPY``), which reuses its memory once the batch is dropped, without
+        waiting for what reads it on this one.
         """
-        self._update = None
-        if task.train and task.loss.config.bank.overlap:
-            self._update = _start(task, task.last_batch.sample["target"])
+        self._update = self._rows = None
+        if task.train:
+            rows = task.last_batch.sample["target"]
+            if task.loss.config.bank.overlap:
+                self._update = _start(task, rows)
+            else:
+                self._rows = rows.clone()
 
     def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
         """Where the loss is not finite, say whose embeddings are not; the host would say neither.
@@ -59,7 +67,7 @@ class MemoryBankHook(QuietHook):
             ValueError: a row is outside the bank.
         """
         if task.train and not math.isfinite(task.losses[-1]):  # the mean over all ranks
-            (self._update or _start(task, task.last_batch.target)).check()
+            self._started(task).check()
 
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Move the rows of the batch, and count the step.
@@ -68,9 +76,15 @@ class MemoryBankHook(QuietHook):
             FloatingPointError, ValueError: as above, on a CPU, if nothing raised before.
         """
         if task.train:
-            update = self._update or _start(task, task.last_batch.target)
-            self._update = None
+            update = self._started(task)
+            self._update = self._rows = None
             update.apply()
+
+    def _started(self, task: SelfSupervisionTask) -> BankUpdate:
+        if self._update is None:
+            assert self._rows is not None, "on_forward comes first"
+            self._update = _start(task, self._rows)
+        return self._update
 
 
 def _start(task: SelfSupervisionTask, rows: Tensor) -> BankUpdate:
