@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pirl_plugin.data.resized import Copy, is_prepared, resized_copy, write_new
-from pirl_plugin.data.sources.shards import scan_tar
+from pirl_plugin.data.sources.shard_index import scan_tar
 
 
 @dataclass(frozen=True)

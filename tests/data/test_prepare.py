@@ -1,5 +1,6 @@
 """Smaller copies: names, sizes, resuming, and files that are not its own."""
 
+import multiprocessing
 import os
 
 import numpy as np
@@ -11,6 +12,7 @@ from pirl_plugin.data.prepare import main
 from pirl_plugin.data.prepare_work import Settings, copy_block
 from pirl_plugin.data.resized import resized_copy
 from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.data.sources.shards import ShardSource
 
 
 @pytest.fixture
@@ -148,3 +150,41 @@ def test_prepare__names_a_tar_that_was_cut_short(photos):
         tar.truncate(700)
     with pytest.raises(SystemExit, match=r"shard-000000\.tar is not a whole tar .*: expected one"):
         prepare(photos, "--shards", "3")
+
+
+def test_prepare__an_interrupted_run_leaves_no_index_of_the_tars_before(photos, monkeypatch):
+    _, out = prepare(photos, "--shards", "3")
+
+    def interrupted(work, count, workers):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pirl_plugin.data.prepare._run", interrupted)
+    assert prepare(photos, "--shards", "3")[0] == 130
+    with pytest.raises(
+        ValueError, match=r"has no index\.npz, because prepare --shards did not end"
+    ):
+        ShardSource(out)
+
+
+def test_prepare__writes_its_settings_once_and_whole(photos):
+    _, out = prepare(photos)
+    written = (out / "prepare.json").stat()
+    assert prepare(photos)[0] == 0
+    found = (out / "prepare.json").stat()
+    assert (found.st_mtime_ns, found.st_ino) == (written.st_mtime_ns, written.st_ino)
+
+
+def prepare_killed(photos):
+    os.fsync = lambda file: os._exit(9)
+    prepare(photos)
+
+
+def test_prepare__goes_on_after_a_kill_before_its_settings_were_written(photos):
+    kill = multiprocessing.get_context("fork").Process(target=prepare_killed, args=(photos,))
+    kill.start()
+    kill.join()
+    out = photos.parent / "out"
+    assert kill.exitcode == 9
+    assert [path.name[:12] for path in out.iterdir()] == [".unfinished."]
+    assert prepare(photos)[0] == 0
+    assert not list(out.glob(".unfinished*"))
