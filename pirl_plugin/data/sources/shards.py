@@ -82,18 +82,19 @@ class ShardSource(ImageSource):
             found = f"has a damaged {INDEX} ({error})"
             raise ValueError(self.problem(index.parent, found)) from None
         here = [(index.parent / tar).stat() for tar in self._tars]
-        if (tars, sizes) != (self._tars, [found.st_size for found in here]):
+        if (tars, sizes) != (self._tars, [each.st_size for each in here]):
             raise self._other_tars(index.parent)
         again = [i for i, time in enumerate(times) if time != here[i].st_mtime_ns]
         if again:
             _log.info(
                 f"{index}: reading the headers of {len(again)} tars, whose times are not those of "
-                f"the index; remove it and repeat prepare --shards, or copy tars with their times"
+                f"the index; copy tars with their times (cp -p), or repeat prepare --shards"
             )
         for shard in again:
             first, end = np.searchsorted(members["shard"], [shard, shard + 1])
-            found_names, found = scan_tar(index.parent / tars[shard], shard)
-            if names[first:end] != found_names or not np.array_equal(members[first:end], found):
+            names_here, members_here = scan_tar(index.parent / tars[shard], shard)
+            same = np.array_equal(members[first:end], members_here)
+            if not same or names[first:end] != names_here:
                 raise self._other_tars(index.parent)
         return names, members
 
