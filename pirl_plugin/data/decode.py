@@ -64,8 +64,9 @@ def decode_image(
     """Decode an image of any usual format to RGB, upright.
 
     Ordinary JPEGs take torchvision's decoder, bit-identical to PIL's and faster; everything else
-    (CMYK JPEG, PNG, GIF, WebP, AVIF, BMP, TIFF, …) takes PIL. EXIF orientation is applied, the
-    first frame of an animation is taken, alpha is dropped, and 16-bit greys are scaled to 8 bits.
+    (JPEGs in CMYK or with XMP before EXIF, PNG, GIF, WebP, AVIF, BMP, TIFF, …) takes PIL. EXIF
+    orientation is applied, the first frame of an animation is taken, alpha is dropped, and 16-bit
+    greys are scaled to 8 bits.
 
     A JPEG whose shorter side has ``scaled_above`` pixels or more is decoded at the largest of 1/2,
     1/4 and 1/8 that leaves it more than half as many (libjpeg scales its DCT blocks). Resized crops
@@ -127,7 +128,8 @@ def _decode_jpeg(
                 f"decoded: made to take long; save it again"
             )
     _refuse_bomb(header.height, header.width, needed, max_bytes)
-    if scale > 1 or header.components not in (1, 3) or decode_jpeg is None:
+    ordinary = header.components in (1, 3) and header.first_app1_is_exif
+    if scale > 1 or not ordinary or decode_jpeg is None:  # torchvision looks at one APP1 alone
         return _decode_pil(data, max_bytes, header, scale)
     writable = data if isinstance(data, bytearray) else bytearray(data)  # or torch warns
     image = decode_jpeg(torch.frombuffer(writable, dtype=torch.uint8), _RGB, True)

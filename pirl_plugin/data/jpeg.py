@@ -12,7 +12,8 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 # TEM and RST0 … RST7 are followed by no length.
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})
-_SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
+_SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
+_EXIF = b"Exif\0\0"
 
 
 class JpegHeader(NamedTuple):
@@ -24,12 +25,15 @@ class JpegHeader(NamedTuple):
         components: 1 grey, 3 colour, 4 CMYK.
         buffered: the decoder keeps the coefficients of the whole image, 2 bytes each: progressive
             images, and those whose components come in scans of their own.
+        first_app1_is_exif: whether EXIF, where there is any, is in the first APP1 segment: XMP, of
+            which it may be the second, has another one.
     """
 
     height: int
     width: int
     components: int
     buffered: bool
+    first_app1_is_exif: bool = True
 
 
 def read_jpeg_header(data: bytes | bytearray) -> JpegHeader | None:
@@ -42,6 +46,7 @@ def read_jpeg_header(data: bytes | bytearray) -> JpegHeader | None:
         The header, or None if libjpeg would find no frame followed by a scan.
     """
     frame: tuple[int, int, int, int] | None = None
+    first_app1_is_exif: bool | None = None
     at, size = 2, len(data)
     while True:
         if at < size and data[at] != 0xFF:  # the decoder skips what is no marker
@@ -62,7 +67,9 @@ def read_jpeg_header(data: bytes | bytearray) -> JpegHeader | None:
                 return None
             kind, height, width, components = frame
             buffered = kind in _PROGRESSIVE or data[at + 2] < components
-            return JpegHeader(height, width, components, buffered)
+            return JpegHeader(height, width, components, buffered, first_app1_is_exif is not False)
+        if marker == _APP1 and first_app1_is_exif is None:
+            first_app1_is_exif = data.startswith(_EXIF, at + 2)
         if marker in _FRAMES:
             if frame is not None or at + 8 > size:
                 return None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SETTINGS_FILE
 from pirl_plugin.utils.arguments import output_folder, whole_number
+from pirl_plugin.utils.files import atomic_write, remove_unfinished
 from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from pirl_plugin.data.prepare_work import Settings
     from pirl_plugin.data.sources.folder import FolderSource
-    from pirl_plugin.data.sources.shards import write_index
+    from pirl_plugin.data.sources.shard_index import INDEX, write_index
 
     source, out = options.input.resolve(), options.output
     if out == source or source in out.parents:
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     settings = Settings(source, out, options.size, options.quality)
     shards = options.shards
     _claim(settings, {"shards": shards, "images": len(images)} if shards else {})
+    if shards:
+        (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
     work = _shards(settings, images, shards) if shards else _blocks(settings, images)
     try:
         total = _run(work, len(images), options.workers)
@@ -114,6 +117,7 @@ def _claim(settings: Settings, layout: dict[str, int]) -> None:
         SystemExit: it holds something else.
     """
     file = settings.out / SETTINGS_FILE
+    remove_unfinished(settings.out)
     wanted = {
         "source": str(settings.source),
         "size": settings.size,
@@ -134,8 +138,9 @@ def _claim(settings: Settings, layout: dict[str, int]) -> None:
             f"pirl_plugin: OUT = {settings.out} was begun with {found}: expected {wanted}; name "
             f"another folder, or repeat the command that began it"
         )
-    settings.out.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(wanted))
+    if found is None:
+        with atomic_write(file) as new:
+            new.write(json.dumps(wanted).encode())
 
 
 def _blocks(settings: Settings, images: Any) -> Iterator[tuple[Any, ...]]:

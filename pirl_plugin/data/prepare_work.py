@@ -8,8 +8,14 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pirl_plugin.data.resized import Copy, is_prepared, resized_copy, write_new
-from pirl_plugin.data.sources.shards import scan_tar
+from pirl_plugin.data.resized import (
+    CHANGED_SUFFIX,
+    Copy,
+    is_prepared,
+    resized_copy,
+    write_new,
+)
+from pirl_plugin.data.sources.shard_index import scan_tar
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,12 @@ def copy_block(settings: Settings, names: list[str]) -> Result:
         if copy is None:
             continue
         target = settings.out / f"{name}{copy.suffix}"
+        if copy.suffix and _is_anothers(settings, name):
+            result.problems.append(
+                f"{settings.source / name}: the image {target.name} beside it is in the way of a "
+                f"copy of this name; rename one of them"
+            )
+            continue
         try:
             write_new(target, copy.content)
         except FileExistsError:
@@ -87,12 +99,18 @@ def _copy(settings: Settings, name: str, result: Result) -> Copy | None:
 
 def _present(settings: Settings, name: str) -> Path | None:
     """The file that is where a copy of ``name`` would be, or None; an empty one is removed."""
-    for target in (settings.out / name, settings.out / f"{name}.jpg"):
+    names = [name] if _is_anothers(settings, name) else [name, f"{name}{CHANGED_SUFFIX}"]
+    for target in (settings.out / each for each in names):
         if target.is_file() and target.stat().st_size == 0:  # of a machine that lost power
             target.unlink()
         if os.path.lexists(target):
             return target
     return None
+
+
+def _is_anothers(settings: Settings, name: str) -> bool:
+    """Whether a copy of ``name`` in another format would have the name of another image's copy."""
+    return os.path.lexists(settings.source / f"{name}{CHANGED_SUFFIX}")
 
 
 def write_shard(settings: Settings, tar_name: str, members: list[tuple[str, int]]) -> Result:

@@ -10,9 +10,12 @@ from typing import NamedTuple
 from PIL import Image
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
+from pirl_plugin.data.formats import can_read_heif
 from pirl_plugin.data.read import read_file
 
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
+CHANGED_SUFFIX = ".jpg"
+"""What the copy's name has after the file's own, where the format changed."""
 
 
 class Copy(NamedTuple):
@@ -20,7 +23,7 @@ class Copy(NamedTuple):
 
     Attributes:
         content: encoded; the file's own where it is small enough.
-        suffix: to be added to the file's name: ``.jpg`` if the format changed, else empty.
+        suffix: to be added to the file's name: ``CHANGED_SUFFIX``, or empty.
     """
 
     content: bytes | bytearray
@@ -56,7 +59,7 @@ def resized_copy(path: str, size: int, quality: int) -> Copy:
     if tuple(decode_image(content).shape[1:]) != smaller[::-1]:
         raise UnreadableImageError("its copy did not decode to the size that was written")
     is_jpeg = Path(path).suffix.lower() in _JPEG_SUFFIXES
-    return Copy(content, "" if is_jpeg else ".jpg")
+    return Copy(content, "" if is_jpeg else CHANGED_SUFFIX)
 
 
 def is_prepared(path: Path, size: int) -> bool:
@@ -64,6 +67,7 @@ def is_prepared(path: Path, size: int) -> bool:
 
     It looks at the header only: copies are complete when they get their name.
     """
+    can_read_heif()  # which lets PIL open such copies
     try:
         with Image.open(io.BytesIO(read_file(os.fspath(path)))) as image:
             return min(image.size) <= size

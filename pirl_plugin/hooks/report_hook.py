@@ -40,7 +40,7 @@ class PIRLReportHook(QuietHook):
             return
         bank = loss.bank
         shared = bank.persistent and world_size() > 1  # every rank holds the same numbers
-        moved = torch.stack([*loss.last_step.moved, bank.visited.sum().float()])
+        moved = torch.stack([*loss.last_step.moved, bank.visited.count_nonzero().float()])
         moved = moved if shared else sum_over_ranks(moved)
         terms = {
             name: float(sum_over_ranks(value.clone()) / world_size())

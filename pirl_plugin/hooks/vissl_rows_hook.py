@@ -14,10 +14,11 @@ from pirl_plugin.memory.row_paths import Changes, compare, hash_paths, relative_
 from pirl_plugin.utils.distributed import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from classy_vision.losses import ClassyLoss
     from torch import Tensor
+    from vissl.data.ssl_dataset import GenericSSLDataset
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.losses.pirl_loss import PIRLLoss
@@ -52,7 +53,17 @@ class RowPathsHook(QuietHook):
 
 
 def training_paths(task: SelfSupervisionTask) -> list[str] | None:
-    """Paths of the training images relative to their folder; None for other data sources."""
+    """Paths of the training images relative to their folder; None for other data sources.
+
+    With ``DATA_LIMIT`` = K ≥ 0 those of the K images that are trained on, in the bank's order.
+    """
+    paths = source_paths(task)
+    subset = None if paths is None else limited_to(task.datasets["train"])
+    return paths if paths is None or subset is None else [paths[image] for image in subset]
+
+
+def source_paths(task: SelfSupervisionTask) -> list[str] | None:
+    """:func:`training_paths` of all images of the source, whatever ``DATA_LIMIT`` is."""
     from vissl.data.dataset_catalog import get_data_files
 
     sources = getattr(task.datasets["train"], "data_objs", [])
@@ -61,6 +72,23 @@ def training_paths(task: SelfSupervisionTask) -> list[str] | None:
     (folder, *_), _ = get_data_files("TRAIN", task.config.DATA)  # or a list in it
     folder = folder if os.path.isdir(folder) else os.path.dirname(folder)
     return relative_paths(sources[0].get_image_paths(), folder)
+
+
+def limited_to(data: GenericSSLDataset) -> Sequence[int] | None:
+    """Which images of its source the host's data set takes for ``DATA_LIMIT``; None for all.
+
+    The host chooses them when the first is read, by its seed, and keeps the choice.
+    """
+    if data.data_limit < 0:
+        return None
+    if not data._can_random_subset_data_sources():
+        return range(data.data_limit)
+    if not data._subset_initialized:
+        if data.data_limit_sampling.IS_BALANCED and not data.labels_init:
+            data.load_labels()
+        data._init_image_and_label_subset()
+    subset: Sequence[int] = data.image_and_label_subset
+    return subset
 
 
 def compare_rows_on_resume(task_class: type[SelfSupervisionTask]) -> None:
@@ -99,7 +127,7 @@ def check_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
         logging.info("The checkpoint does not say which images its rows are of: not compared")
         return
     changes = compare(before, hash_paths(paths))
-    if changes is None:
+    if changes is None or _is_of_the_source(before, task):
         return
     wanted = RunSettings.from_config(task.config).changed_data
     differs = changes.sentence(paths)
@@ -118,10 +146,24 @@ def check_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
             "config.HOOKS.PIRL_RUN.changed_data = 'match': expected a replicated memory bank, and "
             "the checkpoint's is sharded; bring the images back, or start in another folder"
         )
+    num_rows = len(task.checkpoint["loss"]["bank.rows"])
+    if len(before) != num_rows:
+        raise ChangedDataError(
+            f"config.HOOKS.PIRL_RUN.changed_data = 'match': expected the path of each row, and the "
+            f"checkpoint has those of {len(before)} images for {num_rows} rows, as an earlier "
+            f"version saved with DATA_LIMIT; bring the images back, or start in another folder"
+        )
     logging.warning(f"The images differ from the checkpoint's ({differs}); rows matched by path")
     task.checkpoint["loss"] = match_rows(
         task.checkpoint["loss"], loss.new_bank("replicated"), changes
     )
+
+
+def _is_of_the_source(before: Tensor, task: SelfSupervisionTask) -> bool:
+    """Whether a fingerprint is that of all images, which earlier versions saved with DATA_LIMIT."""
+    if task.datasets["train"].data_limit < 0:
+        return False
+    return compare(before, hash_paths(source_paths(task) or [])) is None
 
 
 def match_rows(saved: Mapping[str, Any], fresh: MemoryBank, changes: Changes) -> dict[str, Any]:

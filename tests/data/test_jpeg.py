@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from pirl_plugin.data import decode
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
@@ -92,6 +92,29 @@ def test_header__is_none_where_the_decoder_gives_up(insert):
         decode.decode_jpeg(torch.frombuffer(data, dtype=torch.uint8), 3, True)
     with pytest.raises(UnreadableImageError, match="a damaged JPEG, without a size"):
         decode_image(data)
+
+
+def turned(segments):
+    """A JPEG of 64 × 48 pixels that EXIF turns upright, its APP1 segments in the given order."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = {"exif": exif.tobytes(), "xmp": b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta/>"}
+    data = jpeg()
+    for name in reversed(segments):
+        data[2:2] = b"\xff\xe1" + (len(content[name]) + 2).to_bytes(2, "big") + content[name]
+    return data
+
+
+@pytest.mark.parametrize(
+    ("segments", "is_exif"),
+    [(["exif"], True), (["exif", "xmp"], True), (["xmp", "exif"], False), (["xmp"], False)],
+)
+def test_decode__turns_an_image_wherever_its_exif_is(segments, is_exif):
+    data = turned(segments)
+    assert read_jpeg_header(data) == JpegHeader(48, 64, 3, False, is_exif)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert upright.size == ((48, 64) if "exif" in segments else (64, 48))
+    assert decode_image(data).permute(1, 2, 0).tolist() == np.asarray(upright).tolist()
 
 
 def test_header__never_disagrees_with_the_decoder():

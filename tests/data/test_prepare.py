@@ -1,16 +1,21 @@
 """Smaller copies: names, sizes, resuming, and files that are not its own."""
 
+import io
+import multiprocessing
 import os
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from pirl_plugin.data import prepare_work
+from pirl_plugin.data.formats import can_read_heif
 from pirl_plugin.data.prepare import main
 from pirl_plugin.data.prepare_work import Settings, copy_block
-from pirl_plugin.data.resized import resized_copy
+from pirl_plugin.data.resized import is_prepared, resized_copy
 from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.data.sources.shards import ShardSource
 
 
 @pytest.fixture
@@ -72,6 +77,57 @@ def test_prepare__never_writes_over_a_file_that_is_not_its_own(photos, capsys):
     assert (out / "a" / "wide.jpg").read_text() == "a letter"
     assert Image.open(out / "b" / "ä ü.JPG").size == (99, 99)
     assert capsys.readouterr().out.count("is in the way") == 2
+
+
+def test_prepare__two_images_never_share_the_name_of_a_copy(photos, capsys):
+    Image.new("RGB", (99, 99), "red").save(photos / "a" / "big.png.jpg")
+    problem = (
+        f"{photos / 'a/big.png'}: the image big.png.jpg beside it is in the way of a copy of this "
+        "name; rename one of them"
+    )
+    for done in ("4 images written, 0 found", "0 images written, 4 found"):
+        status, out = prepare(photos)
+        assert status == 1
+        assert f"{done} from before, 2 without a copy" in capsys.readouterr().out
+        assert problem in (out / "unreadable.txt").read_text()
+        assert Image.open(out / "a" / "big.png.jpg").size == (40, 40)
+    (photos / "a" / "big.png").rename(photos / "a" / "large.png")
+    assert prepare(photos)[0] == 0
+    assert Image.open(out / "a" / "large.png.jpg").size == (67, 40)
+
+
+HEIF_PLUGIN = """
+from PIL import BmpImagePlugin, Image
+
+class HeifImageFile(BmpImagePlugin.BmpImageFile):
+    format = "HEIF"
+
+    def _open(self):
+        self.fp.seek(4)
+        super()._open()
+
+def register_heif_opener():
+    Image.register_open("HEIF", HeifImageFile, lambda prefix: prefix.startswith(b"HEIF"))
+"""
+
+
+def test_prepare__knows_small_heics_from_before(photos, monkeypatch):
+    """Kept byte for byte, and looked at by a process that has decoded nothing yet."""
+    (photos / "pillow_heif.py").write_text(HEIF_PLUGIN)
+    file = io.BytesIO()
+    Image.new("RGB", (30, 20)).save(file, "BMP")
+    (photos / "small.heic").write_bytes(b"HEIF" + file.getvalue())
+    monkeypatch.syspath_prepend(photos)
+    can_read_heif.cache_clear()
+    try:
+        assert is_prepared(photos / "small.heic", 40)
+        assert not is_prepared(photos / "small.heic", 10)
+    finally:
+        can_read_heif.cache_clear()
+        Image.OPEN.pop("HEIF", None)
+        if "HEIF" in Image.ID:
+            Image.ID.remove("HEIF")
+        sys.modules.pop("pillow_heif", None)
 
 
 def test_prepare__refuses_folders_that_hold_something_else(photos):
@@ -148,3 +204,41 @@ def test_prepare__names_a_tar_that_was_cut_short(photos):
         tar.truncate(700)
     with pytest.raises(SystemExit, match=r"shard-000000\.tar is not a whole tar .*: expected one"):
         prepare(photos, "--shards", "3")
+
+
+def test_prepare__an_interrupted_run_leaves_no_index_of_the_tars_before(photos, monkeypatch):
+    _, out = prepare(photos, "--shards", "3")
+
+    def interrupted(work, count, workers):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pirl_plugin.data.prepare._run", interrupted)
+    assert prepare(photos, "--shards", "3")[0] == 130
+    with pytest.raises(
+        ValueError, match=r"has no index\.npz, because prepare --shards did not end"
+    ):
+        ShardSource(out)
+
+
+def test_prepare__writes_its_settings_once_and_whole(photos):
+    _, out = prepare(photos)
+    written = (out / "prepare.json").stat()
+    assert prepare(photos)[0] == 0
+    found = (out / "prepare.json").stat()
+    assert (found.st_mtime_ns, found.st_ino) == (written.st_mtime_ns, written.st_ino)
+
+
+def prepare_killed(photos):
+    os.fsync = lambda file: os._exit(9)
+    prepare(photos)
+
+
+def test_prepare__goes_on_after_a_kill_before_its_settings_were_written(photos):
+    kill = multiprocessing.get_context("fork").Process(target=prepare_killed, args=(photos,))
+    kill.start()
+    kill.join()
+    out = photos.parent / "out"
+    assert kill.exitcode == 9
+    assert [path.name[:12] for path in out.iterdir()] == [".unfinished."]
+    assert prepare(photos)[0] == 0
+    assert not list(out.glob(".unfinished*"))

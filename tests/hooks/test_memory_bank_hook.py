@@ -28,18 +28,24 @@ def task():
         config={"LOG_FREQUENCY": 1, "SEED_VALUE": 0},
         hooks=[],
         losses=[1.0],
-        last_batch=SimpleNamespace(target=target, model_output=output),
+        last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
     )
+
+
+def step(task):
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    hook.on_update(task)
 
 
 def test_update__moves_the_valid_rows_in_training_only(task):
     before = task.loss.bank.rows.clone()
     task.train = False
-    MemoryBankHook().on_update(task)
+    step(task)
     assert torch.equal(task.loss.bank.rows, before)
     assert task.loss.step == 0
     task.train = True
-    MemoryBankHook().on_update(task)
+    step(task)
     moved = (task.loss.bank.rows != before).any(dim=1)
     assert moved.nonzero().flatten().tolist() == [4, 9]
     assert task.loss.step == 1
@@ -48,13 +54,13 @@ def test_update__moves_the_valid_rows_in_training_only(task):
 def test_update__refuses_embeddings_that_are_not_finite(task):
     before = task.loss.bank.rows.clone()
     task.last_batch.model_output[1][1] = torch.nan  # the invalid image's: nobody's business
-    MemoryBankHook().on_update(task)
+    step(task)
     task.loss.bank.rows.copy_(before)
     task.last_batch.model_output[1][2, 0] = torch.inf
     with pytest.raises(
         FloatingPointError, match=r"on rank 0, step 1, rows \[9\]: the bank was left"
     ):
-        MemoryBankHook().on_update(task)
+        step(task)
     assert torch.equal(task.loss.bank.rows, before)
 
 
@@ -64,27 +70,25 @@ def test_hooks__name_the_row_before_the_host_sees_the_loss(task, overlap, weight
     task.loss.config.bank.overlap = overlap
     task.loss.config.lambda_invariance = weight
     task.last_batch.model_output[1][2, 0] = torch.nan
-    task.last_batch.sample = {"target": task.last_batch.target}
     hook = MemoryBankHook()
     hook.on_forward(task)
-    loss = task.loss(task.last_batch.model_output, task.last_batch.target)
+    loss = task.loss(task.last_batch.model_output, task.last_batch.sample["target"])
     task.losses = [loss.item()]  # as the host does before its hooks
     with pytest.raises(FloatingPointError, match=r"on rank 0, step 0, rows \[9\]"):
         hook.on_loss_and_meter(task)
 
 
 def test_hooks__name_a_row_outside_the_bank(task):
-    task.last_batch.target = torch.tensor([4, -1, ROWS])
+    task.last_batch.sample["target"] = torch.tensor([4, -1, ROWS])
     with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
-        MemoryBankHook().on_update(task)
+        step(task)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_hooks__in_the_hosts_order_move_the_same_rows(task, overlap):
     expected = MemoryBank(ROWS, DIM)
-    expected.update(task.last_batch.target, task.last_batch.model_output[-1])
+    expected.update(task.last_batch.sample["target"], task.last_batch.model_output[-1])
     task.loss.config.bank.overlap = overlap
-    task.last_batch.sample = {"target": task.last_batch.target}
     hook = MemoryBankHook()
     hook.on_forward(task)
     assert (hook._update is not None) == overlap
@@ -96,6 +100,19 @@ def test_hooks__in_the_hosts_order_move_the_same_rows(task, overlap):
     hook.on_loss_and_meter(task)
     hook.on_update(task)
     assert torch.equal(task.loss.bank.rows, expected.rows)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_update__outlives_the_memory_of_the_batchs_rows(task, overlap):
+    """The host's side stream may write the next batch there, before a GPU has moved the bank."""
+    task.loss.config.bank.overlap = overlap
+    before = task.loss.bank.rows.clone()
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    task.last_batch.sample["target"].copy_(torch.tensor([1, 2, 3]))
+    hook.on_update(task)
+    moved = (task.loss.bank.rows != before).any(dim=1)
+    assert moved.nonzero().flatten().tolist() == [4, 9]
 
 
 def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
@@ -119,7 +136,7 @@ def test_report__says_each_term_and_the_rows_statistics(task, caplog):
     written = {}
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
     task.hooks = [SimpleNamespace(tb_writer=writer)]
-    MemoryBankHook().on_update(task)
+    step(task)
     with caplog.at_level(logging.INFO):
         PIRLReportHook().on_update(task)
     assert set(written) == {
@@ -139,7 +156,7 @@ def test_report__says_each_term_and_the_rows_statistics(task, caplog):
 
 def test_report__is_silent_between_its_steps(task, caplog):
     task.config["LOG_FREQUENCY"] = 10
-    MemoryBankHook().on_update(task)
+    step(task)
     with caplog.at_level(logging.INFO):
         PIRLReportHook().on_update(task)
     assert caplog.text == ""

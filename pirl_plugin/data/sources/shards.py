@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import tarfile
 import weakref
 import zlib
 from pathlib import Path
@@ -19,20 +18,15 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.data.formats import image_extensions
 from pirl_plugin.data.names import SETTINGS_FILE
 from pirl_plugin.data.read import MAX_FILE_BYTES
 from pirl_plugin.data.shared_bytes import SharedBytes
 from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.path_table import PathTable
+from pirl_plugin.data.sources.shard_index import INDEX, MEMBERS, NO_LABEL, scan_tar, scan_tars
 
-INDEX = "index.npz"
-NO_LABEL = -1
 MAX_OPEN = 128
 """Tars that a process holds open, of those it needs; systems allow 256 to 1,024 files."""
-MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
-"""Of each image: number of its tar, first byte and length in it, and class."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -40,7 +34,7 @@ class ShardSource(ImageSource):
     """The images of the tar files of a folder, in the order of the tars' names and of the members.
 
     ``pirl-plugin prepare --shards`` writes such folders, with an index. Without one the headers of
-    all members are read at each start.
+    all members are read at each start; with one, those of tars that were written or copied since.
 
     Args:
         path: folder of ``*.tar``, and ``index.npz``.
@@ -65,7 +59,7 @@ class ShardSource(ImageSource):
             raise ValueError(self.problem(path, found))
         else:
             _log.info(f"{path} has no {INDEX}: reading the headers of {len(self._tars)} tars")
-            names, members = _scan([Path(path, tar) for tar in self._tars])
+            names, members = scan_tars([Path(path, tar) for tar in self._tars])
         self._block = SharedBytes(members.nbytes)
         self._block.array[:] = members.view(np.uint8)
         self._own_descriptors()
@@ -81,16 +75,34 @@ class ShardSource(ImageSource):
             with np.load(index) as arrays:
                 tars, names = arrays["tars"].tolist(), arrays["names"].tolist()
                 sizes, members = arrays["tar_sizes"].tolist(), arrays["members"].astype(MEMBERS)
+                times = (
+                    arrays["tar_times"].tolist() if "tar_times" in arrays else [None] * len(tars)
+                )
         except (ValueError, OSError, EOFError, KeyError, BadZipFile, zlib.error) as error:
             found = f"has a damaged {INDEX} ({error})"
             raise ValueError(self.problem(index.parent, found)) from None
-        here = [os.path.getsize(index.parent / tar) for tar in self._tars]
-        if (tars, sizes) != (self._tars, here):
-            raise ValueError(
-                self.problem(index.parent, f"holds other tars than its {INDEX} says")
-                + f"; remove {INDEX}, or complete them with prepare --shards"
+        here = [(index.parent / tar).stat() for tar in self._tars]
+        if (tars, sizes) != (self._tars, [each.st_size for each in here]):
+            raise self._other_tars(index.parent)
+        again = [i for i, time in enumerate(times) if time != here[i].st_mtime_ns]
+        if again:
+            _log.info(
+                f"{index}: reading the headers of {len(again)} tars, whose times are not those of "
+                f"the index; copy tars with their times (cp -p), or repeat prepare --shards"
             )
+        for shard in again:
+            first, end = np.searchsorted(members["shard"], [shard, shard + 1])
+            names_here, members_here = scan_tar(index.parent / tars[shard], shard)
+            same = np.array_equal(members[first:end], members_here)
+            if not same or names[first:end] != names_here:
+                raise self._other_tars(index.parent)
         return names, members
+
+    def _other_tars(self, folder: Path) -> ValueError:
+        return ValueError(
+            self.problem(folder, f"holds other tars than its {INDEX} says")
+            + f"; remove {INDEX}, or complete them with prepare --shards"
+        )
 
     @property
     def _members(self) -> NDArray[Any]:
@@ -177,78 +189,3 @@ def _open_regular(path: str) -> int:
         os.close(descriptor)
         raise OSError(f"{path} is not a regular file")
     return descriptor
-
-
-def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
-    """Find the images of a tar by its headers: of each key the first, named ``KEY.jpg`` or alike.
-
-    What else belongs to a key, as ``KEY.seg.png``, and names that start with a dot are skipped.
-
-    Args:
-        path: of the tar.
-        shard: its number.
-
-    Returns:
-        Names of the images, and ``MEMBERS`` rows (n,), label −1 where there is no ``.cls``.
-
-    Raises:
-        ValueError: it is not a whole tar.
-    """
-    images: dict[str, tuple[str, int, int]] = {}
-    labels: dict[str, int] = {}
-    try:
-        with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                key, suffix = _split(member.name)
-                if not member.isreg() or key.endswith("/"):
-                    continue
-                if suffix == ".cls":
-                    content = tar.extractfile(member)
-                    labels[key] = int(content.read(32)) if content else NO_LABEL
-                elif suffix in image_extensions():
-                    images.setdefault(key, (member.name, member.offset_data, member.size))
-    except (tarfile.TarError, ValueError, OSError) as error:
-        raise ValueError(
-            f"{path} is not a whole tar ({error}): expected one; copy or make it again"
-        ) from None
-    names = [name for name, _, _ in images.values()]
-    rows = [(shard, at, size, labels.get(key, NO_LABEL)) for key, (_, at, size) in images.items()]
-    return names, np.array(rows, MEMBERS)
-
-
-def _scan(tars: list[Path]) -> tuple[list[str], NDArray[Any]]:
-    """:func:`scan_tar` of all tars, joined."""
-    found = [scan_tar(tar, shard) for shard, tar in enumerate(tars)]
-    names = [name for tar_names, _ in found for name in tar_names]
-    return names, np.concatenate([np.empty(0, MEMBERS), *(rows for _, rows in found)])
-
-
-def _split(name: str) -> tuple[str, str]:
-    """Key and suffix of a member: WebDataset's key ends at the first dot of the file's name.
-
-    Of a file whose name starts with a dot the key ends with ``/``.
-    """
-    folder, _, file = name.rpartition("/")
-    stem, dot, suffix = file.partition(".")
-    return f"{folder}/{stem}", (dot + suffix).lower()
-
-
-def write_index(folder: Path) -> int:
-    """Write the index of all tars of a folder; returns the number of images.
-
-    Raises:
-        ValueError: a tar cannot be read.
-    """
-    tars = sorted(folder.glob("*.tar"))
-    names, members = _scan(tars)
-    temporary = folder / f".{INDEX}.tmp"
-    with open(temporary, "wb") as file:
-        np.savez_compressed(
-            file,
-            tars=np.array([tar.name for tar in tars], dtype=str),
-            tar_sizes=np.array([tar.stat().st_size for tar in tars], dtype=np.int64),
-            names=np.array(names, dtype=str),
-            members=members,
-        )
-    os.replace(temporary, folder / INDEX)
-    return len(members)

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader
 from pirl_plugin.data.prepare import main
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.registry import source_at
-from pirl_plugin.data.sources.shards import INDEX, ShardSource
+from pirl_plugin.data.sources.shard_index import INDEX, write_index
+from pirl_plugin.data.sources.shards import ShardSource
 from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
 
@@ -145,4 +146,78 @@ def test_shards__a_tar_cut_short_is_named(image, tmp_path, caplog):
     assert not source[1][1]
     assert "0.tar ends within the image" in caplog.text
     with pytest.raises(ValueError, match=r"0\.tar is not a whole tar"):
+        ShardSource(tmp_path)
+
+
+def four_images(path, image):
+    members = [("a.png", image), ("b.png", image), ("c.png", image), ("d.png", image)]
+    write_tar(path, members)
+    with tarfile.open(path) as tar:
+        return [member.offset for member in tar]
+
+
+def test_shards__a_tar_without_its_end_is_named(image, tmp_path):
+    """tarfile takes both for whole: two images of four, without a word."""
+    offsets = four_images(tmp_path / "0.tar", image)
+    whole = (tmp_path / "0.tar").read_bytes()
+    (tmp_path / "0.tar").write_bytes(whole[: offsets[2]])
+    with pytest.raises(ValueError, match=rf"0\.tar is not .*cut off at byte {offsets[2]}, without"):
+        ShardSource(tmp_path)
+    (tmp_path / "0.tar").write_bytes(whole[: offsets[2] + 300])
+    with pytest.raises(ValueError, match=rf"cut off at byte {offsets[2]}, without a block"):
+        ShardSource(tmp_path)
+    damaged = bytearray(whole)
+    damaged[offsets[2] : offsets[2] + 8] = b"damaged "
+    (tmp_path / "0.tar").write_bytes(damaged)
+    with pytest.raises(ValueError, match=rf"from byte {offsets[2]} on it holds damage"):
+        ShardSource(tmp_path)
+    (tmp_path / "0.tar").write_bytes(whole + bytes(5000))
+    assert len(ShardSource(tmp_path)) == 4
+
+
+def test_shards__two_tars_in_one_file_are_named(image, tmp_path):
+    four_images(tmp_path / "0.tar", image)
+    (tmp_path / "0.tar").write_bytes(2 * (tmp_path / "0.tar").read_bytes())
+    with pytest.raises(ValueError, match=r"0\.tar is not .*it holds damage, or another tar"):
+        ShardSource(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_shards__links_in_a_tar_are_named(kind, image, tmp_path):
+    four_images(tmp_path / "0.tar", image)
+    with tarfile.open(tmp_path / "0.tar", "a") as tar:
+        for name in ("readme.txt", "e.png"):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, "a.png"
+            tar.addfile(link)
+    with pytest.raises(ValueError, match=r"0\.tar is not .*e\.png is a link or sparse; tar -h"):
+        ShardSource(tmp_path)
+
+
+def test_shards__an_index_is_of_the_tars_as_they_are(image, tmp_path, caplog):
+    tar = tmp_path / "0.tar"
+    write_tar(tar, [("a.png", image), ("a.cls", b"0"), ("b.png", image), ("b.cls", b"1")])
+    write_index(tmp_path)
+    size, time = tar.stat().st_size, tar.stat().st_mtime_ns
+    caplog.set_level("INFO")
+    assert ShardSource(tmp_path).labels().tolist() == [0, 1]
+    assert "reading the headers" not in caplog.text
+    os.utime(tar, ns=(0, time + 1))  # as a copy
+    assert ShardSource(tmp_path).labels().tolist() == [0, 1]
+    assert "reading the headers of 1 tars, whose times are not those of the index" in caplog.text
+    write_tar(tar, [("a.png", image), ("a.cls", b"1"), ("b.png", image), ("b.cls", b"0")])
+    assert tar.stat().st_size == size
+    with pytest.raises(ValueError, match=r"holds other tars than its index\.npz says"):
+        ShardSource(tmp_path)
+
+
+def test_shards__an_index_without_times_is_compared_with_the_headers(image, tmp_path):
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("a.cls", b"0"), ("b.png", image)])
+    write_index(tmp_path)
+    with np.load(tmp_path / INDEX) as arrays:
+        kept = {name: arrays[name] for name in arrays if name != "tar_times"}
+    np.savez_compressed(tmp_path / INDEX, **kept)
+    assert len(ShardSource(tmp_path)) == 2
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("a.cls", b"0"), ("c.png", image)])
+    with pytest.raises(ValueError, match=r"holds other tars than its index\.npz says"):
         ShardSource(tmp_path)

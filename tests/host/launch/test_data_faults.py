@@ -87,3 +87,18 @@ def test_rows__of_other_images_are_refused_or_matched_by_path(stopped, make_imag
     # ants: 0.jpg, the renamed 00.jpg, 1.jpg … 8.jpg; bees: 0.jpg … 9.jpg, 2 more
     now, then = [0, *range(2, 10), *range(10, 20)], [*range(9), *range(10, 20)]
     torch.testing.assert_close(after[now], before[then], atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+def test_rows__of_another_draw_for_data_limit_are_refused(image_folder, tmp_path):
+    limit = ("config.DATA.TRAIN.DATA_LIMIT=8", "config.DATA.TRAIN.DATA_LIMIT_SAMPLING.SEED=")
+    out = tmp_path / "out"
+    run(*settings(image_folder, out, epochs=1), limit[0], f"{limit[1]}0")
+    first = out.rename(tmp_path / "first") / "model_final_checkpoint_phase0.torch"
+    out.mkdir()
+    shutil.copy(first, out / "model_phase0.torch")  # as if it had been stopped there
+    longer = settings(image_folder, out, epochs=2)
+    refused = run(*longer, limit[0], f"{limit[1]}1", check=False)
+    assert refused.returncode == 65
+    assert "of 8 are new, such as '" in refused.stderr
+    assert "Loaded loss state" in run(*longer, limit[0], f"{limit[1]}0").stdout
