@@ -10,6 +10,7 @@ def main() -> None:
     """Install the import hook, which a ``.pth`` file may not have done, and run the command."""
     from pirl_plugin.cli import run
     from pirl_plugin.host.import_hook import finder
+    from pirl_plugin.utils.files import DiskFullError
     from pirl_plugin.utils.interrupts import Interrupted
 
     finder.install()
@@ -19,6 +20,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
+    except DiskFullError as error:
+        print(f"pirl_plugin: {error}", file=sys.stderr)
+        status = 1
     except KeyboardInterrupt:
         print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
         status = 130  # as of a shell

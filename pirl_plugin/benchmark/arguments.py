@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.arguments import positive_number, whole_number
+from pirl_plugin.utils.arguments import device, positive_number, whole_number
 
 if TYPE_CHECKING:
     import argparse
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("float32", "tf32", "bfloat16")  # of a step
 ROW_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # of an element of a bank's row
+_DEVICE = "default: cuda where there is a GPU"
 WARM_UP_STEPS = 2  # of a training run, which are not counted
 
 
@@ -28,7 +29,7 @@ def _pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def _loss(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--device", type=device, choices=("cpu", "cuda"), help=_DEVICE)
     parser.add_argument(
         "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
     )
@@ -44,7 +45,7 @@ def _loss(parser: argparse.ArgumentParser) -> None:
 
 
 def _step(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--device", type=device, choices=("cpu", "cuda"), help=_DEVICE)
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument(
         "--images", type=whole_number(2), default=32, help="images, fed again and again"

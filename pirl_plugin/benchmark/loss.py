@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(options.threads)
     available = "cuda" if torch.cuda.is_available() else "cpu"
-    device = available if options.device == "auto" else options.device
+    device = options.device or available
     bandwidth = _copy_bandwidth() if device == "cuda" else None
     bench = _Bench(options.rows, options.dtype, device, options.rounds, bandwidth)
     rows = []

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     available = "cuda" if torch.cuda.is_available() else "cpu"
-    device = available if options.device == "auto" else options.device
+    device = options.device or available
     views, pipeline = _input(options.data, options.images)
     rows = []
     for precision in options.precision:

@@ -110,7 +110,7 @@ def _detectron2(found: Trunk | TimmTrunk, out: Path) -> list[str]:
 def _vissl(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     config, trunk = vissl_options(found)
     return [
-        f"python tools/run_distributed_engines.py config=benchmark/pirl/{config} \\",
+        f"pirl-plugin train config=benchmark/pirl/{config} \\",
         *[f"  {shlex.quote(option)} \\" for option in trunk],
         f"  {shlex.quote(f'config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(out)}')} \\",
         "  config.DATA.TRAIN.DATA_PATHS=[DIR/train] config.DATA.TEST.DATA_PATHS=[DIR/val] \\",

@@ -38,7 +38,7 @@ def settings_of(config: AttrDict) -> dict[str, str]:
 
 
 def describe_other_run(
-    config: AttrDict, content: Mapping[str, Any], section: str, path: str
+    config: AttrDict, content: Mapping[str, Any], section: str, path: str, ended: bool = False
 ) -> str | None:
     """What makes a configuration that of another run than a checkpoint's.
 
@@ -47,6 +47,7 @@ def describe_other_run(
         content: of the checkpoint.
         section: the key under which this plugin saves; older checkpoints have none.
         path: what the sentence calls the checkpoint.
+        ended: whether the run has ended with it, so that no epoch need be left.
 
     Returns:
         One sentence with the first key that differs, found and expected; None where none does.
@@ -66,7 +67,7 @@ def describe_other_run(
             f"{path}{more}; {again}"
         )
     done, total = int(content["train_phase_idx"]) + 1, epochs(config)
-    if done >= total:
+    if done >= total and not ended:
         return (
             f"config.OPTIMIZER.num_epochs = {total}: expected more than the {done} epochs that "
             f"{path} has done; {again}"

@@ -36,7 +36,8 @@ def run_sweep(options: argparse.Namespace) -> None:
     if data.val is None:
         raise SystemExit(
             f"pirl_plugin: {options.data} cannot be evaluated on: expected train/CLASS/* and "
-            f"val/CLASS/* with two classes or more, and found {data.num_classes} in {data.train}"
+            f"val/CLASS/* with two classes or more, and found {data.num_classes} in {data.train} "
+            f"and no val"
         )
     overrides = (tuple(options.overrides), tuple(options.linear))
     settings = Settings(

@@ -62,11 +62,16 @@ def add_our_configs(module: HostModule) -> None:
     def compose_hydra_configuration(overrides: list[str]) -> DictConfig:
         from hydra.errors import HydraException
 
-        from pirl_plugin.host.checks.overrides import check_overlays, refuse_overrides
+        from pirl_plugin.host.checks.overrides import (
+            check_overlays,
+            check_rate,
+            refuse_overrides,
+        )
 
         try:
             composed = quietly(_redirected(overrides, quietly))
             check_overlays(composed, overrides)
+            check_rate(composed, overrides)
             # The host keeps interpolations as text; ours say which sizes belong together.
             OmegaConf.resolve(composed)
         except (HydraException, OmegaConfBaseException) as error:

@@ -114,8 +114,8 @@ def test_vissl__lines_name_a_benchmark_that_takes_timms_networks(name, tmp_path)
 
 def check_vissl_lines(lines, trunk):
     """Build the host's model as the lines say, and let the host load the file into it."""
-    python, script, *overrides = shlex.split(lines.replace("\\\n", " "))
-    assert (python, script) == ("python", "tools/run_distributed_engines.py")
+    program, command, *overrides = shlex.split(lines.replace("\\\n", " "))
+    assert (program, command) == ("pirl-plugin", "train")
     config = compose(*overrides)
     model = build_model(config.MODEL, config.OPTIMIZER)
     checkpoint = torch.load(config.MODEL.WEIGHTS_INIT.PARAMS_FILE, weights_only=True)

@@ -50,8 +50,8 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
     if data.val is None:
         raise SystemExit(
             f"pirl_plugin: --data = {options.data}: expected train/CLASS/* and val/CLASS/* with "
-            f"two classes or more, and found {data.num_classes} in {data.train}; give a labelled "
-            f"folder"
+            f"two classes or more, and found {data.num_classes} in {data.train} and no val; give a "
+            f"labelled folder"
         )
     scale = SCALES[options.scale]
     epochs = max(1, round((options.images_seen or scale.images_seen) / data.num_train))

@@ -46,7 +46,7 @@ def check_machine(config: AttrDict) -> None:
 
 def _what_works_here(gpus: int) -> str:
     if gpus == 0:
-        return "add +config/pirl/machines=cpu after other overlays of machines"
+        return "give +config/pirl/machines=cpu, in place of another overlay of machines"
     if gpus == 1:
         return "add +config/pirl/machines=1gpu"
     return f"add +config/pirl/machines=1node_8gpu config.DISTRIBUTED.NUM_PROC_PER_NODE={gpus}"

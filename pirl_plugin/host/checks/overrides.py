@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from omegaconf import OmegaConf
+
 from pirl_plugin.host.checks.names import close_names, nearest
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.config_root import config_root
@@ -115,6 +117,34 @@ def check_overlays(composed: DictConfig, overrides: Sequence[str]) -> None:
         expected, holds, instead = _GROUPS[found[1]]
         if not holds(composed.config):
             refuse(f"{override}: expected {expected}; {instead}")
+
+
+_RATE = "config.OPTIMIZER.param_schedulers.lr."
+_SCALED = ("value", "values", "start_value")  # are overwritten, from those of auto_lr_scaling
+_SCALE = ("auto_lr_scaling.base_value", "auto_lr_scaling.base_lr_batch_size")
+
+
+def check_rate(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Refuse an override of the learning rate that the host would not read.
+
+    Raises:
+        SystemExit: the first such override.
+    """
+    scales = OmegaConf.select(composed, f"{_RATE}auto_lr_scaling.auto_scale")
+    for override in overrides:
+        name = override.lstrip("+").partition("=")[0].removeprefix(_RATE)
+        if name in _SCALED and scales is True:
+            refuse(
+                f"{override}: expected a rate that is read: with {_RATE}auto_lr_scaling.auto_scale "
+                f"= True it follows the batch; set {_RATE}{_SCALE[0]}=RATE, which is for as many "
+                f"images as {_SCALE[1]} says, or set auto_scale=false as well"
+            )
+        if name in _SCALE and scales is False:
+            refuse(
+                f"{override}: expected a rate that is read: this config has "
+                f"{_RATE}auto_lr_scaling.auto_scale = False; set {_RATE}start_value=RATE, or set "
+                f"auto_scale=true as well"
+            )
 
 
 def config_names() -> list[str]:

@@ -224,7 +224,8 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
             f"model_phase{done - 1}.torch to go on from it as it is"
         )
     other = describe_other_weights(config, found.content, SECTION, path)
-    if other is None and not (found.final and total == done):
-        other = describe_other_run(config, found.content, SECTION, path)
+    if other is None:
+        ended = found.final and total == done
+        other = describe_other_run(config, found.content, SECTION, path, ended)
     if other is not None:
         raise SystemExit(f"pirl_plugin: {other}")

@@ -36,6 +36,26 @@ def test_mistake__is_one_sentence(overrides, message):
     assert len(str(stopped.value)) < 600
 
 
+@pytest.mark.parametrize(
+    ("config", "override", "message"),
+    [
+        ("pretrain/pirl/jigsaw_8node", "start_value=0.1", "auto_lr_scaling.base_value=RATE"),
+        ("benchmark/pirl/linear_imagenet1k", "values=[1,0.1]", "auto_lr_scaling.base_value=RATE"),
+        ("pretrain/pirl/quick_jigsaw", "auto_lr_scaling.base_value=0.1", "start_value=RATE"),
+    ],
+)
+def test_rate__that_the_host_would_not_read_is_refused(config, override, message):
+    rate = "config.OPTIMIZER.param_schedulers.lr."
+    with pytest.raises(SystemExit, match=message) as stopped:
+        compose(f"config={config}", f"{rate}{override}")
+    assert len(str(stopped.value).splitlines()) == 1
+    scaled = "quick" in config
+    both = compose(
+        f"config={config}", f"{rate}{override}", f"{rate}auto_lr_scaling.auto_scale={scaled}"
+    )
+    assert both.OPTIMIZER.param_schedulers.lr.auto_lr_scaling.auto_scale == scaled
+
+
 def test_nearest__are_three_at_most():
     with pytest.raises(SystemExit) as stopped:
         compose("config=pretrain/pirl/jigsaw_9node")

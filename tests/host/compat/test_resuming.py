@@ -232,6 +232,14 @@ def test_resume__says_how_to_lengthen_a_finished_run(tmp_path):
     assert launch(config, tmp_path) == str(tmp_path / "model_phase3.torch")
 
 
+def test_finished_run__is_not_another_models(tmp_path):
+    write(tmp_path, "model_final_checkpoint_phase3.torch", compose(*OURS), train_phase_idx=3)
+    assert launch(compose(*OURS, "config.SEED_VALUE=7"), tmp_path) == "finished"
+    other = compose(*OURS, "+config/pirl/models=resnet18")
+    with pytest.raises(SystemExit, match=r"config\.MODEL\.TRUNK.*: expected .* as in "):
+        launch(other, tmp_path)
+
+
 def test_check__refuses_values_in_one_sentence():
     config = compose(*OURS, "config.CHECKPOINT.PIRL.KEEP_LAST=0")
     with pytest.raises(SystemExit, match=r"config\.CHECKPOINT\.PIRL\.KEEP_LAST = 0: expected"):

@@ -10,6 +10,7 @@ from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.linear_run import svm_map
 from pirl_plugin.host.compat.evaluation_patches import remove_old_results
 from pirl_plugin.host.launch.launcher import _guarded, banner
+from pirl_plugin.utils.files import DiskFullError
 from tests.helpers.sweeps import finish_svm
 
 
@@ -73,6 +74,19 @@ def test_sigint__before_the_run_is_one_sentence(monkeypatch, capsys):
         main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "pirl_plugin: SIGINT: the command has ended\n"
+
+
+def test_full_disk__is_one_sentence_of_any_command(monkeypatch, capsys):
+    def full(words):
+        raise DiskFullError("OUT/results.json was not written: the disk is full")
+
+    monkeypatch.setattr("pirl_plugin.cli.run", full)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "pirl_plugin: OUT/results.json was not written: the disk is full\n"
+    )
 
 
 @pytest.mark.parametrize("engine", ["train", "extract_features"])
