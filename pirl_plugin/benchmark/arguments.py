@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.arguments import device, positive_number, whole_number
+from pirl_plugin.utils.arguments import positive_number, whole_number
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +29,7 @@ def _pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def _loss(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", type=device, choices=("cpu", "cuda"), help=_DEVICE)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help=_DEVICE)
     parser.add_argument(
         "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
     )
@@ -45,7 +45,7 @@ def _loss(parser: argparse.ArgumentParser) -> None:
 
 
 def _step(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", type=device, choices=("cpu", "cuda"), help=_DEVICE)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help=_DEVICE)
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument(
         "--images", type=whole_number(2), default=32, help="images, fed again and again"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.benchmark.memory import available_bytes, peak_extra_bytes
-from pirl_plugin.benchmark.timing import interleave, ratio
+from pirl_plugin.benchmark.timing import device_of, interleave, ratio
 from pirl_plugin.losses.estimators import get_estimator
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(options.threads)
-    available = "cuda" if torch.cuda.is_available() else "cpu"
-    device = options.device or available
+    device = device_of(options)
     bandwidth = _copy_bandwidth() if device == "cuda" else None
     bench = _Bench(options.rows, options.dtype, device, options.rounds, bandwidth)
     rows = []

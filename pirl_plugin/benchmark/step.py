@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.benchmark.images import image_folder
-from pirl_plugin.benchmark.timing import interleave, seconds_between
+from pirl_plugin.benchmark.timing import device_of, interleave, seconds_between
 
 if TYPE_CHECKING:
     import argparse
@@ -43,8 +43,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``rows``, and ``input_images_per_s``, of a core's pipeline."""
     import torch
 
-    available = "cuda" if torch.cuda.is_available() else "cpu"
-    device = options.device or available
+    device = device_of(options)
     views, pipeline = _input(options.data, options.images)
     rows = []
     for precision in options.precision:

@@ -8,7 +8,25 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Mapping, Sequence
+
+
+def device_of(options: argparse.Namespace) -> str:
+    """``--device``, or a GPU where there is one.
+
+    Raises:
+        SystemExit: there is none, and it was asked for.
+    """
+    import torch
+
+    available = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.device == "cuda" != available:
+        raise SystemExit(
+            "pirl_plugin: --device = cuda: expected a device that is here, which is cpu alone; "
+            "leave the option out"
+        )
+    return options.device or available
 
 
 def interleave(

@@ -106,9 +106,12 @@ def skip_batches_done(module: HostModule) -> None:
     def _update_classy_state(
         self: SelfSupervisionTask, state_dict: Mapping[str, Any] | None = None
     ) -> object:
-        if state_dict is not None and is_ours(self.config):
-            _check_same_model(self, state_dict)
-        return update(self, state_dict)
+        if state_dict is None or not is_ours(self.config):
+            return update(self, state_dict)
+        _check_same_model(self, state_dict)
+        result = update(self, state_dict)
+        _count_updates(self)
+        return result
 
     task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
     task._update_classy_state = _update_classy_state
@@ -160,6 +163,27 @@ def _check_same_model(task: SelfSupervisionTask, state: Mapping[str, Any]) -> No
             f"{task.checkpoint_path} is of another trunk than config.MODEL.TRUNK: {mismatch}; give "
             f"the configuration of its run, or another config.CHECKPOINT.DIR to start a new one"
         )
+
+
+def _count_updates(task: SelfSupervisionTask) -> None:
+    """Count the images of the epochs that are done by this run's batch.
+
+    The host counts whole batches, whose sum depends on the batch that the checkpoint was made with:
+    its place in the schedule would pass the end.
+    """
+    from pirl_plugin.hooks.vissl_resume import samples_done
+
+    if not task.train:
+        return
+    epoch = task.num_batches_per_phase * int(task.get_global_batchsize())
+    updates = (task.train_phase_idx + 1) * epoch + samples_done(task)
+    if updates != task.num_updates:
+        logging.warning(
+            f"The checkpoint counts {task.num_updates} images, of another batch; with this one it "
+            f"is {updates}, the place in the schedule"
+        )
+        task.num_updates = updates
+        task.optimizer.on_epoch(task.where)
 
 
 def _applies(config: AttrDict, folder: str) -> bool:

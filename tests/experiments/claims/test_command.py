@@ -264,6 +264,7 @@ def test_sweep_seeds__beyond_the_seeds_are_refused(image_folder, tmp_path, capsy
 def test_jobs__beyond_the_gpus_are_refused(image_folder, tmp_path, made, monkeypatch, capsys):
     """A worker without a GPU failed each model of the queue in seconds."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # which asks for a driver
     with pytest.raises(SystemExit):
         claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2")
     assert "--jobs = 2: expected at most one a GPU, and 1 can be seen" in capsys.readouterr().err

@@ -15,7 +15,7 @@ def config(*overrides):
     [
         (
             ["config.MACHINE.DEVICE=gpu"],
-            r"PER_NODE = 1 .* found 0 here; add .*machines=cpu",
+            r"PER_NODE = 1 .* found 0 here; give .*machines=cpu",
         ),
         (["config.DISTRIBUTED.NUM_NODES=8"], r"of 8 nodes; .*RUN_ID=HOST:PORT .*USE_SLURM=true"),
     ],
@@ -36,7 +36,9 @@ def test_check_machine__says_what_works_here(gpus, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     works = {0: "machines=cpu", 1: "machines=1gpu", 4: "NUM_PROC_PER_NODE=4"}[gpus]
     asked = "config=pretrain/pirl/jigsaw_8node", "+config/pirl/machines=1node_8gpu"
-    with pytest.raises(SystemExit, match=rf"found {gpus} here; add \+config/pirl.*{works}") as said:
+    with pytest.raises(
+        SystemExit, match=rf"found {gpus} here; (?:add|give) \+config/pirl.*{works}"
+    ) as said:
         check_machine(compose(*asked))
     assert "1gpu" not in str(said.value) or gpus == 1  # never what has just failed
 

@@ -164,6 +164,16 @@ def test_stop_in_mid_epoch__resumes_bit_for_bit(whole, image_folder, tmp_path):
     assert_same(tmp_path / "b", whole)
 
 
+def test_resume__with_a_smaller_batch_ends_where_the_schedule_does(image_folder, tmp_path):
+    """An epoch of 20 images is counted as 3 batches of 8, and then as 10 of 2."""
+    batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA="
+    killed = train(image_folder, tmp_path, f"{batch}8", fault={"FAULT_IN_STEP": "5:SIGKILL"})
+    assert killed.returncode == -9
+    result = train(image_folder, tmp_path, f"{batch}2")
+    assert "The checkpoint counts 24 images" in result.stdout
+    assert verify(tmp_path / FINAL)["classy_state_dict"]["num_updates"] == 60
+
+
 def test_state_that_is_not_finite__is_never_saved(whole, image_folder, tmp_path):
     """A rate that overflows in the last step of an epoch, whose loss was fine."""
     shutil.copy(whole / "model_phase0.torch", tmp_path)
