@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pirl_plugin.experiments.claims.cost import timed
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import imagenet_top1
 from pirl_plugin.experiments.claims.report import write_report
@@ -15,7 +16,8 @@ from pirl_plugin.experiments.claims.verdicts import verdicts
 
 RESULTS = Path("docs/results")
 CLAIMS = json.loads((RESULTS / "claims.json").read_text())
-RUNS = Rows(CLAIMS["runs"], CLAIMS["setting"])
+COST = CLAIMS["cost"]
+RUNS = Rows(timed(CLAIMS["runs"], COST), CLAIMS["setting"])
 README = Path("README.md").read_text()
 _ROW = re.compile(
     r"^\| (?P<label>[^|]+?)(?: \((?P<seeds>\d) seeds?\))? \| (?P<linear>[\d.]+) \| (?P<knn>[\d.]+) "
@@ -29,7 +31,7 @@ def test_verdicts__follow_from_the_runs():
 
 
 def test_tables__are_written_from_the_runs(tmp_path):
-    write_report(tmp_path, CLAIMS["setting"], CLAIMS["runs"], CLAIMS["claims"])
+    write_report(tmp_path, CLAIMS["setting"], CLAIMS["runs"], CLAIMS["claims"], COST)
     assert (tmp_path / "tables.md").read_text() == (RESULTS / "tables.md").read_text()
     assert {file.name for file in tmp_path.iterdir()} == {
         file.name for file in RESULTS.iterdir() if file.name == "tables.md" or file.suffix == ".svg"
