@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Compile without the interpreter's lock, once per installation.
 
-    Numba compiles anew when the function's file changes, but the constants that this file imports
+    Numba compiles again when the function's file changes, but the constants that this file imports
     are part of the machine code too: a digest of them is made part of the function's qualified
     name, by which numba names the file in its cache. Functions called are to be in the same file.
 

@@ -110,12 +110,12 @@ def test_command__goes_on_where_a_report_fails(image_folder, tmp_path, made, mon
     """Out of memory, say: it ended the command, and every later one."""
 
     def fail(out, rows):
-        raise MemoryError("no room for figures")
+        raise MemoryError("no memory for figures")
 
     monkeypatch.setattr(report, "write_figures", fail)
     with pytest.raises(SystemExit) as ended:
         claims(image_folder, tmp_path, "--seeds", "1")
-    said = "verdicts, tables or figures: MemoryError: no room for figures"
+    said = "verdicts, tables or figures: MemoryError: no memory for figures"
     assert str(ended.value).splitlines()[1:] == [f"  {said}"]  # once
     assert len(made) == len(recorded(tmp_path / "claims.json")["runs"]) == 3
     assert capsys.readouterr().err.splitlines() == [said] * 4

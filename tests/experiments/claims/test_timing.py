@@ -1,4 +1,4 @@
-"""What an image costs the methods, and that it stands in for the seconds of their runs."""
+"""What an image costs the methods, which replaces the seconds of their runs."""
 
 import dataclasses
 import json
