@@ -1,5 +1,6 @@
 """Large tensors are backed by huge pages where Linux grants them, and are as others elsewhere."""
 
+import mmap
 import sys
 from pathlib import Path
 
@@ -32,5 +33,7 @@ def test_advice__keeps_the_tensor():
 
 @pytest.mark.skipif(sys.platform != "linux" or not _GRANTED.exists(), reason="needs Linux's pages")
 def test_advice__reaches_the_mapping_of_a_large_tensor():
-    assert _advised(advise_huge_pages(torch.empty(100 * 2**20, dtype=torch.uint8)))
-    assert not _advised(torch.empty(100 * 2**20, dtype=torch.uint8))
+    pages = [mmap.mmap(-1, 100 * 2**20, mmap.MAP_PRIVATE) for _ in range(2)]  # not of the heap
+    advised, other = (torch.frombuffer(each, dtype=torch.uint8) for each in pages)
+    assert _advised(advise_huge_pages(advised))
+    assert not _advised(other)
