@@ -1,7 +1,6 @@
 """What a run goes on from, and what it refuses; VISSL's approaches go on as the host does."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initia
 from pirl_plugin.checkpoints.resume import SECTION, find_newest
 from pirl_plugin.checkpoints.settings import settings_of
 from pirl_plugin.checkpoints.shards import save_shards
-from pirl_plugin.hooks.vissl_resume import samples_done
 from pirl_plugin.host.compat.checkpoints import check_checkpoint
 from pirl_plugin.host.compat.resuming import check_saving
 
@@ -267,30 +265,6 @@ def test_vissls_approaches__save_the_same_files(tmp_path):
     assert os.readlink(tmp_path / "checkpoint.torch") == final
     saved = torch.load(tmp_path / final)
     assert set(saved) == {"classy_state_dict", "type"}
-
-
-@pytest.mark.parametrize(
-    ("section", "name", "phase", "expected"),
-    [
-        ({"samples_done": 24}, "model_iteration13.torch", 1, 24),
-        ({"samples_done": 24}, "model_iteration13.torch", 2, 0),  # epochs after the first
-        ({"samples_done": 0}, "model_phase0.torch", 1, 0),
-        (None, "model_iteration13.torch", 1, 3 * 8),  # older: 13 steps are 10 and 3
-        (None, "model_phase0.torch", 1, 0),
-    ],
-)
-def test_samples_done__are_of_the_epoch_that_goes_on(tmp_path, section, name, phase, expected):
-    checkpoint = {"train_phase_idx": 0, "iteration": 13}
-    if section is not None:
-        checkpoint[SECTION] = section
-    task = SimpleNamespace(
-        checkpoint=checkpoint,
-        checkpoint_path=str(tmp_path / name),
-        train_phase_idx=phase,
-        dataloaders={"train": range(10)},
-        datasets={"train": SimpleNamespace(get_global_batchsize=lambda: 8)},
-    )
-    assert samples_done(task) == expected
 
 
 @pytest.mark.parametrize(("value", "found"), [("{KEEP: 1}", "KEEP"), ("5", "5")])
