@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 from pirl_plugin.host.checks.combinations import check_combination
 from pirl_plugin.host.checks.data import check_classes, check_data
 from pirl_plugin.host.checks.images import check_images
+from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.checks.listed_files import check_listed_files
-from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives
+from pirl_plugin.host.checks.machine import (
+    check_folder,
+    check_machine,
+    check_negatives,
+    check_scores,
+)
 from pirl_plugin.host.checks.micro_batches import check_micro_batches
 from pirl_plugin.host.checks.model import check_shapes
-from pirl_plugin.host.compat.checkpoints import check_checkpoint
 from pirl_plugin.host.compat.resuming import check_saving
 
 if TYPE_CHECKING:
@@ -26,11 +31,12 @@ CHECKS: tuple[Callable[[AttrDict], None], ...] = (
     check_combination,
     check_micro_batches,
     check_negatives,
+    check_scores,
     check_shapes,
     check_data,
     check_listed_files,
     check_images,
     check_classes,
-    check_checkpoint,
+    check_initial_weights,
     check_saving,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pirl_plugin.host.catalog import LAYOUT
 from pirl_plugin.host.checks.refusal import refuse
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ def check_data(config: AttrDict) -> None:
             continue
         unknown = [n for n in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(n)]
         if not data.DATA_PATHS and unknown:
+            catalog = ""
+            if unknown[0] in LAYOUT:
+                catalog = ", or all data sets at once, with PIRL_DATASETS=DIR in the environment"
             refuse(
                 f"config.DATA.{split}.DATA_PATHS = []: expected a path, as no catalog lists "
-                f"'{unknown[0]}'; name a folder of images, config.DATA.{split}.DATA_PATHS=[DIR], "
-                f"or all data sets at once, with PIRL_DATASETS=DIR in the environment"
+                f"'{unknown[0]}'; name a folder of images, "
+                f"config.DATA.{split}.DATA_PATHS=[DIR]{catalog}"
             )
         paths, _ = get_data_files(split, config.DATA)
         _check_named(split, data, paths)
@@ -89,6 +93,12 @@ def check_classes(config: AttrDict) -> None:
             highest[folder, split] = int(labels.max())
             numbers[split] = (folder, named)
     classes = {split: (folder, class_folders(folder)) for split, folder in folders.items()}
+    for split, (folder, found) in classes.items():
+        if len(found) < 2:
+            refuse(
+                f"config.DATA.{split}.DATA_PATHS: {folder} has {len(found)} subfolders: expected "
+                f"one for each of two classes or more, whose images it holds; name such a folder"
+            )
     if len(classes) == 2:
         (train, trained), (test, tested) = classes["TRAIN"], classes["TEST"]
         odd = sorted(set(trained) ^ set(tested))

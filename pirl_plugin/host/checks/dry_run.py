@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.run_folder import Keep
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.checks.images import num_images
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.console import span
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
+from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
     import torch
@@ -68,9 +70,17 @@ def dry_run(config: AttrDict, node_id: int) -> None:
     if not config.SLURM.USE_SLURM:
         check_machine(config)
     check_port(config, node_id)
+    if is_ours(config):
+        follow_links(config)
     for check in CHECKS:
         check(config)
     print(start_page(config, banner()), flush=True)
+    finished, newest = newest_of_run(config)
+    if finished:
+        print(f"dry run   everything checked; the run is finished: {newest}")
+        return
+    if newest:
+        print(f"start     goes on from {newest}; the figures are of a whole run")
     images = num_images(config)
     if images is None or config.TEST_ONLY:
         print("dry run   everything checked; a run without training data of ours is not timed")
@@ -78,6 +88,21 @@ def dry_run(config: AttrDict, node_id: int) -> None:
     bank = bank_bytes(config, images)
     for line in forecast(config, images, bank, measure(config, images), free_bytes(config)):
         print(line)
+
+
+def newest_of_run(config: AttrDict) -> tuple[bool, str | None]:
+    """Whether the run is finished, and the checkpoint that its folder has; None for a new run.
+
+    Raises:
+        SystemExit: the run would not go on from it.
+    """
+    from vissl.utils.checkpoint import get_resume_checkpoint, is_training_finished
+
+    folder = config.CHECKPOINT.DIR
+    if not is_ours(config) or not Path(folder).is_dir():
+        return False, None
+    finished = bool(is_training_finished(config, folder))
+    return finished, get_resume_checkpoint(config, folder)
 
 
 def forecast(
@@ -110,8 +135,8 @@ def forecast(
         f"({1000 * measured.step_s:,.0f} ms without input), as timed on this machine",
         f"input     {1000 * measured.input_s:.1f} ms an image; {readers}",
         f"memory    {_size(measured.memory)} measured here at {batch // parts} images"
-        f"{f', one of {parts} micro-batches' if parts > 1 else ''}, "
-        f"{_size(bank)} of it or more for the memory bank of {images:,} rows",
+        + (f", one of {parts} micro-batches" if parts > 1 else "")
+        + (f", {_size(bank)} of it or more for {images:,} rows of the bank" if bank else ""),
         f"disk      {_size(saved)} a checkpoint, up to {kept} kept: {_size(saved * kept)}"
         + (f" of {_size(free)} free" if free is not None else ""),
         "dry run   everything checked; nothing was written",
@@ -134,9 +159,14 @@ def _with_input(config: AttrDict, measured: Measured) -> tuple[float, str]:
         step = measured.step_s + alone / (workers + 1)
         return step, f"read before each step by the process and {workers} workers"
     needed = math.ceil(alone / measured.step_s)
-    enough = "enough" if workers >= needed else f"set config.DATA.NUM_DATALOADER_WORKERS={needed}"
     step = max(measured.step_s, alone / workers)
-    return step, f"{needed} workers a process keep up, {workers} asked for: {enough}"
+    said = f"{needed} workers a process keep up, {workers} asked for"
+    cores = max(1, usable_cores() // config.DISTRIBUTED.NUM_PROC_PER_NODE)
+    if workers >= needed:
+        return step, f"{said}: enough"
+    if workers >= cores:
+        return step, f"{said}: as many as this machine has cores for ({cores})"
+    return step, f"{said}: set config.DATA.NUM_DATALOADER_WORKERS={min(needed, cores)}"
 
 
 def bank_bytes(config: AttrDict, images: int) -> int:
@@ -218,8 +248,8 @@ def _built_loss(config: AttrDict, images: int) -> ClassyLoss:
 
     section = {**config.LOSS[config.LOSS.name], "name": config.LOSS.name}
     if config.LOSS.name == "pirl_loss":
-        section["num_train_samples"] = min(images, _TIMED_ROWS)
-        section["num_negatives"] = min(section.get("num_negatives", 32000), images - 1)
+        enough = max(_TIMED_ROWS, section.get("num_negatives", 0) + 1)
+        section["num_train_samples"] = min(images, enough)
     return build_loss(section)
 
 
@@ -264,9 +294,11 @@ def _size(number: float) -> str:
     Example:
         >>> _size(1500), _size(656e6), _size(25.6e9)
         ('1.5 kB', '656 MB', '25.6 GB')
+        >>> _size(999_900_000)
+        '1.0 GB'
     """
     for unit in ("B", "kB", "MB"):
-        if number < 1000:
+        if number < 999.5:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:,.1f} GB"

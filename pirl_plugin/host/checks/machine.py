@@ -90,6 +90,21 @@ def check_negatives(config: AttrDict) -> None:
         )
 
 
+def check_scores(config: AttrDict) -> None:
+    """Refuse the GPU's kernel for the scores on a CPU.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    on_cpu = config.LOSS.name == "pirl_loss" and config.MACHINE.DEVICE == "cpu"
+    if on_cpu and config.LOSS.pirl_loss.get("scores") == "triton":
+        refuse(
+            "config.LOSS.pirl_loss.scores = 'triton' with config.MACHINE.DEVICE = 'cpu': expected "
+            "auto, plain or blocked, as Triton compiles for GPUs; set "
+            "config.LOSS.pirl_loss.scores=auto"
+        )
+
+
 def memory_of_device(config: AttrDict) -> int:
     """Bytes of memory of the first GPU, or of this machine; 0 where it is not known."""
     import torch

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, nn
     from vissl.config import AttrDict
+    from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
 
     from pirl_plugin.data.sources.vissl_source import SourceImage
 
@@ -41,7 +42,7 @@ def check_shapes(config: AttrDict) -> None:
     import torch
 
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        model = _model(config)
+        model = build_on_meta(_without_files(config.MODEL), config.OPTIMIZER)
         for split, batch in batches:
             _forward(config, model, split, batch)
 
@@ -92,17 +93,39 @@ def _named(entries: Sequence[Mapping[str, object]]) -> str:
     return shown([entry.get("name") for entry in entries])
 
 
-def _model(config: AttrDict) -> nn.Module | None:
-    from vissl.models import build_model
-
-    model = copy.deepcopy(config.MODEL)
-    if model.TRUNK.get("PIRL_ENSEMBLE"):  # its checkpoints are looked at by another check
+def _without_files(model: AttrDict) -> AttrDict:
+    """A model's section whose ensemble starts at random: another check looks at its checkpoints."""
+    model = copy.deepcopy(model)
+    if model.TRUNK.get("PIRL_ENSEMBLE"):
         files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
         model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = [""] * len(files)
+    return model
+
+
+def build_on_meta(model: AttrDict, optimizer: AttrDict) -> BaseSSLMultiInputOutputModel | None:
+    """Build the host's model under ``torch.device("meta")``, which the caller has entered.
+
+    Args:
+        model: the section ``MODEL``.
+        optimizer: the section ``OPTIMIZER``.
+
+    Returns:
+        It, in training mode; None for something of the host's that has no form without memory.
+
+    Raises:
+        MismatchError: a checkpoint that an ensemble reads does not fit.
+        SystemExit: it cannot be built.
+    """
+    from vissl.models import build_model
+
+    from pirl_plugin.checkpoints.compare import MismatchError
+
     try:
-        return build_model(model, config.OPTIMIZER).train()
-    except NotImplementedError:  # something of the host's that has no form without memory
+        return build_model(model, optimizer).train()
+    except NotImplementedError:
         return None
+    except MismatchError:
+        raise
     except Exception as error:  # whatever a trunk or head of the host raises
         refuse(f"config.MODEL cannot be built: {type(error).__name__}: {error}", error)
 

@@ -52,6 +52,11 @@ def refuse_overrides(
             f"{asked}: expected config=NAME, such as config=pretrain/pirl/jigsaw_8node; {_LISTED}",
             error,
         )
+    groups = [o.partition("=")[0] for o in overrides if o.startswith("+config/")]
+    repeated = next((group for group in groups if groups.count(group) > 1), None)
+    if repeated is not None:
+        given = [o for o in overrides if o.startswith(f"{repeated}=")]
+        refuse(f"{' '.join(given)}: expected one overlay of a group; leave one away", error)
     unknown = re.match(r"Could not override '([^']+)'", text)
     if unknown and "/" in unknown[1]:
         refuse(f"{asked}: {unknown[1]} is an overlay; write +{unknown[1]}=NAME", error)

@@ -68,6 +68,13 @@ def check_parts(config: dict[str, object]) -> None:
 
     _check_registered(config)
     check_known(config)
+    counted = find(config, "LOSS.pirl_loss.num_train_samples")
+    if counted not in (None, -1):
+        refuse(
+            f"config.LOSS.pirl_loss.num_train_samples = {shown(counted)}: expected -1, as a run "
+            f"counts its images itself; leave it away, or take fewer of them with "
+            f"config.DATA.TRAIN.DATA_LIMIT={shown(counted)}"
+        )
     check_loss(config)
     for split in ("TRAIN", "TEST"):
         for index, entry in enumerate(find(config, f"DATA.{split}.TRANSFORMS") or []):

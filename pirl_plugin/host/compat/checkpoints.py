@@ -1,13 +1,12 @@
 """Checkpoints that the host starts from: read safely, found whatever their layout, and compared.
 
-Two steps of :mod:`pirl_plugin.host.import_hook.table`, and a check in the launching process.
+Two steps of :mod:`pirl_plugin.host.import_hook.table`.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     # Where the weights are, the prefix to remove from their names and the one to add.
     Names = tuple[str | list[str] | None, str | None, str | None]
 
-_FILE = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE"
 _OURS_ONLY = (".pkl", ".safetensors")  # files that the host's own reader does not know
 # Errors whose text is one sentence for the user; their tracebacks add nothing.
 _SENTENCES = "MismatchError|DiskFullError|NonFiniteStateError|DamagedError"
@@ -58,7 +56,7 @@ def refuse_mismatches(module: HostModule) -> None:
     ) -> object:
         names: Names = (state_dict_key_name, replace_prefix, append_prefix)
         if is_ours(config):
-            state_dict, names = _fitting(module, config, model, state_dict, skip_layers, names)
+            state_dict, names = fitting(module, config, model, state_dict, skip_layers, names)
         return original(config, model, state_dict, names[0], skip_layers, *names[1:], **more)
 
     module.init_model_from_consolidated_weights = init_model_from_consolidated_weights
@@ -91,74 +89,6 @@ def read_more_formats(module: HostModule) -> None:
     task._restore_model_weights = _restore_model_weights
 
 
-def check_checkpoint(config: AttrDict) -> None:
-    """Refuse a checkpoint that does not exist or cannot be read, before anything is started.
-
-    Approaches of VISSL are not looked at, nor is what a run that resumes once started from.
-
-    Raises:
-        SystemExit: what was named, and what to do.
-    """
-    if not is_ours(config):
-        return
-    weights_init, trunk = config.MODEL.WEIGHTS_INIT, config.MODEL.TRUNK
-    files = {_FILE: (weights_init.PARAMS_FILE, weights_init)}
-    named = (trunk.get("PIRL_ENSEMBLE") or {}).get("PARAMS_FILES") or []
-    if trunk.NAME != "pirl_ensemble" and any(named):
-        raise SystemExit(
-            f"pirl_plugin: config.MODEL.TRUNK.NAME = '{trunk.NAME}': expected pirl_ensemble, as "
-            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES names {named}; take an overlay of "
-            f"ensembles, as +config/pirl/linear=resnet18_ensemble"
-        )
-    if trunk.NAME == "pirl_ensemble":
-        section = trunk.PIRL_ENSEMBLE
-        for i, path in enumerate(section.PARAMS_FILES):
-            files[f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES[{i}]"] = (path, section)
-    for key, (path, section) in files.items():
-        if not path:
-            continue
-        if not os.path.isfile(path):
-            if key == _FILE and _resumes(config):
-                continue
-            raise SystemExit(
-                f"pirl_plugin: {key} = '{path}': expected a file that exists; name the checkpoint "
-                f"of a run, or '' to start from random initialisation"
-            )
-        _check_readable(key, path, bool(section.get("TRUST_PICKLE")))
-
-
-def _resumes(config: AttrDict) -> bool:
-    """Whether a run goes on from a checkpoint of its own, and reads no other."""
-    from pirl_plugin.checkpoints.resume import find_newest
-
-    section = config.CHECKPOINT
-    if not section.AUTO_RESUME or "://" in section.DIR:
-        return False
-    return (
-        find_newest(Path(section.DIR), skip_final=bool(section.OVERWRITE_EXISTING)).path is not None
-    )
-
-
-def _check_readable(key: str, path: str, trusted: bool) -> None:
-    """See that a checkpoint's every byte can be read without running code in it.
-
-    Raises:
-        SystemExit: why it cannot.
-    """
-    from pirl_plugin.checkpoints.read import SeveralFilesError, read_checkpoint
-
-    try:
-        read_checkpoint(Path(path), trusted)
-    except SeveralFilesError:
-        return  # of the host's sharded training, which it reads itself
-    except (OSError, ValueError) as error:
-        advice = str(error).replace(
-            "add --trust-pickle (trust_pickle=True)",
-            f"set {key.rpartition('.')[0]}.TRUST_PICKLE=True",
-        )
-        raise SystemExit(f"pirl_plugin: {key}: {advice}") from None
-
-
 def _host_reads(path: str) -> bool:
     """Whether the host's ``torch.load`` takes a file: not numpy's arrays, nor other formats."""
     from torch.serialization import get_unsafe_globals_in_checkpoint
@@ -182,7 +112,7 @@ def report_failure(error: BaseException) -> None:
         raise SystemExit(f"pirl_plugin: {found[1]}") from None
 
 
-def _fitting(
+def fitting(
     module: HostModule,
     config: AttrDict,
     model: BaseSSLMultiInputOutputModel,

@@ -60,8 +60,10 @@ def test_check_data__names_missing_files_of_the_hosts_own_sources(kind, tmp_path
 
 
 def test_check_data__says_how_to_name_data():
-    with pytest.raises(SystemExit, match=r"no catalog lists 'pirl_folder'.*DATA_PATHS=\[DIR\]"):
+    with pytest.raises(SystemExit, match=r"no catalog lists 'pirl_folder'.*DATA_PATHS=\[DIR\]$"):
         check_data(config())
+    with pytest.raises(SystemExit, match=r"no catalog lists 'imagenet1k_folder'.*PIRL_DATASETS="):
+        check_data(config("config.DATA.TRAIN.DATASET_NAMES=[imagenet1k_folder]"))
 
 
 @pytest.mark.parametrize("source", ["disk_folder", "disk_filelist"])
@@ -111,6 +113,12 @@ def test_check_classes__refuses_numbers_that_would_mean_other_classes(classes):
         check_classes(linear(classes))
     (classes / "val" / "c").mkdir()
     check_classes(linear(classes))
+
+
+def test_check_classes__refuses_folders_without_classes(classes):
+    """The host made one class of them, and the benchmark ended with 0 % and status 0."""
+    with pytest.raises(SystemExit, match=r"TRAIN.DATA_PATHS: .*train/a has 0 subfolders: expected"):
+        check_classes(linear(classes, files={"TRAIN": "train/a", "TEST": "val/a"}))
 
 
 def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):

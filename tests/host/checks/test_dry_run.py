@@ -1,7 +1,10 @@
 """What a run will take, before it is made."""
 
 import pytest
+import torch
 
+from pirl_plugin.checkpoints.resume import SECTION
+from pirl_plugin.checkpoints.settings import settings_of
 from pirl_plugin.host.checks import dry_run as module
 from pirl_plugin.host.checks.dry_run import Measured, bank_bytes, dry_run, forecast
 from pirl_plugin.host.import_hook import finder
@@ -38,11 +41,25 @@ def test_forecast__counts_the_checkpoints_that_stay(last, every, kept):
     assert f"up to {kept} kept" in text  # 800 epochs, one saved in 10
 
 
-def test_forecast__names_the_workers_that_are_missing():
+def test_forecast__names_the_workers_that_are_missing(monkeypatch):
+    monkeypatch.setattr(module, "usable_cores", lambda: 32)
     config = compose(PAPER, "config.DATA.NUM_DATALOADER_WORKERS=2")
     text = "\n".join(forecast(config, IMAGENET, 0, MEASURED, free=None))
     assert "160 ms a step (100 ms without input)" in text  # 32 · 10 ms / 2
     assert "set config.DATA.NUM_DATALOADER_WORKERS=4" in text
+    for cores, advice in [
+        (12, "NUM_DATALOADER_WORKERS=3"),
+        (8, "has cores for (2)"),
+    ]:  # 4 processes
+        monkeypatch.setattr(module, "usable_cores", lambda cores=cores: cores)  # for 4 ranks
+        text = "\n".join(forecast(config, IMAGENET, 0, MEASURED, free=None))
+        assert advice in text
+
+
+def test_forecast__leaves_out_a_bank_where_there_is_none():
+    config = compose("config=benchmark/pirl/linear_imagenet1k")
+    text = "\n".join(forecast(config, IMAGENET, 0, MEASURED, free=None))
+    assert "memory    2.0 GB measured here at 32 images\n" in text
 
 
 def test_forecast__divides_the_input_among_the_readers_of_a_cpu():
@@ -92,3 +109,51 @@ def test_dry_run__refuses_what_the_run_would(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="DATA_PATHS"):
         dry_run(compose("config=pretrain/pirl/quick_jigsaw"), node_id=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def tiny(image_folder, *more):
+    return compose(
+        "config=pretrain/pirl/quick_jigsaw",
+        f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+        "config.LOSS.pirl_loss.num_negatives=8",
+        "config.OPTIMIZER.num_epochs=2",
+        *more,
+    )
+
+
+def write_checkpoint_of(config, folder, name, done=0):
+    content = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": done}
+    content |= {"phase_idx": 0, SECTION: {"settings": settings_of(config)}}
+    folder.mkdir(exist_ok=True)
+    torch.save(content, folder / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "done", "said"),
+    [
+        ("model_final_checkpoint_phase1.torch", 1, "checked; the run is finished: "),
+        ("model_iteration5.torch", 0, "start     goes on from "),
+    ],
+)
+def test_dry_run__says_what_the_folder_holds(
+    name, done, said, image_folder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(module, "measure", lambda *_: MEASURED)
+    config = tiny(image_folder, f"config.CHECKPOINT.DIR={tmp_path / 'run'}")
+    write_checkpoint_of(config, tmp_path / "run", name, done)
+    dry_run(config, node_id=0)
+    assert f"{said}{tmp_path / 'run' / name}" in capsys.readouterr().out
+
+
+def test_dry_run__refuses_a_folder_that_the_run_would(image_folder, tmp_path):
+    config = tiny(image_folder, f"config.CHECKPOINT.DIR={tmp_path / 'run'}")
+    write_checkpoint_of(config, tmp_path / "run", "model_phase0.torch")
+    (tmp_path / "run" / "model_phase0.torch").write_bytes(b"")
+    with pytest.raises(SystemExit, match="expected a checkpoint that loads, found none"):
+        dry_run(config, node_id=0)
+
+
+def test_dry_run__refuses_the_gpus_kernel_on_a_cpu(image_folder):
+    with pytest.raises(SystemExit, match=r"scores = 'triton' with .*'cpu': expected auto"):
+        dry_run(tiny(image_folder, "config.LOSS.pirl_loss.scores=triton"), node_id=0)

@@ -27,6 +27,11 @@ QUICK = "config=pretrain/pirl/quick_jigsaw"
         ([QUICK, "config.DATA.TRAIN=5"], "config.DATA.TRAIN"),
         ([QUICK, "config.LOSS.pirl_loss.num_negatives=[1"], "cannot compose"),
         ([QUICK, "~config.OPTIMIZER.num_epoch"], "num_epoch"),
+        (
+            [QUICK, "+config/pirl/machines=cpu", "+config/pirl/machines=1gpu"],
+            r"machines=cpu \+config/pirl/machines=1gpu: expected one overlay of a group",
+        ),
+        ([QUICK, "config.LOSS.pirl_loss.num_train_samples=5"], "expected -1, .*DATA_LIMIT=5"),
     ],
 )
 def test_mistake__is_one_sentence(overrides, message):

@@ -12,7 +12,7 @@ from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initia
 from pirl_plugin.checkpoints.resume import SECTION, find_newest
 from pirl_plugin.checkpoints.settings import settings_of
 from pirl_plugin.checkpoints.shards import save_shards
-from pirl_plugin.host.compat.checkpoints import check_checkpoint
+from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.compat.resuming import check_saving
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
@@ -193,9 +193,9 @@ def test_resume__needs_not_the_file_that_it_started_from(tmp_path):
     out.mkdir()
     own = write(out, "model_phase1.torch", benchmark(file), train_phase_idx=1)
     file.unlink()
-    check_checkpoint(benchmark(file, folder=out))
+    check_initial_weights(benchmark(file, folder=out))
     assert launch(benchmark(file), out) == own
-    check_checkpoint(benchmark(tmp_path / "b.torch", folder=out))
+    check_initial_weights(benchmark(tmp_path / "b.torch", folder=out))
     with pytest.raises(SystemExit, match=rf"b\.torch: expected {file}, as it was"):
         launch(benchmark(tmp_path / "b.torch"), out)
 
