@@ -137,6 +137,24 @@ def data_set(names: object) -> str:
     return known[0] if len(known) == len(texts) == 1 else " + ".join(texts)
 
 
+def changes(
+    found: Mapping[str, object], before: Mapping[str, object], free: Iterable[str]
+) -> Differences:
+    """The keys that two runs share and in which they differ.
+
+    Args:
+        found: dotted key → value of one.
+        before: of the other, which may be of another version of this package.
+        free: patterns of keys that may differ.
+    """
+    free = tuple(free)
+    return {
+        key: (value, before[key])
+        for key, value in found.items()
+        if key in before and not _matches(key, free) and not same(value, before[key])
+    }
+
+
 def differences(
     found: Mapping[str, object], fixed: Mapping[str, object], free: Iterable[str]
 ) -> Differences:

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.host.checks.refusal import shown
 from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.our_configs import is_ours
 
@@ -253,3 +254,30 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
         other = describe_other_run(config, found.content, SECTION, path, ended)
     if other is not None:
         raise SystemExit(f"pirl_plugin: {other}")
+    if found.final:
+        _check_same_training(config, Path(path))
+
+
+def _check_same_training(config: AttrDict, path: Path) -> None:
+    """Refuse a command whose training is not that of the finished run in its folder.
+
+    Raises:
+        SystemExit: the first key that differs, found and expected.
+    """
+    from pirl_plugin.checkpoints.training_run import run_config
+    from pirl_plugin.evaluation.compare_settings import changes, settings_of
+    from pirl_plugin.evaluation.paper_settings.free import FREE
+
+    saved = run_config(path)
+    if saved is None:
+        return
+    free = [key for key in FREE if key != "SEED_VALUE"]
+    for key, (found, expected) in changes(
+        settings_of(config.to_dict()), settings_of(saved), free
+    ).items():
+        name = f"config.{key}" if key[0].isupper() else f"the {key}"
+        raise SystemExit(
+            f"pirl_plugin: {name} = {shown(found)}: expected {shown(expected)}, with which "
+            f"the run in {path.parent} was made to its end; give another config.CHECKPOINT.DIR to "
+            f"start a new one"
+        )

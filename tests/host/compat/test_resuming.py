@@ -12,6 +12,7 @@ from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initia
 from pirl_plugin.checkpoints.resume import SECTION, find_newest
 from pirl_plugin.checkpoints.settings import settings_of
 from pirl_plugin.checkpoints.shards import save_shards
+from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.compat.resuming import check_saving
 
@@ -232,10 +233,26 @@ def test_resume__says_how_to_lengthen_a_finished_run(tmp_path):
 
 def test_finished_run__is_not_another_models(tmp_path):
     write(tmp_path, "model_final_checkpoint_phase3.torch", compose(*OURS), train_phase_idx=3)
-    assert launch(compose(*OURS, "config.SEED_VALUE=7"), tmp_path) == "finished"
+    assert launch(compose(*OURS), tmp_path) == "finished"
     other = compose(*OURS, "+config/pirl/models=resnet18")
     with pytest.raises(SystemExit, match=r"config\.MODEL\.TRUNK.*: expected .* as in "):
         launch(other, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", ["SEED_VALUE=7", "LOSS.pirl_loss.temperature=0.2", "OPTIMIZER.weight_decay=0.1"]
+)
+def test_finished_run__is_not_one_of_other_values(change, tmp_path):
+    """It was said to have succeeded, below a page of values that it was not made with."""
+    write(tmp_path, "model_final_checkpoint_phase3.torch", compose(*OURS), train_phase_idx=3)
+    write_run_config(compose(*OURS), tmp_path)
+    elsewhere = ["config.DATA.NUM_DATALOADER_WORKERS=7", "config.DATA.TRAIN.DATA_PATHS=[moved]"]
+    assert launch(compose(*OURS, *elsewhere), tmp_path) == "finished"
+    key = change.partition("=")[0]
+    with pytest.raises(SystemExit, match=rf"config\.{key} = .*: expected .* was made to its end"):
+        launch(compose(*OURS, f"config.{change}"), tmp_path)
+    with pytest.raises(SystemExit, match="the global batch = 7: expected 32, with which the run"):
+        launch(compose(*OURS, "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=7"), tmp_path)
 
 
 def test_check__refuses_values_in_one_sentence():

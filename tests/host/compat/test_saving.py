@@ -89,10 +89,11 @@ def test_kill_while_saving__goes_on_from_the_checkpoint_before(whole, image_fold
     assert_same(tmp_path, whole)
     # The newest two stay, and nothing half written.
     assert names(tmp_path) == {"checkpoint.torch", "checkpoints.json", "model_phase1.torch", FINAL}
-    # A command with other settings trains nothing, and leaves what was trained as it is.
+    # A command with other settings is refused, and leaves what was trained as it is.
     before = (tmp_path / "train_config.yaml").read_text()
-    other = train(image_folder, tmp_path, "config.LOSS.pirl_loss.temperature=0.5")
-    assert "already succeeded" in other.stdout
+    other = train(image_folder, tmp_path, "config.LOSS.pirl_loss.temperature=0.5", check=False)
+    assert other.returncode == 1
+    assert "temperature = 0.5: expected 0.1, with which the run" in other.stderr
     assert (tmp_path / "train_config.yaml").read_text() == before
 
 
