@@ -99,7 +99,8 @@ class _Progress:
                 self.bar.reset(total=sizes["iterations"] * sizes["images"] // sizes["epoch"])
         elif (found := _STEP.search(line)) and self.bar.total:
             done = int(found[2]) * self._sizes["images"] // self._sizes["epoch"]
-            self._resumed_at = done if self._resumed_at is None else self._resumed_at
+            if self._resumed_at is None:  # tqdm's rate and time left are of what follows
+                self._resumed_at = self.bar.initial = self.bar.n = self.bar.last_print_n = done
             loss = f"epoch {int(found[1]) + 1}, loss {float(found[3]):.2f}"
             self.bar.set_postfix_str(loss, refresh=False)
             self.bar.update(done - self.bar.n)
