@@ -36,7 +36,8 @@ def export_checkpoint(
             ``timm``.
         trunk: keys and prefix of the trunk to take, where the file holds several.
         trust_pickle: let the file run code if torch's safe loading refuses it.
-        results: JSON files of measurements for timm's model card, beside those that are found.
+        results: JSON files of measurements for timm's model card, beside those that are found:
+            ``results.json`` of ``pirl-plugin knn``, ``detection`` or ``results``.
 
     Returns:
         What was written, and where it was found;
@@ -45,8 +46,8 @@ def export_checkpoint(
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
-        ValueError: an unknown ``to`` or suffix, a file that cannot be read, a network that timm or
-            Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
+        ValueError: an unknown ``to`` or suffix, a file that cannot be read, ``results`` of another
+            checkpoint, a network that timm or Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
             not finite, by their names.
 
     Example:
