@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class TrainingRun:
 
 
 def write_run_config(config: AttrDict, folder: Path) -> None:
-    """Write the configuration of a run into its folder, as the host does.
+    """Write the configuration of a run into its folder, as the host does, with absolute paths.
 
     Args:
         config: the host's ``AttrDict``.
@@ -62,9 +63,17 @@ def write_run_config(config: AttrDict, folder: Path) -> None:
     sharding = content["MODEL"].get("FSDP_CONFIG") or {}
     if "compute_dtype" in sharding:  # the host has made a torch.dtype of its name
         sharding["compute_dtype"] = str(sharding["compute_dtype"]).removeprefix("torch.")
+    data = content.get("DATA") or {}
+    for section, key in itertools.product(("TRAIN", "TEST"), ("DATA_PATHS", "LABEL_PATHS")):
+        if paths := data.get(section, {}).get(key):
+            data[section][key] = [_absolute(str(path)) for path in paths]
     text = yaml.dump(content)
     with atomic_write(folder / _FILE, needed=len(text)) as file:
         file.write(text.encode())
+
+
+def _absolute(path: str) -> str:
+    return path if not path or "://" in path else os.path.abspath(path)
 
 
 def run_config(checkpoint: Path) -> dict[str, Any] | None:
