@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pirl_plugin.experiments.sweep_values import SCALES, SWEEPS
-from pirl_plugin.utils.arguments import output_folder
+from pirl_plugin.utils.arguments import default_output, output_folder
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -51,7 +51,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if options.values is not None:  # the option takes all words that follow
         options.overrides += [word for word in options.values if "=" in word]
         options.values = [word for word in options.values if "=" not in word]
-    options.out = options.out or output_folder(f"runs/sweep_{options.name}")
+    options.out = options.out or default_output(parser, f"runs/sweep_{options.name}")
     if options.slurm == "":
         parser.error("--slurm = '': expected the name of a partition; leave it out to run here")
     options.data = options.data.resolve()

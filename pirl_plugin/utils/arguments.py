@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,14 @@ def output_folder(text: str) -> Path:
     return path
 
 
+def default_output(parser: argparse.ArgumentParser, folder: str) -> Path:
+    """Where a command writes without ``--out``; refused as a given one is."""
+    try:
+        return output_folder(folder)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --out: {error}")
+
+
 def device(text: str) -> str:
     """A CPU, or a GPU that is here, as torch names them."""
     import torch
@@ -82,6 +91,8 @@ def why_not_writable(path: Path) -> str | None:
         return f"'{existing}' is a link to '{os.readlink(existing)}', which is not there"
     if not existing.is_dir():
         return f"'{existing}' is a file"
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return f"'{existing}' cannot be written to"
+    try:
+        tempfile.TemporaryFile(dir=existing).close()  # os.access lets root write to /proc
+    except OSError as error:
+        return f"'{existing}' cannot be written to: {error.strerror}"
     return None

@@ -1,6 +1,7 @@
 """Arguments of all commands: refused as they are parsed, with what was expected."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,8 @@ COMMANDS = {
     "quickstart": ["quickstart"],
     "claims": ["claims", "--data", "."],
     "sweep": ["sweep", "lambda", "--data", "."],
+    "detection": ["detection", "--config", "voc07_pirl", "--weights", "a.torch"],
+    "prepare": ["prepare", "."],
 }
 
 
@@ -31,9 +34,29 @@ def test_out__that_is_a_file_is_refused_before_work(command, tmp_path, monkeypat
     file = tmp_path / "file"
     file.write_text("kept")
     for out in (file, file / "below"):
-        said = said_of([*COMMANDS[command], "--out", out], monkeypatch, capsys)
+        said = said_of([*COMMANDS[command], *option(command), out], monkeypatch, capsys)
         assert f"expected a folder to write to, and '{file}' is a file" in said
     assert file.read_text() == "kept"
+
+
+def option(command):
+    return [] if command == "prepare" else ["--out"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux: its /proc takes no files")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_out__that_even_root_cannot_write_to_is_refused_before_work(command, monkeypatch, capsys):
+    words = [*COMMANDS[command], *option(command), "/proc/x"]
+    assert "and '/proc' cannot be written to: " in said_of(words, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", ["sweep", "detection"])
+def test_out__by_default_is_refused_too(command, tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs").touch()
+    monkeypatch.chdir(tmp_path)
+    said = said_of(COMMANDS[command], monkeypatch, capsys)
+    assert f"argument --out: runs/{command}" in said
+    assert f"expected a folder to write to, and '{tmp_path}/runs' is a file" in said
 
 
 @pytest.mark.parametrize(
