@@ -47,8 +47,8 @@ def export_checkpoint(
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
         ValueError: an unknown ``to`` or suffix, a file that cannot be read, ``results`` of another
-            checkpoint, a network that timm or Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
-            not finite, by their names.
+            checkpoint, a network that timm or Detectron2 does not have, or a trunk with tensors
+            missing, left over, out of shape or not finite, by their names.
 
     Example:
         >>> import tempfile

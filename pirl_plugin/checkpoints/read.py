@@ -54,12 +54,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
         IsADirectoryError: a folder.
         ValueError: damaged, not a checkpoint, in parts, or with objects that safe loading refuses.
     """
-    if path.is_dir():
-        files = [file for kind in _SUFFIXES for file in sorted(path.glob(f"*{kind}"))]
-        example = f": for instance {files[0]}" if files else ", and this one holds none"
-        raise IsADirectoryError(f"{path} is a folder: expected a checkpoint's file{example}")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: expected a checkpoint")
+    check_is_file(path)
     with path.open("rb") as file:
         start = file.read(16)
     if not start:
@@ -88,6 +83,21 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
             f"VISSL's extra_scripts/convert_sharded_checkpoint.py"
         )
     return content
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse a checkpoint that is not there, without reading one that is.
+
+    Raises:
+        FileNotFoundError: no such file.
+        IsADirectoryError: a folder.
+    """
+    if path.is_dir():
+        files = [file for kind in _SUFFIXES for file in sorted(path.glob(f"*{kind}"))]
+        example = f": for instance {files[0]}" if files else ", and this one holds none"
+        raise IsADirectoryError(f"{path} is a folder: expected a checkpoint's file{example}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: expected a checkpoint")
 
 
 def _read_arrays(path: Path) -> dict[str, object] | None:

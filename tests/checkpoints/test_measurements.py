@@ -90,5 +90,5 @@ def test_results__of_tables_are_the_figures_of_the_checkpoints_runs(checkpoints,
     assert len([sentence for sentence in sentences if sentence.startswith("ImageNet 40.0 (T")]) == 1
     assert any(sentence.startswith("ImageNet res5 35.0 (Table 7, ") for sentence in sentences)
     (tmp_path / "linear").rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match="is of .*other/checkpoint"):
+    with pytest.raises(ValueError, match=r"is of .*other/checkpoint"):
         found(mine, tmp_path / "tables" / "results.json")
