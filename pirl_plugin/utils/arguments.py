@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 MAX_SEED = 2**32 - 1
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the value that an option has by default, where its text does not and there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        nothing = action.default is None or action.default is False or action.default == []
+        if nothing or "default" in (action.help or ""):
+            return action.help
+        return super()._get_help_string(action)
+
+
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     """A whole number in a range, both ends included.
 

@@ -1,11 +1,13 @@
 """Arguments of all commands: refused as they are parsed, with what was expected."""
 
 import sys
+from argparse import SUPPRESS, ArgumentParser
 from pathlib import Path
 
 import pytest
 
 from pirl_plugin.__main__ import main
+from pirl_plugin.cli import run
 
 
 def said_of(words, monkeypatch, capsys):
@@ -77,3 +79,18 @@ def test_out__by_default_is_refused_too(command, tmp_path, monkeypatch, capsys):
 )
 def test_value__that_cannot_be_used_is_refused_before_work(words, expected, monkeypatch, capsys):
     assert expected in said_of(words, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help__shows_defaults(command, monkeypatch, capsys):
+    """Of each option that has one, and of no other."""
+    parsers = []
+    monkeypatch.setattr(ArgumentParser, "exit", lambda parser: parsers.append(parser) or sys.exit())
+    with pytest.raises(SystemExit):
+        run([command, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "default: None" not in shown
+    assert "default: False" not in shown
+    for action in parsers[0]._actions:
+        if action.default not in (None, SUPPRESS, []) and action.nargs not in (0, "+", "*"):
+            assert f"(default: {action.default})" in shown, action
