@@ -11,6 +11,7 @@ from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.timm_folder import write_timm_folder
 from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, find_any_trunk
 from pirl_plugin.checkpoints.trunk import Trunk
+from pirl_plugin.utils.arguments import why_not_writable
 
 
 def export_checkpoint(
@@ -36,7 +37,8 @@ def export_checkpoint(
             ``timm``.
         trunk: keys and prefix of the trunk to take, where the file holds several.
         trust_pickle: let the file run code if torch's safe loading refuses it.
-        results: JSON files of measurements for timm's model card, beside those that are found.
+        results: JSON files of measurements for timm's model card, beside those that are found:
+            ``results.json`` of ``pirl-plugin knn``, ``detection`` or ``results``.
 
     Returns:
         What was written, and where it was found;
@@ -45,9 +47,10 @@ def export_checkpoint(
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
-        ValueError: an unknown ``to`` or suffix, a file that cannot be read, a network that timm or
-            Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
-            not finite, by their names.
+        ValueError: an unknown ``to`` or suffix, a file that cannot be read, a folder that cannot be
+            written to, ``results`` of another checkpoint, a network that timm or Detectron2 does
+            not have, or a trunk with tensors missing, left over, out of shape or not finite, by
+            their names.
 
     Example:
         >>> import tempfile
@@ -75,6 +78,8 @@ def export_checkpoint(
         )
     if out.exists() and path.exists() and out.samefile(path):
         raise ValueError(f"OUT = {out}: expected another file than the checkpoint itself")
+    if reason := why_not_writable(out.parent):
+        raise ValueError(f"OUT = {out}: expected a folder to write to, and {reason}")
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk)
     lines = loading_lines(found, to, out)
     if to == "timm":

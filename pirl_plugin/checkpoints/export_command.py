@@ -64,7 +64,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         nargs="+",
         default=[],
-        help="measurements for timm's model card, beside those found with the checkpoint's run",
+        help="measurements for timm's model card, beside those found with the checkpoint's run: "
+        "results.json of pirl-plugin knn, detection or results",
     )
     parser.add_argument(
         "--trust-pickle",

@@ -7,6 +7,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +55,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
         IsADirectoryError: a folder.
         ValueError: damaged, not a checkpoint, in parts, or with objects that safe loading refuses.
     """
-    if path.is_dir():
-        files = [file for kind in _SUFFIXES for file in sorted(path.glob(f"*{kind}"))]
-        example = f": for instance {files[0]}" if files else ", and this one holds none"
-        raise IsADirectoryError(f"{path} is a folder: expected a checkpoint's file{example}")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: expected a checkpoint")
+    check_is_file(path)
     with path.open("rb") as file:
         start = file.read(16)
     if not start:
@@ -88,6 +84,21 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
             f"VISSL's extra_scripts/convert_sharded_checkpoint.py"
         )
     return content
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse a checkpoint that is not there, without reading one that is.
+
+    Raises:
+        FileNotFoundError: no such file.
+        IsADirectoryError: a folder.
+    """
+    if path.is_dir():
+        files = [file for kind in _SUFFIXES for file in sorted(path.glob(f"*{kind}"))]
+        example = f": for instance {files[0]}" if files else ", and this one holds none"
+        raise IsADirectoryError(f"{path} is a folder: expected a checkpoint's file{example}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}: expected a checkpoint")
 
 
 def _read_arrays(path: Path) -> dict[str, object] | None:
@@ -132,15 +143,31 @@ def _numpy_globals() -> list[Callable[..., object] | tuple[Callable[..., object]
 def _why_not(path: Path, error: Exception) -> str:
     """One sentence for a file that could not be read: what is wrong, and what to do."""
     text = str(error)
-    refused = re.search(r"GLOBAL ([A-Za-z_][\w.]*)", text)
+    refused = re.search(r"GLOBAL ([A-Za-z_][\w.]*)|with (TorchScript)", text)
     if refused or ("Weights only load failed" in text and zipfile.is_zipfile(path)):
-        what = refused[1] if refused else "a part of it"
+        what = refused[refused.lastindex or 0] if refused else "a part of it"
         return (
             f"{path} holds more than weights: safe loading refuses {what}. If you trust who wrote "
             f"the file, add --trust-pickle (trust_pickle=True), which lets it run code"
         )
-    first = (text.strip().splitlines() or [""])[0]
+    if not _may_be_one(path):
+        return (
+            f"{path} is no checkpoint: expected a file of torch, of Detectron2, or of safetensors, "
+            f"whose name ends in .safetensors; give the file that a run wrote"
+        )
+    found = re.search(r"WeightsUnpickler error: (.+)", text)  # what follows torch's advice
+    first = found[1] if found else re.split(r"\.\s|\n", text.strip())[0]
+    named = f"{type(error).__name__}: {first[:200]}".removesuffix(": ")
     return (
         f"{path} cannot be read as a checkpoint of torch, Detectron2 or safetensors: it is damaged "
-        f"or something else; copy it again ({type(error).__name__}: {first[:200]})"
+        f"or something else; copy it again ({named})"
     )
+
+
+def _may_be_one(path: Path) -> bool:
+    """Whether a file begins as a checkpoint does and, if it is a whole archive, is one of torch."""
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/data.pkl") for name in archive.namelist())
+    with path.open("rb") as file:
+        start = file.read(2)
+    return path.suffix == ".safetensors" or start == b"PK" or start[:1] == b"\x80"

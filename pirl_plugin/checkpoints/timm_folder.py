@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.formats import write_safetensors
+from pirl_plugin.checkpoints.measurements import find_results
 from pirl_plugin.checkpoints.model_card import model_card
 from pirl_plugin.checkpoints.timm_networks import create_network, network_width, timm_resnet
 from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, build_network
-from pirl_plugin.checkpoints.training_run import find_results, read_training_run
+from pirl_plugin.checkpoints.training_run import read_training_run
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.utils.files import atomic_write
 
@@ -36,11 +37,12 @@ def write_timm_folder(
         lines: what to paste to load it.
         checkpoint: what was exported; the run's ``train_config.yaml`` beside it says how it was
             trained.
-        results: JSON files of measurements, beside those found with the run.
+        results: JSON files of its measurements, beside those found with the run.
 
     Raises:
-        ValueError: timm does not have the network, its options cannot be written as JSON, or
-            ``out`` is a file, or holds other files.
+        FileNotFoundError: a file of ``results`` does not exist.
+        ValueError: timm does not have the network, its options cannot be written as JSON, a file of
+            ``results`` has no measurement of it, or ``out`` is a file, or holds other files.
     """
     if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(FILES)):
         raise ValueError(f"OUT = {out}: expected a new folder, or one of an earlier export")
@@ -52,7 +54,7 @@ def write_timm_folder(
         images["input_size"] = [3, size, size]
     if run is not None:
         images["mean"], images["std"] = run.mean or images["mean"], run.std or images["std"]
-    measured = find_results(checkpoint, results)
+    measured = find_results(checkpoint, found, results)
     card = model_card(found.title, config, lines, run, measured)
     write_safetensors(tensors, out / "model.safetensors", {"architecture": found.title})
     for name, text in (("config.json", json.dumps(config, indent=2)), ("README.md", card)):

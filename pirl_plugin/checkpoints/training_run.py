@@ -1,9 +1,9 @@
-"""What the files beside a checkpoint say of it: how it was trained, and what was measured."""
+"""What the file beside a checkpoint says of it: how it was trained."""
 
 from __future__ import annotations
 
 import itertools
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ class TrainingRun:
 
 
 def write_run_config(config: AttrDict, folder: Path) -> None:
-    """Write the configuration of a run into its folder, as the host does.
+    """Write the configuration of a run into its folder, as the host does, with absolute paths.
 
     Args:
         config: the host's ``AttrDict``.
@@ -63,9 +63,17 @@ def write_run_config(config: AttrDict, folder: Path) -> None:
     sharding = content["MODEL"].get("FSDP_CONFIG") or {}
     if "compute_dtype" in sharding:  # the host has made a torch.dtype of its name
         sharding["compute_dtype"] = str(sharding["compute_dtype"]).removeprefix("torch.")
+    data = content.get("DATA") or {}
+    for section, key in itertools.product(("TRAIN", "TEST"), ("DATA_PATHS", "LABEL_PATHS")):
+        if paths := data.get(section, {}).get(key):
+            data[section][key] = [_absolute(str(path)) for path in paths]
     text = yaml.dump(content)
     with atomic_write(folder / _FILE, needed=len(text)) as file:
         file.write(text.encode())
+
+
+def _absolute(path: str) -> str:
+    return path if not path or "://" in path else os.path.abspath(path)
 
 
 def run_config(checkpoint: Path) -> dict[str, Any] | None:
@@ -185,59 +193,3 @@ def _rates(schedule: Mapping[str, Any]) -> list[float]:
 def _parts(config: dict[str, Any]) -> str:
     count = num_micro_batches(config)
     return f" in {count} micro-batches" if count > 1 else ""
-
-
-def find_results(checkpoint: Path, given: list[Path]) -> list[str]:
-    """One sentence for each measurement of a checkpoint.
-
-    Args:
-        checkpoint: ``results.json`` in its folder and in the folders in that one are taken where
-            they name it.
-        given: further JSON files, taken whatever they name.
-
-    Raises:
-        FileNotFoundError: a given file does not exist.
-        ValueError: a given file holds no measurement.
-    """
-    folder = checkpoint.resolve().parent
-    near = [folder / "results.json", *sorted(folder.glob("*/results.json"))]
-    measured = []
-    for file in near:
-        if file.is_file() and file.resolve() not in {path.resolve() for path in given}:
-            results = _read_json(file)
-            named = results.get("checkpoint", results.get("weights"))
-            if isinstance(named, str) and Path(named).resolve() == checkpoint.resolve():
-                measured += _sentence(results)
-    for file in given:
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file} of results")
-        sentence = _sentence(_read_json(file))
-        if not sentence:
-            raise ValueError(f"{file} holds no measurement: expected a results.json of a command")
-        measured += sentence
-    return measured
-
-
-def _read_json(file: Path) -> dict[str, object]:
-    try:
-        content = json.loads(file.read_text())
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-    return content if isinstance(content, dict) else {}
-
-
-def _sentence(results: dict[str, object]) -> list[str]:
-    """What ``knn`` and ``detection`` write, and the numbers of any other file."""
-    if "knn_top1" in results:
-        data = Path(str(results.get("data", ""))).name
-        return [
-            f"kNN top-1 {results['knn_top1']:.2f} % (k = {results.get('k')}, "
-            f"{results.get('train_images')} training and {results.get('test_images')} test images "
-            f"of {results.get('classes')} classes{f', {data}' if data else ''})"
-        ]
-    mean = results.get("mean")
-    if isinstance(mean, dict):
-        figures = ", ".join(f"{key} {value:.1f}" for key, value in mean.items())
-        return [f"{results.get('config', 'detection')}: {figures} ({results.get('metric', '')})"]
-    numbers = {k: v for k, v in results.items() if isinstance(v, int | float)}
-    return [", ".join(f"{key} {value:g}" for key, value in numbers.items())] if numbers else []

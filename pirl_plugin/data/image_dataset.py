@@ -83,7 +83,12 @@ class ImageDataset(Dataset[dict[str, Any]]):
         return self._epoch.value
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which pass over the data comes next; call it before iterating over the loader."""
+        """Say which pass over the data comes next; call it before iterating over the loader.
+
+        Raises:
+            ValueError: it is no whole number in [0, 2²⁴).
+        """
+        image_generator(self.seed, epoch, 0)  # whose check it is
         self._epoch.value = epoch
 
     def __getitem__(self, row: int) -> dict[str, Any]:
@@ -95,7 +100,12 @@ class ImageDataset(Dataset[dict[str, Any]]):
         Returns:
             The views; ``label``, the row (or a pretext task's label); and ``data_valid``, whether
             the image could be read. Where it could not, the views are black.
+
+        Raises:
+            IndexError: there is no such row; none is counted from the end.
         """
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)} images: expected 0 to {len(self) - 1}")
         pixels, is_valid = self.source[row]
         if is_valid:
             views = self.views(pixels, image_generator(self.seed, self.epoch, row))

@@ -32,7 +32,7 @@ def normalize_images(
         float32 ``(B, 3, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images are not uint8.
+        ValueError: the images are not uint8, or of another shape.
 
     Example:
         >>> import torch
@@ -42,6 +42,11 @@ def normalize_images(
     """
     if images.dtype != torch.uint8:
         raise ValueError(f"images are {images.dtype}: expected uint8, levels from 0 to 255")
+    if images.ndim != 4 or images.shape[1] != 3:
+        remedy = "give images[None]" if images.ndim == 3 else "give RGB, channels first"
+        raise ValueError(
+            f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W); {remedy}"
+        )
     scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SETTINGS_FILE
-from pirl_plugin.utils.arguments import output_folder, whole_number
+from pirl_plugin.utils.arguments import HelpFormatter, output_folder, whole_number
 from pirl_plugin.utils.files import atomic_write, remove_unfinished
 from pirl_plugin.utils.processes import usable_cores
 
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin prepare",
         description="Make a smaller copy of a folder of images, with the same folders and names.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("input", metavar="IN", type=Path, help="folder of images")
     parser.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Callable
 from multiprocessing import context, reduction
 from typing import Any
@@ -44,14 +45,15 @@ class SharedBytes:
         self._map(descriptor, size)
 
     def _map(self, descriptor: int, size: int) -> None:
-        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
         self.mapped = mmap.mmap(descriptor, max(size, 1))
         self.array = np.frombuffer(self.mapped, np.uint8, size)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Send the descriptor to a process that is being started, and the content elsewhere."""
         if context.get_spawning_popen() is not None:
-            descriptor = reduction.DupFd(self._file.fileno())
+            descriptor = reduction.DupFd(self._descriptor)
             return _attached, (descriptor, self.array.size)
         return _copied, (self.array.tobytes(),)
 

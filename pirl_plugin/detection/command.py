@@ -21,7 +21,7 @@ from pirl_plugin.detection.setup import (
     versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
-from pirl_plugin.utils.arguments import whole_number
+from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder, whole_number
 from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json
 from pirl_plugin.utils.requirements import require_detectron2
 from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream
@@ -90,9 +90,6 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
     check_machine(config, options.num_gpus)
     check_data(config)
-    if options.out is None:
-        options.out = Path("runs", "detection", f"{file.stem}_{options.weights.stem}")
-    options.out = options.out.resolve()
     weights = options.weights.resolve()
     run = {
         "config": options.config,
@@ -164,17 +161,24 @@ def _sha256(content: bytes) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="pirl-plugin detection", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin detection", description=__doc__, formatter_class=HelpFormatter
+    )
     parser.add_argument("--config", required=True, help="a name, such as voc07_pirl, or a path")
     parser.add_argument("--weights", required=True, type=Path, help="exported .pkl, or checkpoint")
     parser.add_argument("--data", type=Path, help="folder with VOC2007, VOC2012, coco")
-    parser.add_argument("--out", type=Path, help="default: runs/detection/CONFIG_WEIGHTS")
-    parser.add_argument("--num-gpus", type=int, help="default: all that there are")
+    parser.add_argument(
+        "--out", type=output_folder, help="folder (default: runs/detection/CONFIG_WEIGHTS)"
+    )
+    parser.add_argument("--num-gpus", type=int, help="of each trial (default: all)")
     parser.add_argument(
         "--trials", type=whole_number(1), default=1, help="of seeds SEED, SEED + 1, …"
     )
-    parser.add_argument("--seed", type=whole_number(0), default=0)
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="of the first trial")
     parser.add_argument("--trunk", metavar="KEYS", help="as in pirl-plugin export")
     parser.add_argument("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     parser.add_argument("options", nargs="*", metavar="KEY VALUE", help="over the config")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    name = f"{Path(options.config).stem}_{options.weights.stem}"
+    options.out = options.out or default_output(parser, f"runs/detection/{name}")
+    return options

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.arguments import device, output_folder, whole_number
+from pirl_plugin.utils.arguments import HelpFormatter, device, output_folder, whole_number
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.invariance_run import InvarianceResults, Kind
@@ -66,7 +66,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="pirl-plugin invariance",
         description="Measure the distances between the unit-norm embeddings of images and of their "
         "transformed versions, as in Fig. 4 of the paper, beside those of different images.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("--checkpoint", type=Path, nargs="+", required=True, help="one or more models")

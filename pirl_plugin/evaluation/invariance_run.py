@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import torch
 from torch import Tensor
 
+from pirl_plugin.checkpoints.read import check_is_file
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.evaluation.invariance import (
@@ -77,19 +78,23 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
 
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
-        ValueError: a checkpoint holds no whole ResNet, or there are fewer than two images.
+        ValueError: a checkpoint is named twice, or holds no whole ResNet, or there are fewer than
+            two images.
     """
     if not options.data.is_dir():
         raise FileNotFoundError(
             f"--data = {options.data}: expected a folder of images; there is no such folder"
         )
+    for checkpoint in options.checkpoint:
+        check_is_file(checkpoint)
+    names = _names(options.checkpoint)
     paths = list(find_images(str(options.data)))
     rows = sample_rows(len(paths), options.images, options.seed)
     configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
     other = next((config for config in configs if view_size_of(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models: list[ModelDistances] = []
-    for name, checkpoint in zip(_names(options.checkpoint), options.checkpoint, strict=True):
+    for name, checkpoint in zip(names, options.checkpoint, strict=True):
         model = load_pretext_model(
             checkpoint, options.trust_pickle, other, device, options.image_size
         )
@@ -186,10 +191,15 @@ def _summaries(distances: Distances) -> Comparison:
 
 
 def _names(checkpoints: list[Path]) -> list[str]:
-    """Distinct names: of the checkpoints' folders, with as many parents as needed."""
-    parts = [checkpoint.resolve().with_suffix("").parts for checkpoint in checkpoints]
-    for depth in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(path[-1 - depth : -1]) or path[-1] for path in parts]
+    """Distinct names, as short as may be: of the folders, or of files where some share a folder."""
+    paths = [checkpoint.resolve() for checkpoint in checkpoints]
+    named = [path.parent for path in paths]
+    for longer in ([path.with_suffix("") for path in paths], paths):
+        if len(set(named)) < len(named):
+            named = longer
+    for depth in range(1, max(len(path.parts) for path in named) + 1):
+        names = [str(Path(*path.parts[-depth:])) for path in named]
         if len(set(names)) == len(names):
             return names
-    return ["/".join(path) for path in parts]
+    twice = next(path for path in paths if paths.count(path) > 1)
+    raise ValueError(f"--checkpoint names {twice} twice: expected each model once; leave one out")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pirl_plugin.utils.arguments import device, output_folder, positive_number, whole_number
+from pirl_plugin.utils.arguments import (
+    HelpFormatter,
+    device,
+    output_folder,
+    positive_number,
+    whole_number,
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -36,6 +42,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="pirl-plugin knn",
         description="Measure the top-1 accuracy of a k-nearest-neighbour classifier on the frozen "
         "features of a checkpoint (Wu et al. 2018).",
+        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("--checkpoint", type=Path, required=True, help="any that pirl-plugin export reads")
@@ -43,16 +50,16 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add(
         "--data",
         type=Path,
-        help="folder with train/CLASS/* and val/CLASS/* (or validation/); default: that of the run "
-        "which made the checkpoint, from its train_config.yaml",
+        help="folder with train/CLASS/* and val/CLASS/* (or validation/) (default: that of the run "
+        "which made the checkpoint, from its train_config.yaml)",
     )
     add("--out", type=output_folder, help="folder for results.json")
-    add("--k", type=whole_number(1), default=20, help="neighbours that vote (default: %(default)s)")
+    add("--k", type=whole_number(1), default=20, help="neighbours that vote")
     add(
         "--temperature",
         type=positive_number,
         default=0.07,
-        help="of the votes (default: %(default)s)",
+        help="of the votes",
     )
     add(
         "--size",
@@ -60,9 +67,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="side of the crops, pixels (default: that of the run's images; 224 without a "
         "train_config.yaml)",
     )
-    add(
-        "--batch", type=whole_number(1), default=128, help="images at a time (default: %(default)s)"
-    )
+    add("--batch", type=whole_number(1), default=128, help="images at a time")
     add(
         "--workers",
         type=whole_number(0),

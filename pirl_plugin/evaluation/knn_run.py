@@ -115,9 +115,19 @@ def _run_size(config: dict[str, Any] | None, checkpoint: Path) -> int:
 
 
 def _run_data(config: dict[str, Any] | None, checkpoint: Path) -> Path:
-    """The folder above the images that the run was trained on, if it has test images too."""
+    """The folder above the images that the run was trained on, if it has test images too.
+
+    Raises:
+        ValueError: there is none, or its path is relative to a folder that is not known.
+    """
     paths = (config["DATA"]["TRAIN"].get("DATA_PATHS") or []) if config else []
     for path in map(Path, paths):
+        if not path.is_absolute():
+            raise ValueError(
+                f"--data is not given, and the run of {checkpoint} was trained on {path}, relative "
+                f"to the folder that it was started in: expected an absolute path; give "
+                f"--data DIR, with train/CLASS/* and val/CLASS/*"
+            )
         if path.name == "train" and test_folder(path.parent) is not None:
             return path.parent
     known = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pirl_plugin.utils.arguments import MAX_SEED, output_folder, whole_number
+from pirl_plugin.utils.arguments import MAX_SEED, HelpFormatter, output_folder, whole_number
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -29,17 +29,18 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin quickstart",
         description="Pre-train a small network with PIRL, measure it, and write a report.",
+        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add(
         "--data",
         type=Path,
-        help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images; default: "
-        "drawn sample images",
+        help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images (default: "
+        "drawn sample images)",
     )
-    add("--out", type=output_folder, default="runs/quickstart", help="default: %(default)s")
-    add("--seed", type=whole_number(0, MAX_SEED), default=0, help="default: %(default)s")
-    add("--epochs", type=whole_number(1), help="default: as many as see 120,000 images in all")
+    add("--out", type=output_folder, default="runs/quickstart", help="for runs and report")
+    add("--seed", type=whole_number(0, MAX_SEED), default=0, help="of weights and draws")
+    add("--epochs", type=whole_number(1), help="of PIRL (default: as many as see 120,000 images)")
     options = parser.parse_args(arguments)
     if options.data is not None:
         options.data = options.data.resolve()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pirl_plugin.experiments.sweep_values import SCALES, SWEEPS
-from pirl_plugin.utils.arguments import output_folder
+from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -32,12 +32,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         description="Pre-trains a model for each value, measures it with the linear benchmark, and "
         "writes a table and a figure. What is finished is not run again: the same command goes on "
         "after a stop, and waits for runs and SLURM jobs that outlived it.",
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("name", choices=list(SWEEPS), help="what is varied")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE",
                         help="Hydra overrides of every pre-training")  # fmt: skip
     parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
-    parser.add_argument("--out", type=output_folder, help="default: runs/sweep_NAME")
+    parser.add_argument("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
     parser.add_argument("--scale", choices=list(SCALES), default="paper",
                         help="; ".join(f"{k}: {v}" for k, v in SCALES.items()))  # fmt: skip
     parser.add_argument("--values", nargs="+", metavar="V", help="these values alone")
@@ -51,7 +52,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if options.values is not None:  # the option takes all words that follow
         options.overrides += [word for word in options.values if "=" in word]
         options.values = [word for word in options.values if "=" not in word]
-    options.out = options.out or output_folder(f"runs/sweep_{options.name}")
+    options.out = options.out or default_output(parser, f"runs/sweep_{options.name}")
     if options.slurm == "":
         parser.error("--slurm = '': expected the name of a partition; leave it out to run here")
     options.data = options.data.resolve()

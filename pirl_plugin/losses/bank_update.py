@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pirl_plugin.memory.checks import check_int64, check_rows, not_finite
+from pirl_plugin.memory.checks import check_embeddings, check_rows, not_finite, row_vector
 from pirl_plugin.utils.distributed import gather_objects, sum_over_ranks
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class BankUpdate:
         rows: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
         embeddings: ``(B, D)`` f(v_I), this rank's, of any floating type.
         done: called with what :meth:`apply` returns, once the bank has moved.
+
+    Raises:
+        ValueError: rows or embeddings of another type, embeddings of another number or width; on a
+            CPU, with a replicated bank, the ranks have different B.
     """
 
     def __init__(
@@ -37,9 +41,9 @@ class BankUpdate:
         done: Callable[[Tensor], None],
     ) -> None:
         self._bank, self._step, self._done = bank, step, done
-        check_int64("rows", rows)
-        self._mine = rows.reshape(-1), embeddings.detach().float()
-        rows, embeddings = self._mine
+        rows = row_vector("rows", rows)
+        check_embeddings(embeddings, len(rows), bank.rows.shape[1])
+        self._mine = rows, embeddings = rows, embeddings.detach().float()
         # A row outside the bank, which a GPU is not asked for, moves none.
         self._finish = bank.start_exchange(rows.masked_fill(rows >= bank.num_rows, -1), embeddings)
         self._exchanged: tuple[Tensor, Tensor] | None = None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.memory.checks import check_int64, check_rows
+from pirl_plugin.memory.checks import check_embeddings, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,30 +23,24 @@ def check_shapes(outputs: Sequence[Tensor], target: Tensor, dim: int) -> None:
         dim: width of the bank's rows.
 
     Raises:
-        ValueError: there is none, or one is of another shape.
+        ValueError: there is none, or one is of another shape or type.
     """
     if not outputs:
         raise ValueError("pirl_loss got no embeddings: expected [g(v_It), f(v_I)], or f(v_I) alone")
-    for embedding in outputs:
-        if embedding.shape != (target.numel(), dim):
-            raise ValueError(
-                f"pirl_loss got embeddings of shape {tuple(embedding.shape)} for "
-                f"{target.numel()} images: expected ({target.numel()}, {dim}); make the head's "
-                f"out_dim and LOSS.pirl_loss.embedding_dim equal"
-            )
+    for embeddings in outputs:
+        check_embeddings(embeddings, target.numel(), dim)
 
 
-def check_rows_given(target: Tensor, negatives: Tensor | None) -> None:
-    """Refuse what does not name rows of the bank.
+def check_negatives(target: Tensor, negatives: Tensor | None) -> None:
+    """Refuse a draw that does not name rows of the bank.
 
     Args:
         target: ``(B,)``.
         negatives: ``(B, N)``, or None.
 
     Raises:
-        ValueError: one is of another shape or type.
+        ValueError: it is of another shape or type.
     """
-    check_int64("target", target)
     if negatives is None:
         return
     fits = negatives.ndim == 2 and len(negatives) == len(target) and negatives.shape[1] > 0

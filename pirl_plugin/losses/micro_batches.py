@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from pirl_plugin.losses.embeddings import check_shapes, find_outside
 from pirl_plugin.losses.engines.choice import make_engine
 from pirl_plugin.losses.estimators.nce import sum_of_exponentials
+from pirl_plugin.memory.checks import row_vector
 from pirl_plugin.utils.distributed import sum_over_ranks, world_size
 
 if TYPE_CHECKING:
@@ -60,14 +63,18 @@ class WholeBatch:
 
     Attributes:
         rows: ``(B,)`` int64, the same with 0 for images that are left out.
-        share: scalar, weight of an image in the mean over the valid images of all ranks.
+
+    Raises:
+        ValueError: rows of another type; on a CPU, a row is outside the data set.
     """
 
     def __init__(self, loss: BatchLoss, target: Tensor) -> None:
-        self._loss, target = loss, target.reshape(-1)
+        self._loss, target = loss, row_vector("target", target)
+        find_outside(target, None, loss.bank.num_rows)
         valid = (target >= 0) & (target < loss.bank.num_rows)
         self.rows = torch.where(valid, target, 0)
-        self.share = share_of_all_ranks(valid)
+        self._share = share_of_all_ranks(valid)
+        self._sorted = pad(target, (1, 0), value=-1).sort().values
         self._sums = torch.zeros(2, dtype=torch.float64, device=target.device)
         self._is_surveyed = False
 
@@ -79,6 +86,28 @@ class WholeBatch:
         same on all ranks.
         """
         return self._loss.moves_norm_constant
+
+    def share_of(self, target: Tensor) -> Tensor:
+        """Weight of an image in the mean over the valid images of all ranks, a scalar.
+
+        Args:
+            target: ``(B,)`` int64, a micro-batch's rows; NaN comes of one that the batch has not.
+
+        Raises:
+            ValueError: on a CPU, the batch has not that row; a GPU would have to be waited for.
+        """
+        return self._share.masked_fill(~self._has(target).all(), torch.nan)
+
+    def _has(self, target: Tensor) -> Tensor:
+        """Which rows are the batch's, or left out: ``(B,)`` bool."""
+        index = torch.searchsorted(self._sorted, target).clamp(max=len(self._sorted) - 1)
+        has = (self._sorted[index] == target) | (target < 0)
+        if target.device.type == "cpu" and not has.all():
+            raise ValueError(
+                f"a micro-batch has row {int(target[~has][0])}: expected rows of the batch that "
+                f"micro_batches() was given; give it those of all micro-batches"
+            )
+        return has
 
     def check_surveyed(self) -> None:
         """Refuse to score a micro-batch before Z is known.
@@ -100,12 +129,17 @@ class WholeBatch:
         Args:
             output: as of :meth:`PIRLLoss.forward`.
             target: likewise, this micro-batch's.
+
+        Raises:
+            ValueError: as :meth:`PIRLLoss.forward`; on a CPU, the batch has not one of the rows,
+                which a GPU leaves out.
         """
-        loss, target = self._loss, target.reshape(-1)
+        loss, target = self._loss, row_vector("target", target)
         outputs = [output] if isinstance(output, Tensor) else list(output)
+        check_shapes(outputs, target, loss.bank.rows.shape[1])
         weights = loss.config.weights(len(outputs))
         used = [one for one, weight in zip(outputs, weights, strict=True) if weight > 0]
-        valid = (target >= 0) & (target < loss.bank.num_rows)
+        valid = (target >= 0) & (target < loss.bank.num_rows) & self._has(target)
         with torch.autocast(device_type=target.device.type, enabled=False):
             batch = loss.contrast(used, torch.where(valid, target, 0), valid)
             engine = make_engine(loss.config.scores, batch)

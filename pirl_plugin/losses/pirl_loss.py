@@ -17,7 +17,7 @@ from torch import Tensor
 from pirl_plugin.losses.bank_update import BankUpdate
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
-from pirl_plugin.losses.embeddings import check_rows_given, check_shapes, find_outside, unit, wide
+from pirl_plugin.losses.embeddings import check_negatives, check_shapes, find_outside, unit, wide
 from pirl_plugin.losses.engines.base import ContrastBatch, Engine
 from pirl_plugin.losses.engines.choice import check_form, make_engine
 from pirl_plugin.losses.estimators import get_estimator
@@ -26,6 +26,7 @@ from pirl_plugin.losses.estimators.nce import sum_of_exponentials
 from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks
+from pirl_plugin.memory.checks import row_vector
 from pirl_plugin.utils.distributed import sum_over_ranks
 
 if TYPE_CHECKING:
@@ -153,9 +154,9 @@ class PIRLLoss(LossCheckpoint):
             RuntimeError: a micro-batch, before Z is known; see :meth:`micro_batches`.
         """
         outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D
-        target = target.reshape(-1)  # B
+        target = row_vector("target", target)  # B
         check_shapes(outputs, target, self.bank.rows.shape[1])
-        check_rows_given(target, negatives)
+        check_negatives(target, negatives)
         weights = self.config.weights(len(outputs))
         if not (self.training and torch.is_grad_enabled()):
             return outputs[-1].new_zeros((), dtype=wide(outputs[-1].dtype))
@@ -169,7 +170,7 @@ class PIRLLoss(LossCheckpoint):
             # L_NCE: T×B
             per_image = self._estimate(engine, valid, batch.num_negatives)
             # its mean over the valid images of all ranks: T; of a micro-batch, its part of it
-            share = self._whole.share if self._whole else share_of_all_ranks(valid)
+            share = self._whole.share_of(target) if self._whole else share_of_all_ranks(valid)
             means = torch.where(valid, per_image, 0).sum(dim=1) * share
             # Eq. 5: Σ_t weight_t · mean_t, with weights (λ, 1 − λ)
             loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
@@ -195,7 +196,8 @@ class PIRLLoss(LossCheckpoint):
 
         Raises:
             FloatingPointError: on a CPU, an embedding is not finite; the bank is left as it was.
-            ValueError: on a CPU, a row is outside the bank, or the ranks have different B.
+            ValueError: rows or embeddings of another number, width or type; on a CPU, a row is
+                outside the bank, or the ranks have different B.
         """
         self.start_update(rows, embeddings).apply()
 
@@ -215,7 +217,7 @@ class PIRLLoss(LossCheckpoint):
         ``needs_norm_constant``, survey all of them first. :meth:`update` takes the whole batch.
 
         Args:
-            target: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
+            target: ``(B,)`` int64, rows of this rank's images, of all its micro-batches, no other.
 
         Example:
             >>> loss = PIRLLoss(100, embedding_dim=8, num_negatives=16, estimator="info_nce")

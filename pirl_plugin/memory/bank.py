@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.memory.checks import (
+    check_embeddings,
     check_equal_batches,
     check_finite,
-    check_int64,
     check_rows,
+    row_vector,
 )
 from pirl_plugin.memory.negatives import Draw
 from pirl_plugin.utils.distributed import start_gather
@@ -170,10 +171,12 @@ class MemoryBank(nn.Module):
             embeddings: ``(B, dim)`` f(v_I), normalised here.
 
         Raises:
-            ValueError: rows of another type; on a CPU, a row is outside the bank.
+            ValueError: rows or embeddings of another type, embeddings of another number or width;
+                on a CPU, a row is outside the bank.
             FloatingPointError: on a CPU, an embedding is not finite; no row has moved.
         """
-        check_int64("rows", rows)
+        rows = row_vector("rows", rows)
+        check_embeddings(embeddings, len(rows), self.rows.shape[1])
         if rows.device.type == "cpu":
             check_rows(rows, self.num_rows)
             check_finite(rows, embeddings)

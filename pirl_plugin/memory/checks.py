@@ -8,17 +8,44 @@ from torch import Tensor
 from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
 
 
-def check_int64(name: str, rows: Tensor) -> None:
-    """Raise where rows are of another type; int32 overflows where a sharded bank deals them.
+def row_vector(name: str, rows: Tensor) -> Tensor:
+    """Return rows of the data set as ``(B,)``; int32 overflows where a sharded bank deals them.
 
     Raises:
-        ValueError: they are.
+        ValueError: they are no tensor, or one of another type.
     """
-    if rows.dtype != torch.int64:
+    if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
         raise ValueError(
-            f"{name} is {rows.dtype}: expected int64, each image's row in the data set; give "
+            f"{name} is {_kind(rows)}: expected int64, each image's row in the data set; give "
             f"the data set's indices"
         )
+    return rows.reshape(-1)
+
+
+def check_embeddings(embeddings: Tensor, num_images: int, dim: int) -> None:
+    """Raise where embeddings are not floats ``(num_images, dim)``.
+
+    Raises:
+        ValueError: they are not.
+    """
+    wanted = f"({num_images}, {dim})"
+    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
+        raise ValueError(
+            f"embeddings are {_kind(embeddings)}: expected a tensor of floats {wanted}; give the "
+            f"head's output"
+        )
+    if embeddings.shape != (num_images, dim):
+        remedy = "make the head's out_dim and LOSS.pirl_loss.embedding_dim equal"
+        if embeddings.ndim == 2 and embeddings.shape[1] == dim:
+            remedy = "give the row and the embedding of each image"
+        raise ValueError(
+            f"embeddings are of shape {tuple(embeddings.shape)} for {num_images} images: expected "
+            f"{wanted}; {remedy}"
+        )
+
+
+def _kind(found: object) -> str:
+    return str(found.dtype) if isinstance(found, Tensor) else f"a {type(found).__name__}"
 
 
 def check_equal_batches(size: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_SEED = 2**32 - 1
+
+
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the value that an option has by default, where its text does not and there is one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        nothing = action.default is None or action.default is False or action.default == []
+        if nothing or "default" in (action.help or ""):
+            return action.help
+        return super()._get_help_string(action)
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -57,6 +68,14 @@ def output_folder(text: str) -> Path:
     return path
 
 
+def default_output(parser: argparse.ArgumentParser, folder: str) -> Path:
+    """Where a command writes without ``--out``; refused as a given one is."""
+    try:
+        return output_folder(folder)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --out: {error}")
+
+
 def device(text: str) -> str:
     """A CPU, or a GPU that is here, as torch names them."""
     import torch
@@ -82,6 +101,8 @@ def why_not_writable(path: Path) -> str | None:
         return f"'{existing}' is a link to '{os.readlink(existing)}', which is not there"
     if not existing.is_dir():
         return f"'{existing}' is a file"
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return f"'{existing}' cannot be written to"
+    try:
+        tempfile.TemporaryFile(dir=existing).close()  # os.access lets root write to /proc
+    except OSError as error:
+        return f"'{existing}' cannot be written to: {error.strerror}"
     return None

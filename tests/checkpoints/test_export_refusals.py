@@ -85,6 +85,13 @@ def test_export__refuses_names_that_readers_would_not_know(tmp_path):
         export_checkpoint(source, source, "torchvision")
 
 
+def test_out__in_a_folder_that_cannot_be_made(tmp_path):
+    """It was found out after the trunk was read."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"a folder to write to, and '.*file' is a file"):
+        export_checkpoint("missing.torch", tmp_path / "file" / "out.pth", "torchvision")
+
+
 def test_results__without_a_model_card_to_write_them_on(tmp_path):
     with pytest.raises(ValueError, match="expected none with to = 'torchvision'"):
         export_checkpoint(

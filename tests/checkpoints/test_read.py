@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from pirl_plugin.export import export_checkpoint
 from tests.helpers.export_files import PREFIX, bare, prefixed, small_trunk, vissl_checkpoint
@@ -16,6 +17,7 @@ def refused(source, tmp_path, match):
     with pytest.raises(ValueError, match=match) as stopped:
         export_checkpoint(source, out, "torchvision")
     assert str(source) in str(stopped.value)
+    assert "weights_only" not in str(stopped.value)  # torch's advice, of several lines
     assert not out.exists()
 
 
@@ -120,22 +122,27 @@ def zip_of_text(path):
         archive.writestr("notes.txt", "not torch")
 
 
+NONE = "is no checkpoint: expected a file of torch, of Detectron2, or of safetensors, "
+
+
 @pytest.mark.parametrize(
     ("write", "match"),
     [
         (lambda path: path.write_bytes(b""), "is empty"),
-        (lambda path: path.write_text("hello, not a checkpoint"), "damaged or something else"),
-        (lambda path: path.write_bytes(bytes(range(256)) * 40), "damaged or something else"),
+        (lambda path: path.write_text("hello, not a checkpoint"), NONE),
+        (lambda path: path.write_bytes(bytes(range(256)) * 40), NONE),
+        (lambda path: Image.new("RGB", (64, 64)).save(path, "JPEG"), NONE),
         (lambda path: path.write_bytes(b"\x80\x02" + bytes(500)), "damaged or something else"),
-        (zip_of_text, "damaged or something else"),
-        (lambda path: np.save(path.open("wb"), np.zeros(3)), "damaged or something else"),
+        (zip_of_text, NONE),
+        (lambda path: np.save(path.open("wb"), np.zeros(3)), NONE),
         (lambda path: path.write_bytes(pickle.dumps({"conv1_w": 1})), "Caffe2"),
         (lambda path: path.write_bytes(pickle.dumps(zipfile.ZipInfo())), "not of arrays alone"),
+        (lambda path: torch.jit.script(torch.nn.ReLU()).save(path), "safe loading refuses TorchS"),
         (lambda path: torch.save({}, path), "it has no tensors"),
         (lambda path: torch.save([1, 2], path), "holds a list: expected a dictionary"),
         (lambda path: torch.save({"type": "shard_list"}, path), "in shards.*convert_sharded"),
     ],
-    ids="empty text bytes pickled zip npy caffe2 class {} list shards".split(),
+    ids="empty text bytes jpeg pickled zip npy caffe2 class script {} list shards".split(),
 )
 def test_not_a_checkpoint(write, match, tmp_path):
     write(tmp_path / "in.torch")

@@ -17,6 +17,18 @@ def test_run_config__is_what_was_written(tmp_path):
     }
 
 
+def test_run_config__has_absolute_paths(tmp_path, monkeypatch):
+    """Commands that read them are given in other folders."""
+    monkeypatch.chdir(tmp_path)
+    train = {"DATA_PATHS": ["photos/train", "/else", "s3://bucket/a"], "LABEL_PATHS": []}
+    config = AttrDict({"MODEL": {}, "DATA": {"TRAIN": train, "MEAN": [0.1]}})
+    write_run_config(config, tmp_path)
+    found = run_config(tmp_path / "checkpoint.torch")["DATA"]["TRAIN"]
+    expected = [str(tmp_path / "photos" / "train"), "/else", "s3://bucket/a"]
+    assert found == {"DATA_PATHS": expected, "LABEL_PATHS": []}
+    assert config.DATA.TRAIN.DATA_PATHS[0] == "photos/train"
+
+
 def test_run_config__is_found_where_a_link_leads(tmp_path):
     assert run_config(tmp_path / "checkpoint.torch") is None
     (tmp_path / "run").mkdir()

@@ -124,6 +124,20 @@ def test_decode__refuses_bombs_before_decoding(kind, monkeypatch):
         decode_image(encode(smooth(), kind))
 
 
+@pytest.mark.parametrize("damage", ["zeros", "early end"])
+def test_decode__a_jpeg_damaged_in_its_scan_is_valid_as_with_pil(damage):
+    whole = encode(smooth(128, 128), "JPEG", quality=95)
+    middle, data = (whole.index(b"\xff\xda") + len(whole)) // 2, bytearray(whole)
+    if damage == "zeros":
+        data[middle : middle + 100] = bytes(100)
+    else:
+        data[middle:] = b"\xff\xd9"
+    found = pixels(bytes(data))
+    assert np.array_equal(found, reference(data))
+    assert not np.array_equal(found, pixels(whole))
+    assert damage == "zeros" or (found[100:] == 128).all()
+
+
 def test_decode__damaged_files_never_raise_anything_else(monkeypatch):
     monkeypatch.setattr(decode, "MAX_BYTES", 8 * 10**6)
     rng = np.random.default_rng(0)

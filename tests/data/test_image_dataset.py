@@ -73,3 +73,14 @@ def test_dataset__a_list_of_files_that_are_not_there(tmp_path, make_image):
     (tmp_path / "train").mkdir()
     make_image(tmp_path / "train" / "b.jpg", seed=0)
     assert len(ImageDataset(listed, JigsawViews(**SMALL))) == 2
+
+
+def test_dataset__epochs_and_rows_that_are_none(images):
+    """They ended a loader's workers, with a sentence about an index."""
+    with pytest.raises(ValueError, match=r"epoch is -1; expected an integer in \[0, "):
+        images.set_epoch(-1)
+    assert images.epoch == 0
+    for row in (-1, len(images)):
+        with pytest.raises(IndexError, match=f"row {row} of {len(images)} images: expected 0 to "):
+            images[row]
+    assert images.source.num_unreadable == 0

@@ -12,6 +12,8 @@ from PIL import Image
 
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.cli import run
+from pirl_plugin.evaluation import invariance_run
+from pirl_plugin.evaluation.invariance_run import _names
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.memory.row_paths import hash_paths
 from pirl_plugin.models.head import PIRLHead
@@ -212,6 +214,34 @@ def test_invariance__a_run_without_configuration_gets_the_papers_views(tmp_path)
     assert (views.image_size, views.patch_size) == (224, 64)
     other = run_config(checkpoint(tmp_path / "other", **SMALL))
     assert load_pretext_model(path, other=other).views.patch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["a/checkpoint.torch", "b/checkpoint.torch"], ["a", "b"]),
+        (["x/run/checkpoint.torch", "y/run/checkpoint.torch"], ["x/run", "y/run"]),
+        (["run/phase1.torch", "run/phase2.torch"], ["phase1", "phase2"]),
+        (["a/1.torch", "a/2.torch", "b/1.torch"], ["a/1", "a/2", "b/1"]),
+        (["a/1.torch", "a/1.pth"], ["1.torch", "1.pth"]),
+    ],
+)
+def test_invariance__names_are_short_and_distinct(files, expected, tmp_path):
+    assert _names([tmp_path / file for file in files]) == expected
+
+
+def test_invariance__looks_for_all_checkpoints_before_it_measures_one(
+    images, tmp_path, monkeypatch
+):
+    path = checkpoint(tmp_path / "pirl", **SMALL)
+    link = tmp_path / "link.torch"
+    link.symlink_to(path)
+    monkeypatch.setattr(invariance_run, "load_pretext_model", None)
+    words = ["invariance", "--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
+    with pytest.raises(SystemExit, match=r"there is no file .*gone\.torch"):
+        run([*words, str(path), str(tmp_path / "gone.torch")])
+    with pytest.raises(SystemExit, match=r"--checkpoint names .*checkpoint\.torch twice"):
+        run([*words, str(path), str(link)])
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,22 @@ def test_knn__without_data_anywhere(checkpoint):
         run(["knn", "--checkpoint", str(checkpoint)])
 
 
+def test_knn__relative_data_of_the_run_is_no_folder_of_this_one(
+    run_of_64_px, data, tmp_path, monkeypatch
+):
+    """Another folder of that name was measured, or called the run's."""
+    file = run_of_64_px.parent / "train_config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["DATA"]["TRAIN"]["DATA_PATHS"] = ["train"]
+    file.write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(data)
+    arguments = ["knn", "--checkpoint", str(run_of_64_px), "--out", str(tmp_path / "out")]
+    message = "was trained on train, relative to the folder that it was started in: .* --data DIR"
+    with pytest.raises(SystemExit, match=message):
+        run(arguments)
+    run([*arguments, "--data", "."])
+
+
 @pytest.mark.parametrize("option", ["--size=0", "--batch=0", "--workers=-1"])
 def test_knn__refuses_numbers_out_of_range(option, checkpoint, capsys):
     with pytest.raises(SystemExit) as stopped:

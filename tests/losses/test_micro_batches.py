@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from pirl_plugin.losses.micro_batches import WholeBatch
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from tests.helpers.loss_cases import embeddings, make_loss
 from tests.helpers.processes import run_in_processes
@@ -180,3 +181,32 @@ def test_micro_batches__are_not_scored_with_an_unknown_z():
         whole.survey(output, rows)
         whole.set_norm_constant()
         assert loss(output, rows).isfinite()
+
+
+def test_micro_batches__of_rows_that_the_batch_has_not_are_refused():
+    loss, output = make_loss(norm_constant=None), embeddings()
+    says = "a micro-batch has row 9: expected rows of the batch that micro_batches"
+    with loss.micro_batches(torch.tensor([1, -1, 7, 2, 3])) as whole:
+        with pytest.raises(ValueError, match=says):
+            whole.survey(output, torch.tensor([1, 2, 3, 7, 9]))
+        with pytest.raises(ValueError, match="for 4 images: expected"):
+            whole.survey(output, torch.arange(4))
+        whole.survey(output, torch.tensor([1, -1, 7, 2, 3]))
+        whole.set_norm_constant()
+        with pytest.raises(ValueError, match=says):
+            loss(output, torch.tensor([1, 2, 3, 7, 9]))
+    for target, says in (
+        (torch.tensor([0, 40]), "row 40 is outside the memory bank"),
+        (torch.tensor([0.0]), "target is torch.float32: expected int64"),
+    ):
+        with pytest.raises(ValueError, match=says), loss.micro_batches(target):
+            pass
+
+
+def test_micro_batches__of_another_row_are_nan_where_nobody_asks():
+    loss = make_loss(norm_constant=90.0)
+    whole = WholeBatch(loss, torch.tensor([1, 7]))
+    whole._has = lambda target: torch.isin(target, torch.tensor([1, 7]))  # as on a GPU
+    loss._whole = whole
+    assert loss([one[:2] for one in embeddings()], torch.tensor([7, 1])).isfinite()
+    assert loss([one[:2] for one in embeddings()], torch.tensor([7, 2])).isnan()

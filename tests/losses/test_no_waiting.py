@@ -56,6 +56,10 @@ def test_loss_and_bank__need_no_value(fake_gpu, estimator, placement):
         loss.update(rows, outputs[-1])
         given = torch.empty(BATCH, 9, dtype=torch.int64, device="cuda")
         assert loss(outputs, rows, given).device.type == "cuda"
+        with loss.micro_batches(rows) as whole:
+            whole.survey(outputs, rows)
+            whole.set_norm_constant()
+            assert loss(outputs, rows).device.type == "cuda"
     assert loss.step == 1
     assert fake_gpu  # `auto` chose the kernels
 

@@ -273,6 +273,11 @@ def test_temperature__at_its_lower_end_leaves_z_finite():
         ({"output": []}, r"no embeddings: expected \[g\(v_It\), f\(v_I\)\]"),
         ({"target": torch.rand(5)}, "target is torch.float32: expected int64"),
         ({"target": torch.ones(5).bool()}, "target is torch.bool: expected int64"),
+        ({"target": [0, 1, 2, 3, 4]}, "target is a list: expected int64"),
+        (
+            {"output": [torch.ones(5, DIM).int()] * 2},
+            "are torch.int32: expected a tensor of",
+        ),
         ({"negatives": torch.ones(5, 3).int()}, r"expected int64 \(5, N\)"),
         ({"negatives": torch.ones(9, 3).long()}, r"of shape \(9, 3\): expected int64 \(5, N\)"),
         ({"negatives": torch.ones(5, 0).long()}, r"of shape \(5, 0\): expected"),
@@ -283,3 +288,30 @@ def test_arguments__of_another_kind_are_named(given, says):
     arguments = {"output": embeddings(), "target": torch.arange(5)} | given
     with pytest.raises(ValueError, match=says):
         make_loss(norm_constant=90.0)(**arguments)
+
+
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+@pytest.mark.parametrize(
+    ("rows", "embeddings", "says"),
+    [
+        ([0, 1], torch.ones(2, DIM), "rows is a list: expected int64"),
+        (torch.arange(2).int(), torch.ones(2, DIM), "rows is torch.int32: expected int64"),
+        (torch.arange(3), torch.ones(2, DIM), r"shape \(2, 8\) for 3 images: .* give the row and"),
+        (
+            torch.arange(2),
+            torch.ones(2, 9),
+            r"shape \(2, 9\) for 2 images: .*; make the",
+        ),
+        (torch.arange(2), torch.ones(DIM), r"of shape \(8,\) for 2 images: expected"),
+        (torch.arange(2), torch.ones(2, DIM).long(), "embeddings are torch.int64: expected a tens"),
+        (torch.tensor([0, ROWS]), torch.ones(2, DIM), f"row {ROWS} is outside the memory bank"),
+    ],
+)
+def test_update__refuses_what_forward_does(rows, embeddings, says, placement):
+    loss = make_loss(bank={"placement": placement})
+    before = loss.bank.rows.clone()
+    for update in (loss.update, loss.bank.update):
+        with pytest.raises(ValueError, match=says):
+            update(rows, embeddings)
+    assert torch.equal(loss.bank.rows, before)
+    assert loss.step == 0

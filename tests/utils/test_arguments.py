@@ -1,10 +1,13 @@
 """Arguments of all commands: refused as they are parsed, with what was expected."""
 
 import sys
+from argparse import SUPPRESS, ArgumentParser
+from pathlib import Path
 
 import pytest
 
 from pirl_plugin.__main__ import main
+from pirl_plugin.cli import run
 
 
 def said_of(words, monkeypatch, capsys):
@@ -23,6 +26,8 @@ COMMANDS = {
     "quickstart": ["quickstart"],
     "claims": ["claims", "--data", "."],
     "sweep": ["sweep", "lambda", "--data", "."],
+    "detection": ["detection", "--config", "voc07_pirl", "--weights", "a.torch"],
+    "prepare": ["prepare", "."],
 }
 
 
@@ -31,9 +36,29 @@ def test_out__that_is_a_file_is_refused_before_work(command, tmp_path, monkeypat
     file = tmp_path / "file"
     file.write_text("kept")
     for out in (file, file / "below"):
-        said = said_of([*COMMANDS[command], "--out", out], monkeypatch, capsys)
+        said = said_of([*COMMANDS[command], *option(command), out], monkeypatch, capsys)
         assert f"expected a folder to write to, and '{file}' is a file" in said
     assert file.read_text() == "kept"
+
+
+def option(command):
+    return [] if command == "prepare" else ["--out"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs Linux: its /proc takes no files")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_out__that_even_root_cannot_write_to_is_refused_before_work(command, monkeypatch, capsys):
+    words = [*COMMANDS[command], *option(command), "/proc/x"]
+    assert "and '/proc' cannot be written to: " in said_of(words, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", ["sweep", "detection"])
+def test_out__by_default_is_refused_too(command, tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs").touch()
+    monkeypatch.chdir(tmp_path)
+    said = said_of(COMMANDS[command], monkeypatch, capsys)
+    assert f"argument --out: runs/{command}" in said
+    assert f"expected a folder to write to, and '{tmp_path}/runs' is a file" in said
 
 
 @pytest.mark.parametrize(
@@ -54,3 +79,18 @@ def test_out__that_is_a_file_is_refused_before_work(command, tmp_path, monkeypat
 )
 def test_value__that_cannot_be_used_is_refused_before_work(words, expected, monkeypatch, capsys):
     assert expected in said_of(words, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help__shows_defaults(command, monkeypatch, capsys):
+    """Of each option that has one, and of no other."""
+    parsers = []
+    monkeypatch.setattr(ArgumentParser, "exit", lambda parser: parsers.append(parser) or sys.exit())
+    with pytest.raises(SystemExit):
+        run([command, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "default: None" not in shown
+    assert "default: False" not in shown
+    for action in parsers[0]._actions:
+        if action.default not in (None, SUPPRESS, []) and action.nargs not in (0, "+", "*"):
+            assert f"(default: {action.default})" in shown, action

@@ -11,7 +11,7 @@ import torch
 
 from pirl_plugin.data.geometry import random_resized_crop_box
 from pirl_plugin.data.kernels.backends import BACKENDS, Bytes, Rows
-from pirl_plugin.data.views.checks import check_scale, check_size, make_photometric
+from pirl_plugin.data.views.checks import check_pixels, check_scale, check_size, make_photometric
 
 RATIO = (3 / 4, 4 / 3)
 _CORNER = np.zeros((1, 2), np.int32)
@@ -57,13 +57,7 @@ class Views:
         size: int,
         rng: np.random.Generator,
     ) -> Bytes:
-        if not isinstance(pixels, torch.Tensor) or pixels.dtype != torch.uint8:
-            raise ValueError(
-                f"pixels are {getattr(pixels, 'dtype', type(pixels).__name__)}: expected a uint8 "
-                f"tensor (3, H, W), as decode_image returns it; floats are made after the views"
-            )
-        if pixels.ndim != 3 or len(pixels) != 3:
-            raise ValueError(f"pixels are {tuple(pixels.shape)}: expected (3, H, W), RGB")
+        check_pixels(pixels)
         height, width = pixels.shape[1:]
         box = random_resized_crop_box(height, width, scale, RATIO, rng)
         return self._backend.crop_resize(pixels, box, size)

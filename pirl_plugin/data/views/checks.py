@@ -1,8 +1,10 @@
-"""Checks of the views' parameters; each refusal names the parameter, its value and what to do."""
+"""Checks of what views are given; each refusal names what was found and what to do."""
 
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
+
+import torch
 
 from pirl_plugin.data.photometric import Photometric
 
@@ -46,3 +48,29 @@ def make_photometric(parameters: dict[str, Any], others: Sequence[str]) -> Photo
             f"{', '.join([*others, *known])}"
         )
     return Photometric(**parameters)
+
+
+def check_pixels(pixels: torch.Tensor) -> None:
+    """Refuse what is no image as ``decode_image`` returns it.
+
+    Raises:
+        ValueError: it is no tensor, or of another type or shape.
+    """
+    if not isinstance(pixels, torch.Tensor):
+        kind = f"{type(pixels).__module__.partition('.')[0]}'s {type(pixels).__name__}"
+        raise ValueError(
+            f"pixels are {kind}: expected a uint8 tensor (3, H, W); give "
+            f"torch.from_numpy(array).permute(2, 0, 1) of an array (H, W, 3), RGB"
+        )
+    if pixels.dtype != torch.uint8:
+        raise ValueError(
+            f"pixels are {pixels.dtype}: expected a uint8 tensor (3, H, W), as decode_image "
+            f"returns it; floats are made after the views"
+        )
+    if pixels.ndim != 3 or len(pixels) != 3:
+        remedy = "give RGB, channels first"
+        if pixels.ndim == 3 and pixels.shape[2] == 3:
+            remedy = "give pixels.permute(2, 0, 1)"
+        elif pixels.ndim == 4:
+            remedy = "give one image at a time"
+        raise ValueError(f"pixels are {tuple(pixels.shape)}: expected (3, H, W), RGB; {remedy}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.utils.arguments import output_folder, whole_number
+from pirl_plugin.utils.arguments import HelpFormatter, output_folder, whole_number
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -34,6 +34,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "the linear benchmark of every layer and a kNN at four points of training, then sweeps λ, "
         "|T| and N, and says of each of the paper's claims whether it held. What is in "
         "OUT/claims.json is not run again, with or without its folders: the same command goes on.",
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
     parser.add_argument(
@@ -46,10 +47,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
                         help=f"of {', '.join(METHODS)} (default: all but the last)")  # fmt: skip
     parser.add_argument("--sweeps", nargs="*", choices=list(SWEEP_VALUES),
                         default=list(SWEEP_VALUES), metavar="S",
-                        help=f"of {', '.join(SWEEP_VALUES)}; default: all")  # fmt: skip
-    parser.add_argument("--seeds", type=whole_number(1), default=3, help="of the comparison (3)")
+                        help=f"of {', '.join(SWEEP_VALUES)} (default: all)")  # fmt: skip
+    parser.add_argument("--seeds", type=whole_number(1), default=3, help="of the comparison")
     parser.add_argument(
-        "--sweep-seeds", type=whole_number(1), help="of the sweeps, at most --seeds (2)"
+        "--sweep-seeds", type=whole_number(1), help="of the sweeps, at most --seeds (default: 2)"
     )
     parser.add_argument("--images-seen", type=whole_number(1), metavar="M",
                         help="budget of a model (default: 240,000 quick, 2,000,000 gpu); a "
@@ -57,7 +58,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=whole_number(1), help="models at a time (default: one a GPU)"
     )
-    parser.add_argument("--threads", type=whole_number(1), default=1, help="of a run (1)")
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="of a run")
     parser.add_argument("--resume", type=Path, metavar="CLAIMS_JSON",
                         help="also take finished runs from here")  # fmt: skip
     parser.add_argument("--time", type=whole_number(1), metavar="ROUNDS",

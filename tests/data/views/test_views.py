@@ -268,9 +268,17 @@ def test_rotation__refuses_what_only_the_jigsaw_has():
     ("pixels", "says"),
     [
         (torch.rand(3, 80, 80), "pixels are torch.float32: expected a uint8 tensor"),
-        (np.zeros((80, 80, 3), np.uint8), "pixels are uint8: expected a uint8 tensor"),
-        (torch.zeros(80, 80, 3, dtype=torch.uint8), r"pixels are \(80, 80, 3\): expected \(3, H"),
+        (
+            np.zeros((80, 80, 3), np.uint8),
+            r"numpy's ndarray: .* torch\.from_numpy\(array\)\.permute",
+        ),
+        (
+            Image.new("RGB", (80, 80)),
+            r"pixels are PIL's Image: expected a uint8 tensor \(3, H, W\)",
+        ),
+        (torch.zeros(80, 80, 3, dtype=torch.uint8), r"\(80, 80, 3\): .* give pixels\.permute\(2"),
         (torch.zeros(4, 80, 80, dtype=torch.uint8), r"pixels are \(4, 80, 80\): expected"),
+        (torch.zeros(2, 3, 80, 80, dtype=torch.uint8), r"\(2, 3, 80, 80\): .* one image at a time"),
     ],
 )
 def test_views__refuse_other_pixels(views_class, pixels, says):

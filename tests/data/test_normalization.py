@@ -1,0 +1,20 @@
+"""Images normalised for a model: the shapes that are taken."""
+
+import pytest
+import torch
+
+from pirl_plugin.data.normalization import normalize_images
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ((3, 8, 8), r"shape \(3, 8, 8\): expected \(B, 3, H, W\); give images\[None\]"),
+        ((2, 8, 8, 3), r"shape \(2, 8, 8, 3\): expected .* channels first"),
+        ((2, 1, 8, 8), r"shape \(2, 1, 8, 8\): expected .* RGB"),  # was broadcast to three
+        ((2, 9, 3, 8, 8), r"expected \(B, 3, H, W\)"),
+    ],
+)
+def test_normalize_images__refuses_other_shapes(shape, says):
+    with pytest.raises(ValueError, match=says):
+        normalize_images(torch.zeros(shape, dtype=torch.uint8))
