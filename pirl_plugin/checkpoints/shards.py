@@ -36,6 +36,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _METADATA = ".metadata"
+
+
+def _memory_format(kind: object, name: str) -> object:
+    """A member of torch's enumeration, as Debian 12's Python 3.11.2 pickles it: by ``getattr``."""
+    if kind is not dcp._MEM_FORMAT_ENCODING or name not in dcp._MEM_FORMAT_ENCODING.__members__:
+        raise pickle.UnpicklingError(f"it asks for {name}, which metadata of tensors does not")
+    return dcp._MEM_FORMAT_ENCODING[name]
+
+
 # What the metadata of tensors is made of. A pickle of these runs no code.
 _CLASSES = {
     **{
@@ -50,6 +59,7 @@ _CLASSES = {
             "_MEM_FORMAT_ENCODING",
         )
     },
+    ("builtins", "getattr"): _memory_format,
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _StorageInfo,
     ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
     ("torch", "Size"): torch.Size,

@@ -1,10 +1,12 @@
 """Shards in a folder: whole or not there, checked, and read without running anything in them."""
 
+import copyreg
 import os
 import pickle
 import shutil
 import warnings
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -129,6 +131,39 @@ def test_metadata__that_was_planted_runs_nothing(folder, tmp_path, inside):
         with pytest.raises(DamagedError, match=r"it holds posix\.mkdir"):
             read(folder)
     assert not (tmp_path / "planted").exists()
+
+
+class ByName(pickle.Pickler):
+    """Pickles members of enumerations as Python 3.11.2, Debian 12's, does."""
+
+    dispatch_table: ClassVar = copyreg.dispatch_table | {
+        checkpoint.metadata._MEM_FORMAT_ENCODING: lambda m: (getattr, (type(m), m.name))
+    }
+
+
+def test_metadata__of_python_3_11_2_is_read(folder):
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    with (folder / ".metadata").open("wb") as file:
+        ByName(file).dump(metadata)
+    assert b"getattr" in (folder / ".metadata").read_bytes()
+    assert read_shapes(folder) == {"rows": (50, 4), "visited": (50,)}
+    (folder / MANIFEST).unlink()
+    found = state(0.0)
+    load_shards(found, folder)
+    assert torch.equal(found["rows"], state()["rows"])
+
+
+class Attribute:
+    """Pickled, it is an attribute of one of torch's classes."""
+
+    def __reduce__(self):
+        return getattr, (torch.Size, "__class__")
+
+
+def test_metadata__takes_no_other_attributes(folder):
+    (folder / ".metadata").write_bytes(pickle.dumps(Attribute()))
+    with pytest.raises(DamagedError, match="it asks for __class__, which metadata of tensors does"):
+        read_shapes(folder)
 
 
 def test_metadata__of_more_than_tensors_is_refused(folder):

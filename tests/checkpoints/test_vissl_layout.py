@@ -48,7 +48,7 @@ def test_read_trunk_state__takes_checkpoints_with_and_without_further_entries(ex
     [
         ({"state_dict": {}}, r"holds no ResNet trunk"),
         ({"classy_state_dict": {"base_model": {"model": {}}}}, "holds no ResNet trunk"),
-        (b"no checkpoint at all", "cannot be read as a checkpoint"),
+        (b"no checkpoint at all", "is no checkpoint: expected a file of torch"),
     ],
 )
 def test_read_trunk_state__refuses(content, message, tmp_path):
