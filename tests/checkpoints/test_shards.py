@@ -99,7 +99,8 @@ def test_check__says_that_the_bank_is_not_there(tmp_path):
 def test_older_shards__load_with_one_line(tmp_path, caplog):
     caplog.set_level("INFO")
     folder = tmp_path / "step_3"
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         checkpoint.save(state(3.0), checkpoint_id=str(folder))
     check_shards(folder)
     found = state(0.0)
