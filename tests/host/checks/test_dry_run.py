@@ -6,7 +6,9 @@ import torch
 from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.settings import settings_of
 from pirl_plugin.host.checks import dry_run as module
-from pirl_plugin.host.checks.dry_run import Measured, bank_bytes, dry_run, forecast
+from pirl_plugin.host.checks import timed_steps
+from pirl_plugin.host.checks.dry_run import bank_bytes, dry_run, forecast
+from pirl_plugin.host.checks.timed_steps import Measured
 from pirl_plugin.host.import_hook import finder
 from tests.helpers.configs import compose
 
@@ -87,7 +89,7 @@ def test_forecast__refuses_a_disk_without_room():
 def test_dry_run__checks_times_and_writes_nothing(image_folder, tmp_path, monkeypatch, capsys):
     finder.install()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_STEPS", 1)
+    monkeypatch.setattr(timed_steps, "_STEPS", 1)
     config = compose(
         "config=pretrain/pirl/quick_jigsaw",
         f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
