@@ -248,16 +248,6 @@ def test_empty_batch__is_zero_with_its_graph(estimator, scores):
     assert [one.grad.shape for one in output] == [(0, DIM)] * 2
 
 
-@pytest.mark.parametrize("placement", ["replicated", "sharded"])
-def test_row_outside_the_bank__moves_none_where_nobody_asks(placement, monkeypatch):
-    """As on a GPU, whose values nobody waits for."""
-    monkeypatch.setattr("pirl_plugin.losses.bank_update.BankUpdate.check", lambda self: None)
-    loss = make_loss(bank={"placement": placement})
-    before = loss.bank.rows.clone()
-    loss.update(torch.tensor([ROWS + 3, 2 * ROWS]), embeddings()[1][:2])
-    assert torch.equal(loss.bank.rows, before)
-
-
 def test_temperature__at_its_lower_end_leaves_z_finite():
     loss = make_loss(temperature=0.0015, norm_constant=None).double()
     rows = torch.arange(5)
@@ -288,30 +278,3 @@ def test_arguments__of_another_kind_are_named(given, says):
     arguments = {"output": embeddings(), "target": torch.arange(5)} | given
     with pytest.raises(ValueError, match=says):
         make_loss(norm_constant=90.0)(**arguments)
-
-
-@pytest.mark.parametrize("placement", ["replicated", "sharded"])
-@pytest.mark.parametrize(
-    ("rows", "embeddings", "says"),
-    [
-        ([0, 1], torch.ones(2, DIM), "rows is a list: expected int64"),
-        (torch.arange(2).int(), torch.ones(2, DIM), "rows is torch.int32: expected int64"),
-        (torch.arange(3), torch.ones(2, DIM), r"shape \(2, 8\) for 3 images: .* give the row and"),
-        (
-            torch.arange(2),
-            torch.ones(2, 9),
-            r"shape \(2, 9\) for 2 images: .*; make the",
-        ),
-        (torch.arange(2), torch.ones(DIM), r"of shape \(8,\) for 2 images: expected"),
-        (torch.arange(2), torch.ones(2, DIM).long(), "embeddings are torch.int64: expected a tens"),
-        (torch.tensor([0, ROWS]), torch.ones(2, DIM), f"row {ROWS} is outside the memory bank"),
-    ],
-)
-def test_update__refuses_what_forward_does(rows, embeddings, says, placement):
-    loss = make_loss(bank={"placement": placement})
-    before = loss.bank.rows.clone()
-    for update in (loss.update, loss.bank.update):
-        with pytest.raises(ValueError, match=says):
-            update(rows, embeddings)
-    assert torch.equal(loss.bank.rows, before)
-    assert loss.step == 0
