@@ -272,9 +272,9 @@ def _check_same_training(config: AttrDict, path: Path) -> None:
     if saved is None:
         return
     free = [key for key in FREE if key != "SEED_VALUE"]
-    for key, (found, expected) in changes(
-        settings_of(config.to_dict()), settings_of(saved), free
-    ).items():
+    differ = changes(settings_of(config.to_dict()), settings_of(saved), free)
+    if differ:
+        key, (found, expected) = next(iter(differ.items()))
         name = f"config.{key}" if key[0].isupper() else f"the {key}"
         raise SystemExit(
             f"pirl_plugin: {name} = {shown(found)}: expected {shown(expected)}, with which "
