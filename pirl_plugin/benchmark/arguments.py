@@ -33,8 +33,12 @@ def _loss(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
     )
-    parser.add_argument("--batch", type=whole_number(1), nargs="+", default=[32, 256])
-    parser.add_argument("--negatives", type=whole_number(1), nargs="+", default=[4096, 32_000])
+    parser.add_argument(
+        "--batch", type=whole_number(1), nargs="+", default=[32, 256], help="images of a step"
+    )
+    parser.add_argument(
+        "--negatives", type=whole_number(1), nargs="+", default=[4096, 32_000], help="N"
+    )
     parser.add_argument(
         "--dtype", default="float32", choices=tuple(ROW_BYTES), help="of our bank's rows"
     )
@@ -53,9 +57,21 @@ def _step(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", type=whole_number(1), default=50, choices=(18, 50), help="of the ResNet"
     )
-    parser.add_argument("--precision", nargs="+", default=list(PRECISIONS), choices=PRECISIONS)
-    parser.add_argument("--batch", type=whole_number(1), nargs="+", default=[32, 64, 128, 256])
-    parser.add_argument("--negatives", type=whole_number(1), default=32_000)
+    parser.add_argument(
+        "--precision",
+        nargs="+",
+        default=list(PRECISIONS),
+        choices=PRECISIONS,
+        help="of the network",
+    )
+    parser.add_argument(
+        "--batch",
+        type=whole_number(1),
+        nargs="+",
+        default=[32, 64, 128, 256],
+        help="images of a step",
+    )
+    parser.add_argument("--negatives", type=whole_number(1), default=32_000, help="N")
     parser.add_argument(
         "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
     )
@@ -80,12 +96,12 @@ def _startup(parser: argparse.ArgumentParser) -> None:
 
 def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="of the run")
     parser.add_argument(
         "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
     )
-    parser.add_argument("--batch", type=whole_number(1), default=32)
-    parser.add_argument("--negatives", type=whole_number(1), default=4096)
+    parser.add_argument("--batch", type=whole_number(1), default=32, help="images of a step")
+    parser.add_argument("--negatives", type=whole_number(1), default=4096, help="N")
     parser.add_argument(
         "--rows", type=whole_number(2), default=25_000, help="images, and rows of the bank"
     )
@@ -102,12 +118,14 @@ def _overlap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
     )
-    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument(
+        "--precision", default="float32", choices=("float32", "bfloat16"), help="of the network"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="quick_jigsaw, with its own network and N"
     )
-    parser.add_argument("--batch", type=whole_number(1), default=32)
-    parser.add_argument("--negatives", type=whole_number(1), default=4096)
+    parser.add_argument("--batch", type=whole_number(1), default=32, help="images of a step")
+    parser.add_argument("--negatives", type=whole_number(1), default=4096, help="N")
     parser.add_argument(
         "--rows", type=whole_number(2), default=25_000, help="images, and rows of the bank"
     )
@@ -123,9 +141,9 @@ def _overlap(parser: argparse.ArgumentParser) -> None:
 
 def _soak(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--config", default="pretrain/pirl/quick_jigsaw")
-    parser.add_argument("--steps", type=whole_number(1), default=5000)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="of the run")
+    parser.add_argument("--config", default="pretrain/pirl/quick_jigsaw", help="of the run")
+    parser.add_argument("--steps", type=whole_number(1), default=5000, help="of the run")
     parser.add_argument(
         "--images", type=whole_number(2), default=512, help="in the folder: an epoch"
     )
@@ -143,7 +161,13 @@ def _soak(parser: argparse.ArgumentParser) -> None:
 def _scale(parser: argparse.ArgumentParser) -> None:
     counts = [1_281_167, 100_000_000, 1_000_000_000]
     parser.add_argument("--rows", type=whole_number(2), nargs="+", default=counts, help="images")
-    parser.add_argument("--ranks", type=whole_number(1), nargs="+", default=[8, 32, 128, 1024])
+    parser.add_argument(
+        "--ranks",
+        type=whole_number(1),
+        nargs="+",
+        default=[8, 32, 128, 1024],
+        help="processes, one a GPU",
+    )
     parser.add_argument(
         "--batch", type=whole_number(1), default=32, help="images of a rank in a step"
     )

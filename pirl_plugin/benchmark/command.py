@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.benchmark.arguments import ARGUMENTS
-from pirl_plugin.utils.arguments import why_not_writable
+from pirl_plugin.utils.arguments import HelpFormatter, why_not_writable
 from pirl_plugin.utils.requirements import require_host
 
 # Name -> what it measures. Each is a module of this package with a function run(options), which
@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="pirl-plugin benchmark", description=__doc__)
     commands = parser.add_subparsers(dest="name", required=True)
     for name, measures in BENCHMARKS.items():
-        command = commands.add_parser(name, help=measures, description=measures)
+        command = commands.add_parser(
+            name, help=measures, description=measures, formatter_class=HelpFormatter
+        )
         ARGUMENTS[name](command)
         command.add_argument("--json", type=_file, metavar="FILE", help="keep the figures here")
     options = parser.parse_args(arguments)

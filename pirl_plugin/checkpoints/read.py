@@ -5,6 +5,7 @@ from __future__ import annotations
 import _codecs
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -69,7 +70,10 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
             content = arrays
         else:
             check_sums(path)
-            with torch.serialization.safe_globals(_numpy_globals()):
+            safe = torch.serialization.safe_globals(_numpy_globals())
+            with safe, warnings.catch_warnings():
+                # Of TorchScript's files: our own sentence says what is wrong with them.
+                warnings.filterwarnings("ignore", "'torch.load' received|`torch.jit.load`")
                 content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except Exception as error:  # a damaged pickle can raise anything
         raise ValueError(_why_not(path, error)) from error

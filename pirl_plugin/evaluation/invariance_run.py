@@ -93,11 +93,12 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
     configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
     other = next((config for config in configs if view_size_of(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    loaded = [  # all of them before one is measured, which takes minutes
+        load_pretext_model(checkpoint, options.trust_pickle, other, device, options.image_size)
+        for checkpoint in options.checkpoint
+    ]
     models: list[ModelDistances] = []
-    for name, checkpoint in zip(names, options.checkpoint, strict=True):
-        model = load_pretext_model(
-            checkpoint, options.trust_pickle, other, device, options.image_size
-        )
+    for name, checkpoint, model in zip(names, options.checkpoint, loaded, strict=True):
         image, transformed, kept = embed(model, options.data, paths, rows, options, name)
         bank, note = _to_bank(model, transformed, kept, options.data, paths)
         own = with_own_statistics(model, options.data, paths, kept, options.seed)

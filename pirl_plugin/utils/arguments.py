@@ -22,6 +22,8 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         nothing = action.default is None or action.default is False or action.default == []
         if nothing or "default" in (action.help or ""):
             return action.help
+        if isinstance(action.default, (list, tuple)):
+            return f"{action.help} (default: {' '.join(map(str, action.default))})"
         return super()._get_help_string(action)
 
 

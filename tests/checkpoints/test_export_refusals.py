@@ -33,6 +33,16 @@ def test_export__asks_before_it_runs_code_in_a_file(tmp_path):
     assert same(torch.load(out), bare(trunk))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.(script|save). is deprecated")
+def test_export__refuses_torchscript_in_one_sentence(tmp_path, recwarn):
+    """torch's own warning, which names a line of this package, is not shown beside it."""
+    source = tmp_path / "scripted.pt"
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), source)
+    with pytest.raises(ValueError, match=r"refuses TorchScript\..*--trust-pickle"):
+        export_checkpoint(source, tmp_path / "out.pth", "torchvision")
+    assert not [found for found in recwarn if "torch.load" in str(found.message)]
+
+
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "older format"])
 def test_export__takes_arrays_without_being_asked_for_trust(zipped, tmp_path):
     trunk, out = small_trunk(), tmp_path / "out.pth"

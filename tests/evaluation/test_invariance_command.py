@@ -236,10 +236,14 @@ def test_invariance__looks_for_all_checkpoints_before_it_measures_one(
     path = checkpoint(tmp_path / "pirl", **SMALL)
     link = tmp_path / "link.torch"
     link.symlink_to(path)
-    monkeypatch.setattr(invariance_run, "load_pretext_model", None)
+    damaged = tmp_path / "damaged.torch"
+    damaged.write_bytes(path.read_bytes()[:1000])
+    monkeypatch.setattr(invariance_run, "embed", None)
     words = ["invariance", "--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
     with pytest.raises(SystemExit, match=r"there is no file .*gone\.torch"):
         run([*words, str(path), str(tmp_path / "gone.torch")])
+    with pytest.raises(SystemExit, match=r"damaged\.torch cannot be read as a checkpoint"):
+        run([*words, str(path), str(damaged)])
     with pytest.raises(SystemExit, match=r"--checkpoint names .*checkpoint\.torch twice"):
         run([*words, str(path), str(link)])
 

@@ -105,7 +105,7 @@ def _methods(rows: Rows) -> str:
         layers = ", ".join(dict.fromkeys(row["best_layer"] for row in found))
         lines.append(
             f"| {about.label} | {len(found)} | {found[0]['images_seen']:,} "
-            f"| {_spread(row['seconds'] for row in found if row['seconds'] is not None)} "
+            f"| {_pretraining_seconds(found)} "
             f"| {_spread(row['linear_top1'] for row in found)} "
             f"| {_spread(row['knn_top1'] for row in found)} | {layers} "
             f"| {_spread(row['linear_best_top1'] for row in found)} "
@@ -206,6 +206,12 @@ def _sweep_table(name: str, whole: Mapping[str, Sequence[dict[float, ClaimRow]]]
         ]
         lines.append(f"| {label(value)} | {counts} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _pretraining_seconds(rows: Sequence[ClaimRow]) -> str:
+    """Seconds of a method; no spread where its seeds take theirs from one cost of an image."""
+    seconds = [row["seconds"] for row in rows if row["seconds"] is not None]
+    return _spread(seconds[:1] if len(set(seconds)) == 1 else seconds)
 
 
 def _spread(values: Iterable[float]) -> str:

@@ -63,7 +63,7 @@ def test_tables__give_means_and_spreads(rows, tmp_path):
     write_report(tmp_path, SETTING, rows, verdicts(Rows(rows, SETTING)))
     text = (tmp_path / "tables.md").read_text()
     # 42, 43, 44: mean 43, standard deviation 1
-    assert "| PIRL (jigsaw) | 3 | 40,000 | 40.0 ± 0.0 | 43.0 ± 1.0 | 21.5 ± 0.5 |" in text
+    assert "| PIRL (jigsaw) | 3 | 40,000 | 40.0 | 43.0 ± 1.0 | 21.5 ± 0.5 |" in text
     assert "| **held** | +2.00 ± 0.00 | 3 |" in text  # PIRL over NPID
     assert "not measured yet" in text
     assert "## Weight λ of the invariance term" in text
@@ -132,12 +132,21 @@ def test_seconds__that_are_unknown_are_left_out(rows, tmp_path):
     seeds = {claim["id"]: claim["seeds"] for claim in claims}
     assert (seeds["pirl_over_jigsaw"], seeds["pirl_over_jigsaw_equal_time"]) == ([0, 1, 2], [1, 2])
     write_report(tmp_path, SETTING, rows, claims)
-    assert "| PIRL (jigsaw) | 3 | 40,000 | 40.0 ± 0.0 |" in (tmp_path / "tables.md").read_text()
+    assert "| PIRL (jigsaw) | 3 | 40,000 | 40.0 |" in (tmp_path / "tables.md").read_text()
     for found in rows:
         for part in (found, *found["points"]):
             part.update(UNKNOWN)
     write_report(tmp_path, SETTING, rows, verdicts(Rows(rows, SETTING)))
     assert "| PIRL (jigsaw) | 3 | 40,000 |  |" in (tmp_path / "tables.md").read_text()
+
+
+def test_seconds__that_differ_have_a_spread(rows, tmp_path):
+    """From one cost of an image, which all seeds share, they do not."""
+    for found in rows:
+        found["seconds"] += found["seed"]
+    write_report(tmp_path, SETTING, rows, verdicts(Rows(rows, SETTING)))
+    tables = (tmp_path / "tables.md").read_text()
+    assert "| PIRL (jigsaw) | 3 | 40,000 | 41.0 ± 1.0 | 43.0 ± 1.0 |" in tables
 
 
 def test_seconds__of_two_points_may_be_equal():
