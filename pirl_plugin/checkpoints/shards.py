@@ -99,10 +99,12 @@ def save_shards(state: Mapping[str, Tensor], folder: Path, needed: int) -> None:
         report_full_disk(unfinished / "shards", needed, error)
         raise RuntimeError(f"{folder} was not written: {error}") from None
     mine = [*unfinished.glob(f"__{rank()}_*"), *([unfinished / _METADATA] if rank() == 0 else [])]
-    sums = gather_objects({path.name: [path.stat().st_size, _crc(path)] for path in mine})
+    sums: dict[str, list[int]] = {}
+    on_all_ranks(lambda: sums.update((p.name, [p.stat().st_size, _crc(p)]) for p in mine))
+    everyones = gather_objects(sums)
 
     def commit() -> None:
-        together = {name: known for part in sums for name, known in part.items()}
+        together = {name: known for part in everyones for name, known in part.items()}
         with atomic_write(unfinished / MANIFEST) as file:
             file.write(json.dumps(together, indent=1).encode())
         before = folder.with_name(f"{UNFINISHED}{folder.name}.before")

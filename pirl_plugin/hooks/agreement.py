@@ -12,7 +12,8 @@ class Agreement:
     """The largest of all ranks' numbers, known on all of them one exchange later.
 
     A signal reaches ranks at different moments; all must act on it after the same step. The
-    reduction runs beside the training step, and nothing waits for it.
+    reduction runs beside the training step, and nothing waits for it: a GPU hands its result over
+    on a stream of its own, or the host would wait for all that the step has queued.
 
     Args:
         device: where the process group reduces.
@@ -20,6 +21,7 @@ class Agreement:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._under_way: tuple[distributed.Work, Tensor] | None = None
 
     def exchange(self, number: int) -> int:
@@ -41,5 +43,6 @@ class Agreement:
             return 0
         work, offered = self._under_way
         self._under_way = None
-        work.wait()
-        return int(offered)
+        with torch.cuda.stream(self._stream):  # None: the current one
+            work.wait()
+            return int(offered)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING
 
 from torch import Tensor, distributed
@@ -56,35 +55,21 @@ class MemoryBankHook(QuietHook):
             else:
                 self._rows = rows.clone()
 
-    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
-        """Where the loss is not finite, say whose embeddings are not; the host would say neither.
-
-        The host has just waited for the loss; neither here nor in the update is anything else
-        waited for.
-
-        Raises:
-            FloatingPointError: an embedding is not finite.
-            ValueError: a row is outside the bank.
-        """
-        if task.train and not math.isfinite(task.losses[-1]):  # the mean over all ranks
-            self._started(task).check()
-
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Move the rows of the batch, and count the step.
 
         Raises:
-            FloatingPointError, ValueError: as above, on a CPU, if nothing raised before.
+            FloatingPointError, ValueError: as :meth:`BankUpdate.check`, on a CPU. A loss that is
+                not finite has ended the run before, by :class:`FiniteHook`.
         """
-        if task.train:
-            update = self._started(task)
-            self._update = self._rows = None
-            update.apply()
-
-    def _started(self, task: SelfSupervisionTask) -> BankUpdate:
-        if self._update is None:
+        if not task.train:
+            return
+        update = self._update
+        if update is None:
             assert self._rows is not None, "on_forward comes first"
-            self._update = _start(task, self._rows)
-        return self._update
+            update = _start(task, self._rows)
+        self._update = self._rows = None
+        update.apply()
 
 
 def _start(task: SelfSupervisionTask, rows: Tensor) -> BankUpdate:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.checkpoints.run_folder import SHARDS
 from pirl_plugin.checkpoints.saver import saver_of
 from pirl_plugin.hooks.vissl_hook import QuietHook
-from pirl_plugin.utils.distributed import on_first_rank
+from pirl_plugin.utils.distributed import on_all_ranks, on_first_rank
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
@@ -23,22 +23,30 @@ class ShardCheckpointHook(QuietHook):
     removed with their checkpoint.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._saved_step: int | None = None
+
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Load the shards of the step that the host's checkpoint is of.
 
         Raises:
-            FileNotFoundError: they are not there.
+            FileNotFoundError: they are not there; on all ranks, where one does not find them.
         """
         loss = task.loss
-        if loss.bank.persistent or loss.bank.loaded or loss.step == 0:
+        if loss.bank.persistent or not loss.bank.awaits_load:
             return
         folder = _folder(task)
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"the checkpoint is of step {loss.step}, and its memory bank is not in {folder}: "
-                f"bring the folder memory_bank along with the checkpoint, or start again in "
-                f"another config.CHECKPOINT.DIR"
-            )
+
+        def check() -> None:
+            if not folder.is_dir():
+                raise FileNotFoundError(
+                    f"the checkpoint is of step {loss.step}, and its memory bank is not in "
+                    f"{folder}: bring the folder memory_bank along with the checkpoint, or start "
+                    f"again in another config.CHECKPOINT.DIR"
+                )
+
+        on_all_ranks(check)
         loss.bank.load(folder)
         logging.info(f"Loaded the memory bank's shards from {folder}")
 
@@ -52,13 +60,18 @@ class ShardCheckpointHook(QuietHook):
             self._save_if_due(task, "CHECKPOINT_ITER_FREQUENCY", task.iteration, "iteration")
 
     def save(self, task: SelfSupervisionTask) -> None:
-        """Collective: write the shards of the step just done, unless the bank is replicated."""
+        """Collective: write the shards of the step just done, unless the bank is replicated.
+
+        Where two checkpoints are of one step, they share its shards.
+        """
         if task.loss.bank.persistent:
             return
         saver = saver_of(task.checkpoint_folder)
         if saver is not None:
             on_first_rank(lambda: saver.folder.announce(_name(task)))
-        task.loss.bank.save(_folder(task))
+        if self._saved_step != task.loss.step:
+            task.loss.bank.save(_folder(task))
+        self._saved_step = task.loss.step
 
     def _save_if_due(
         self, task: SelfSupervisionTask, frequency: str, number: int, mode: str

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.memory.checks import check_rows
 from pirl_plugin.utils.distributed import gather_objects
 
 if TYPE_CHECKING:
@@ -32,9 +33,13 @@ class FiniteHook(QuietHook):
 
         Raises:
             FloatingPointError: it is not finite; the same on all ranks.
+            ValueError: because a row is outside the memory bank.
         """
         if math.isfinite(task.losses[-1]):
             return
+        if _is_pirl(task):
+            largest = max(gather_objects(int(task.last_batch.target.max())))
+            check_rows(torch.tensor([largest]), task.loss.bank.num_rows)
         found = gather_objects(self._not_finite(task))
         bad = [(place, rows) for place, (count, rows) in enumerate(found) if count]
         where = (
@@ -60,6 +65,10 @@ class FiniteHook(QuietHook):
             if tensor.shape[:1] == bad.shape:
                 bad |= ~tensor.flatten(1).isfinite().all(dim=1)
         rows = target[bad & (target >= 0)][:8].tolist()
-        if task.config.LOSS["name"] != "pirl_loss":
+        if not _is_pirl(task):
             rows = []  # labels, not rows
         return int(bad.sum()), rows
+
+
+def _is_pirl(task: SelfSupervisionTask) -> bool:
+    return bool(task.config.LOSS["name"] == "pirl_loss")

@@ -127,7 +127,7 @@ class LossCheckpoint(nn.Module):
                 f"PIRLLoss, or of VISSL's loss with a memory bank; give what state_dict() returned"
             )
         elif isinstance(self.bank, ShardedMemoryBank):
-            self.bank.awaits_load = state[_EXTRA]["step"] > 0 and not self.bank.loaded
+            self.bank.awaits_load = state[_EXTRA]["step"] > 0  # what it holds is of another state
         else:
             raise ValueError(
                 f"{SECTION}.bank.placement = replicated: expected sharded, since the checkpoint "

@@ -73,13 +73,15 @@ def find_outside(
     outside = (target >= num_rows).any()
     if negatives is None:
         return outside, None
-    wrong = (negatives < 0) | (negatives >= num_rows)
+    # One draw for the whole batch, an expanded view, stays one.
+    drawn = negatives[:1] if negatives.stride(0) == 0 else negatives
+    wrong = (drawn < 0) | (drawn >= num_rows)
     if on_cpu and wrong.any():
         raise ValueError(
-            f"negatives hold row {int(negatives[wrong][0])}: expected rows from 0 to "
+            f"negatives hold row {int(drawn[wrong][0])}: expected rows from 0 to "
             f"{num_rows - 1}, those of the memory bank; give rows of its data set"
         )
-    return outside | wrong.any(), negatives.masked_fill(wrong, 0)
+    return outside | wrong.any(), drawn.masked_fill(wrong, 0).expand_as(negatives)
 
 
 def unit(embedding: Tensor, valid: Tensor) -> Tensor:

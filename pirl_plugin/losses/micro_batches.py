@@ -62,7 +62,7 @@ class WholeBatch:
         target: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
 
     Attributes:
-        rows: ``(B,)`` int64, the same with 0 for images that are left out.
+        rows: ``(B,)`` int64, the same with −1 for images that are left out.
 
     Raises:
         ValueError: rows of another type; on a CPU, a row is outside the data set.
@@ -72,7 +72,7 @@ class WholeBatch:
         self._loss, target = loss, row_vector("target", target)
         find_outside(target, None, loss.bank.num_rows)
         valid = (target >= 0) & (target < loss.bank.num_rows)
-        self.rows = torch.where(valid, target, 0)
+        self.rows = torch.where(valid, target, -1)
         self._share = share_of_all_ranks(valid)
         self._sorted = pad(target, (1, 0), value=-1).sort().values
         self._sums = torch.zeros(2, dtype=torch.float64, device=target.device)

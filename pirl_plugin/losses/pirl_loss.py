@@ -42,9 +42,8 @@ class PIRLLoss(LossCheckpoint):
     constant Z, the number of steps and, where it is replicated, the bank; a sharded one is saved by
     its ``save``. After the optimiser's step, :meth:`update` moves the bank.
 
-    In a test phase the loss is 0: test images have no row in the bank, so there is nothing to score
-    them against, and Z stays as it is. A test phase is one without gradients (``torch.no_grad()``,
-    ``torch.inference_mode()``), or after ``loss.eval()``.
+    In a test phase, without gradients (``torch.no_grad()``, ``torch.inference_mode()``) or after
+    ``loss.eval()``, the loss is 0: test images have no row in the bank to be scored against.
 
     Args:
         num_train_samples: |D|, the number of training images.
@@ -76,8 +75,7 @@ class PIRLLoss(LossCheckpoint):
         >>> loss = PIRLLoss(num_train_samples=100, embedding_dim=8, num_negatives=16)
         >>> g, f = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8, requires_grad=True)
         >>> rows = torch.tensor([3, 14, 15, 92])  # of the images in the data set
-        >>> value = loss([g, f], rows)
-        >>> value.backward()  # and the optimiser's step, then:
+        >>> loss([g, f], rows).backward()  # and the optimiser's step, then:
         >>> loss.update(rows, f)
         >>> loss.step, int(loss.bank.visited.sum())
         (1, 4)
@@ -149,8 +147,7 @@ class PIRLLoss(LossCheckpoint):
         Raises:
             ValueError: embeddings of the wrong number or width, rows or negatives of another shape
                 or type, or, in training, outside the data set. A GPU is not asked for the last: the
-                loss is NaN, :meth:`update` leaves such a row out, and the ``check`` of
-                :meth:`start_update` says why.
+                loss is NaN; the ``check`` of :meth:`start_update` says why.
             RuntimeError: a micro-batch, before Z is known; see :meth:`micro_batches`.
         """
         outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D
@@ -250,7 +247,7 @@ class PIRLLoss(LossCheckpoint):
         # queries: T×B×D, unit norm; blanked where invalid, so that no gradient comes from them
         queries = torch.stack([unit(output, valid) for output in outputs])
         # positives m_I: B×D; table: rows×D; draw: B×N of its rows, the same for all T terms
-        table, draw = self._draw(rows, negatives)
+        table, draw = self._draw(rows, valid, negatives)
         positives = self.bank.lookup(rows)
         return ContrastBatch(queries, positives, table, draw, self.config.temperature)
 
@@ -283,7 +280,9 @@ class PIRLLoss(LossCheckpoint):
         if not self.norm_constant_known:
             self.norm_constant_known = bool(number > 0)  # waits for the GPU, in the first step
 
-    def _draw(self, rows: Tensor, given: Tensor | None) -> tuple[Tensor, Draw | Tensor]:
+    def _draw(
+        self, rows: Tensor, valid: Tensor, given: Tensor | None
+    ) -> tuple[Tensor, Draw | Tensor]:
         """A table ``(rows, D)``, and the negatives of each image as indices of it."""
         if given is not None:
             return self.bank.table_for(given)
@@ -295,6 +294,7 @@ class PIRLLoss(LossCheckpoint):
             replacement=self.config.replacement,
             per_batch=self.config.negatives == "per_batch",
         )
-        if draw.per_batch and self._whole is not None:  # what the whole batch leaves out, too
-            draw = replace(draw, exclude=self.bank.local_index(self._whole.rows))
+        if draw.per_batch:  # of the images outside the batch, of which a micro-batch is part
+            taken = self._whole.rows if self._whole else torch.where(valid, rows, -1)
+            draw = replace(draw, exclude=self.bank.local_index(taken))
         return self.bank.rows, draw

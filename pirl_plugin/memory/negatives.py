@@ -104,26 +104,43 @@ def draw_negatives(
         (torch.Size([3, 4]), True)
     """
     exclude = rows if exclude is None else exclude
-    among = exclude >= 0
-    taken = exclude[among].unique() if per_batch else exclude
-    others = num_rows - (taken.numel() if per_batch else 1)
     needed = 1 if replacement else num_negatives
-    if others < needed:
+    if per_batch:
+        bound, free_before = _outside(exclude, num_rows)
+        keys = torch.full_like(rows[:1], _SHARED)
+        least = num_rows - exclude.numel()
+        least = least if least >= needed else int(bound)  # the only case that asks a GPU
+    else:
+        among = (exclude >= 0)[:, None]
+        bound, keys, least = num_rows - among.long(), rows, num_rows - 1
+    if least < needed:
         raise ValueError(
             f"num_negatives = {num_negatives}: expected at least {needed} other images for a "
-            f"draw {'with' if replacement else 'without'} replacement, and there are {others} of "
+            f"draw {'with' if replacement else 'without'} replacement, and there are {least} of "
             f"{num_rows}; lower it, or give more images"
         )
-    draw = _draw if replacement else _draw_distinct
+    if replacement:
+        drawn = _draw(keys, bound, num_negatives, seed, step)
+    else:
+        drawn = _draw_distinct(keys, bound, num_rows, num_negatives, seed, step)
     if per_batch:
-        shared = draw(torch.full_like(rows[:1], _SHARED), others, num_negatives, seed, step)
-        # taken[k] − k images before taken[k] are free: the j-th free one is j + #{k: that ≤ j}
-        free_before = taken - torch.arange(taken.numel(), device=rows.device)
-        drawn = shared + torch.searchsorted(free_before, shared, right=True)
+        drawn = drawn + torch.searchsorted(free_before, drawn, right=True)
         return drawn.expand(rows.numel(), -1)
-    bound = (num_rows - among.long())[:, None]
-    drawn = draw(rows, bound, num_negatives, seed, step)
-    return drawn + ((drawn >= exclude[:, None]) & among[:, None])  # step over the row itself
+    return drawn + ((drawn >= exclude[:, None]) & among)  # step over the row itself
+
+
+def _outside(taken: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """How many images are not taken, ``(1, 1)``, and how many of those come before each taken one.
+
+    The second is ``(B,)``, sorted: the j-th image that is not taken is j + #{k: that[k] ≤ j}.
+    Entries of repeated and negative rows, which say nothing, are ``num_rows`` and so come last.
+    """
+    taken = torch.where(taken >= 0, taken, num_rows).sort().values
+    counts = taken < num_rows
+    counts[1:] &= taken[1:] != taken[:-1]
+    number = counts.cumsum(0) - 1
+    free_before = torch.where(counts, taken - number, num_rows).sort().values
+    return num_rows - counts.sum().view(1, 1), free_before
 
 
 def _draw(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -> Tensor:
@@ -147,9 +164,13 @@ def _draw_on_device(rows: Tensor, bound: int | Tensor, count: int, seed: int, st
     return pairs.flatten(1)[:, :count]
 
 
-def _draw_distinct(rows: Tensor, bound: int | Tensor, count: int, seed: int, step: int) -> Tensor:
-    """As ``_draw``, but distinct within a row: the order of random 62-bit keys."""
-    largest = int(bound.max()) if isinstance(bound, Tensor) else bound
+def _draw_distinct(
+    rows: Tensor, bound: Tensor, largest: int, count: int, seed: int, step: int
+) -> Tensor:
+    """As ``_draw``, but distinct within a row: the order of random 62-bit keys.
+
+    No bound is above ``largest``.
+    """
     w0, w1, w2, w3 = _words(rows, (largest + 1) // 2, seed, step)
     keys = torch.stack([(w0 << 30) ^ w1, (w2 << 30) ^ w3], dim=2).flatten(1)[:, :largest]
     numbers = torch.arange(largest, device=rows.device)[None, :]

@@ -10,7 +10,7 @@ from torch import Tensor
 from pirl_plugin.memory.bank import MemoryBank
 from pirl_plugin.memory.permutation import PERMUTATIONS, Permutation, RowPermutation
 from pirl_plugin.memory.routing import Routing
-from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
+from pirl_plugin.utils.distributed import on_all_ranks, rank, sum_over_ranks, world_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,15 +145,20 @@ class ShardedMemoryBank(MemoryBank):
         """
         from pirl_plugin.checkpoints.shards import load_shards, read_shapes
 
-        shapes = read_shapes(folder)
-        shape = shapes.get("rows")
-        if shape != (self.num_rows, self.rows.shape[1]):
-            raise ValueError(
-                f"the memory bank in {folder} is {shape}, this run's is "
-                f"{(self.num_rows, self.rows.shape[1])} (images, embedding_dim): it is of another "
-                f"data set or head; point config.DATA.TRAIN at the same data, or start again in "
-                f"another config.CHECKPOINT.DIR"
-            )
+        shapes: dict[str, tuple[int, ...]] = {}
+
+        def check() -> None:
+            shapes.update(read_shapes(folder))
+            shape, expected = shapes.get("rows"), (self.num_rows, self.rows.shape[1])
+            if shape != expected:
+                raise ValueError(
+                    f"the memory bank in {folder} is {shape}, this run's is {expected} (images, "
+                    f"embedding_dim): it is of another data set or head; point "
+                    f"config.DATA.TRAIN at the same data, or start again in another "
+                    f"config.CHECKPOINT.DIR"
+                )
+
+        on_all_ranks(check)
         state, version = self._sharded_state(), torch.ones(1, dtype=torch.int64)
         state.pop(_VERSION)
         load_shards(state | ({_VERSION: version} if _VERSION in shapes else {}), folder)

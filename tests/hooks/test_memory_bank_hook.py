@@ -27,7 +27,6 @@ def task():
         datasets={"train": range(ROWS)},
         config={"LOG_FREQUENCY": 1, "SEED_VALUE": 0},
         hooks=[],
-        losses=[1.0],
         last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
     )
 
@@ -64,20 +63,6 @@ def test_update__refuses_embeddings_that_are_not_finite(task):
     assert torch.equal(task.loss.bank.rows, before)
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("weight", [0.5, 1.0])
-def test_hooks__name_the_row_before_the_host_sees_the_loss(task, overlap, weight):
-    task.loss.config.bank.overlap = overlap
-    task.loss.config.lambda_invariance = weight
-    task.last_batch.model_output[1][2, 0] = torch.nan
-    hook = MemoryBankHook()
-    hook.on_forward(task)
-    loss = task.loss(task.last_batch.model_output, task.last_batch.sample["target"])
-    task.losses = [loss.item()]  # as the host does before its hooks
-    with pytest.raises(FloatingPointError, match=r"on rank 0, step 0, rows \[9\]"):
-        hook.on_loss_and_meter(task)
-
-
 def test_hooks__name_a_row_outside_the_bank(task):
     task.last_batch.sample["target"] = torch.tensor([4, -1, ROWS])
     with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
@@ -92,12 +77,10 @@ def test_hooks__in_the_hosts_order_move_the_same_rows(task, overlap):
     hook = MemoryBankHook()
     hook.on_forward(task)
     assert (hook._update is not None) == overlap
-    hook.on_loss_and_meter(task)
     hook.on_update(task)
     assert torch.equal(task.loss.bank.rows, expected.rows)
     task.train = False  # a test phase after it: nothing is kept, nothing moves
     hook.on_forward(task)
-    hook.on_loss_and_meter(task)
     hook.on_update(task)
     assert torch.equal(task.loss.bank.rows, expected.rows)
 

@@ -37,14 +37,28 @@ def test_save__is_of_each_step_that_the_host_saves(task, tmp_path):
     assert kept == {"step_7000", "step_10", "step_30", "step_90", "step_92"}
 
 
+def test_save__of_one_step_is_done_once(task, tmp_path):
+    """By the clock and at the end of an epoch: replacing them could lose both at a kill."""
+    hook = ShardCheckpointHook()
+    task.loss.step = 10
+    hook.save(task)
+    before = (tmp_path / "memory_bank" / "step_10").stat().st_ino
+    hook.on_phase_end(task)
+    assert (tmp_path / "memory_bank" / "step_10").stat().st_ino == before
+    task.loss.step = 11
+    hook.save(task)
+    assert (tmp_path / "memory_bank" / "step_11").is_dir()
+
+
 def test_start__finds_the_shards_of_the_step_or_says_what_is_missing(task):
     task.loss.step = 10
     ShardCheckpointHook().on_phase_end(task)
     rows = task.loss.bank.rows.clone()
     task.loss.bank.rows.zero_()
+    task.loss.load_state_dict(task.loss.state_dict())
     ShardCheckpointHook().on_start(task)
     assert (task.loss.bank.rows == rows).all()
-    task.loss.bank.loaded = False
     task.loss.step = 11
+    task.loss.load_state_dict(task.loss.state_dict())
     with pytest.raises(FileNotFoundError, match=r"is of step 11, and its memory bank is not in"):
         ShardCheckpointHook().on_start(task)

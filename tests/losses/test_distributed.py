@@ -57,8 +57,6 @@ def train(rank, world_size, settings):
         hook.on_forward(task)
         given = negatives[mine] if settings.get("given_draw", False) else None
         value = loss(output, target[mine], given)
-        task.losses = [value.item()]
-        hook.on_loss_and_meter(task)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()

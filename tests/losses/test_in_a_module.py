@@ -86,6 +86,10 @@ def test_load__of_a_sharded_loss_waits_for_its_shards(tmp_path):
         step(after)
     after.bank.load(tmp_path / "bank")
     assert torch.equal(step(after), step(before))
+    # So does the state of a later step: what the bank holds now is of another one.
+    after.load_state_dict(before.state_dict())
+    with pytest.raises(RuntimeError, match=r"expected a call of bank.load\(FOLDER\) after"):
+        step(after)
 
 
 @pytest.mark.parametrize("cast", ["half", "bfloat16", "float", "double"])

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from pirl_plugin import PIRLLoss
 from pirl_plugin.losses.engines import choice, triton
 from pirl_plugin.losses.estimators import ESTIMATORS
+from pirl_plugin.memory import draw_negatives
 
 DIM, BATCH = 16, 4
 
@@ -62,6 +63,17 @@ def test_loss_and_bank__need_no_value(fake_gpu, estimator, placement):
             assert loss(outputs, rows).device.type == "cuda"
     assert loss.step == 1
     assert fake_gpu  # `auto` chose the kernels
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("per_batch", [True, False])
+def test_draw__needs_no_value(replacement, per_batch):
+    with FakeTensorMode():
+        rows = torch.empty(BATCH, dtype=torch.int64, device="cuda")
+        drawn = draw_negatives(
+            rows, 500, 64, seed=0, step=0, replacement=replacement, per_batch=per_batch
+        )
+    assert drawn.shape == (BATCH, 64)
 
 
 def test_asking_for_a_value__raises():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from pirl_plugin import PIRLLoss
 from pirl_plugin.benchmark.vissl_loss import vissl_loss
 from tests.helpers.loss_cases import (
     DIM,
@@ -84,6 +85,17 @@ def test_loss__leaves_invalid_rows_out():
     torch.testing.assert_close(value, loss(valid_only, target[keep], negatives[keep]))
     value.backward()
     assert (all_rows[0].grad[~keep] == 0).all()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_loss__draws_for_the_batch_from_all_but_its_valid_rows(whole):
+    """Of three images, the two that an image and one that could not be read leave."""
+    loss = PIRLLoss(3, embedding_dim=DIM, num_negatives=2, negatives="per_batch", replacement=False)
+    target = torch.tensor([1, -1])
+    valid = target >= 0
+    with contextlib.nullcontext() if whole else loss.micro_batches(target):
+        batch = loss.contrast(embeddings(2), target.clamp(min=0), valid)
+    assert sorted(batch.draw.all()[0].tolist()) == [0, 2]
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])

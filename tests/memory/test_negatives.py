@@ -52,6 +52,28 @@ def test_draw__is_uniform_over_the_others(replacement, per_batch):
     assert chisquare(others).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("per_batch", [True, False])
+def test_draw__for_no_image_is_empty(replacement, per_batch):
+    none = torch.empty(0, dtype=torch.int64)
+    drawn = draw_negatives(
+        none, 10, 6, seed=1, step=0, replacement=replacement, per_batch=per_batch
+    )
+    assert drawn.shape == (0, 6)
+
+
+def test_draw__for_the_batch_reaches_all_but_its_rows():
+    rows, exclude = torch.tensor([3, 0, 3, 5]), torch.tensor([3, -1, 3, 5])
+    drawn = draw_negatives(
+        rows, 7, 5, seed=1, step=0, replacement=False, per_batch=True, exclude=exclude
+    )
+    assert sorted(drawn[0].tolist()) == [0, 1, 2, 4, 6]
+    with pytest.raises(ValueError, match=r"expected at least 6 other images .* there are 5 of 7"):
+        draw_negatives(
+            rows, 7, 6, seed=1, step=0, replacement=False, per_batch=True, exclude=exclude
+        )
+
+
 def test_draw__does_not_depend_on_the_batch_around_a_row():
     joined = draw_negatives(torch.arange(8), 1000, 65, seed=3, step=5)
     halves = [draw_negatives(r, 1000, 65, seed=3, step=5) for r in torch.arange(8).split(3)]
