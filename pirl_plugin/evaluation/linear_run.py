@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.utils.json_lines import read_json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,10 +52,9 @@ def last_test(folder: Path) -> dict[str, dict[str, float]]:
     Raises:
         ValueError: the run is not finished: it ended before its last epoch was tested.
     """
-    final, metrics = final_checkpoint(folder), folder / "metrics.json"
+    final = final_checkpoint(folder)
     found = CHECKPOINT_NAME.fullmatch(final.name) if final else None
-    lines = metrics.read_text().splitlines() if metrics.is_file() else []
-    for line in reversed([json.loads(line) for line in lines]):
+    for line in reversed(read_json_lines(folder / "metrics.json")):
         if "test_accuracy_list_meter" in line:
             if found is None or line["train_phase_idx"] != int(found["number"]):
                 break

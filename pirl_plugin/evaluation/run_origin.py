@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from pirl_plugin.evaluation.paper_settings.common import (
 )
 from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
 from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
+from pirl_plugin.utils.json_lines import read_json_lines
 
 IMAGES = {  # data set → training images, and the part of them by which a count may differ
     IMAGENET: (1_281_167, 0.001),
@@ -43,6 +43,7 @@ CLASSES = {IMAGENET: 1000, PLACES: 205}  # of the data sets that are folders of 
 UNKNOWN = "unknown"
 CONFIG = "train_config.yaml"
 _EARLIER = re.compile(r"train_config_(\d+)\.yaml")
+_RESUMES = "Resume from file: "
 _SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
 
 
@@ -65,16 +66,23 @@ def origin_of(checkpoint: str) -> Origin:
     """The row of the run that wrote a checkpoint, by the ``train_config.yaml`` beside it.
 
     Args:
-        checkpoint: its path; ``""`` for random weights.
+        checkpoint: its path; ``""`` for random weights, :data:`UNKNOWN` where nothing says.
     """
-    if not checkpoint:
-        return Origin("Random", identity="Random")
-    file = Path(checkpoint).parent / CONFIG
-    if not file.is_file():
-        return Origin(None, {"pre-training": (UNKNOWN, None)}, checkpoint)
-    config = read_config(file)
-    if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
-        return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
+    seen: set[Path] = set()
+    while checkpoint:
+        file = Path(checkpoint).parent / CONFIG
+        if checkpoint == UNKNOWN or file in seen or not file.is_file():
+            return Origin(None, {"pre-training": (UNKNOWN, None)}, checkpoint)
+        config = read_config(file)
+        if not config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:
+            return _origin_in(file, config, checkpoint)
+        seen.add(file)  # of a benchmark, which says what weights it began with
+        checkpoint = config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"]
+    return Origin("Random", identity="Random")
+
+
+def _origin_in(file: Path, config: dict[str, Any], checkpoint: str) -> Origin:
+    """The row of a pre-training, by its configuration."""
     differ = {row: pretraining_differences(config, file.parent, row) for row in PRETRAINING}
     nearest = min(differ, key=lambda row: _distance(differ[row]))
     wanted = PRETRAINING[nearest]["OPTIMIZER.num_epochs"]
@@ -84,7 +92,8 @@ def origin_of(checkpoint: str) -> Origin:
     configs = [config, *_earlier(file.parent)]
     kept = [identity(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs]
     images = _num_images(config, file.parent, data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"]))
-    return Origin(nearest, differ[nearest], f"{''.join(kept)} {done} epochs, {images} images")
+    images_seen = " and ".join(map(str, dict.fromkeys(images)))
+    return Origin(nearest, differ[nearest], f"{''.join(kept)} {done} epochs, {images_seen} images")
 
 
 def _distance(differ: Differences) -> tuple[int, bool]:
@@ -101,8 +110,7 @@ def epochs_done(checkpoint: Path, wanted: int) -> int:
     name = CHECKPOINT_NAME.fullmatch(checkpoint.name)
     if name and name["kind"] == "phase":
         return int(name["number"]) + 1
-    log = checkpoint.parent / "stdout.json"
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
+    lines = read_json_lines(checkpoint.parent / "stdout.json")
     if name:  # saved in the middle of an epoch
         before = [line for line in lines if line["iter"] <= int(name["number"])]
         return int(before[-1]["ep"]) if before else 0
@@ -159,9 +167,9 @@ def image_differences(
     """
     differ: Differences = {}
     images, tolerance = IMAGES.get(data, (0, 0))
-    seen = _num_images(config, folder, data)
-    if images and seen is not None and abs(seen - images) > tolerance * images:
-        differ["training images"] = (seen, images)
+    for seen in _num_images(config, folder, data):
+        if images and abs(seen - images) > tolerance * images:
+            differ["training images"] = (seen, images)
     for split in splits:
         classes = _class_folders(config["DATA"][split])
         if data in CLASSES and classes and classes != CLASSES[data]:
@@ -169,21 +177,27 @@ def image_differences(
     return differ
 
 
-def _num_images(config: dict[str, Any], folder: Path, data: str) -> int | None:
-    """Training images of a run, by its log or the list of them; None where neither is here."""
-    logged = _images_logged(folder)
-    return _rows_listed(config["DATA"]["TRAIN"], data) if logged is None else logged
+def _num_images(config: dict[str, Any], folder: Path, data: str) -> list[int]:
+    """Training images of a run, by its log or the list of them; none where neither is here.
+
+    A run that went on with other images has several.
+    """
+    listed = _rows_listed(config["DATA"]["TRAIN"], data)
+    return _images_logged(folder) or ([] if listed is None else [listed])
 
 
-def _images_logged(folder: Path) -> int | None:
-    log = folder / "log.txt"
+def _images_logged(folder: Path) -> list[int]:
+    """By the host's log, to which a run that goes on appends, and one that starts over too."""
+    log, found, goes_on = folder / "log.txt", list[int](), False
     if not log.is_file():
-        return None
+        return found
     with log.open(errors="replace") as lines:
         for line in lines:
-            if found := _SAMPLES.search(line):
-                return int(found[1])
-    return None
+            goes_on = goes_on or _RESUMES in line
+            if samples := _SAMPLES.search(line):
+                found = [*(found if goes_on else []), int(samples[1])]
+                goes_on = False
+    return found
 
 
 def _rows_listed(split: dict[str, Any], data: str) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from pirl_plugin.experiments.report_figures import feature_map
 from pirl_plugin.experiments.report_monitor import read_monitor
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.load import load_trunk
+from pirl_plugin.utils.json_lines import read_json_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -115,8 +115,7 @@ def _settings(data: Data, config: dict[str, Any], out: Path, test: Split | None)
 
 def _loss_curve(log: Path) -> list[tuple[int, float]]:
     """(iteration, loss) from the host's log; a resumed run's later values win."""
-    entries = [json.loads(line) for line in log.read_text().splitlines()]
-    return sorted({int(e["iter"]): float(e["loss"]) for e in entries}.items())
+    return sorted({int(e["iter"]): float(e["loss"]) for e in read_json_lines(log)}.items())
 
 
 def _untrained(model: PretextModel, trunk: Path, seed: int) -> PretextModel:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY
 from pirl_plugin.experiments.report_plots import Curves, monitor_svg
+from pirl_plugin.utils.json_lines import read_json_lines
 
 Measures = tuple[int, dict[str, tuple[float, float]]]
 """An epoch, from 1, and of each measure its value and its chance level."""
@@ -22,8 +22,7 @@ _TITLES = {
 def read_monitor(log: Path) -> list[Measures]:
     """Read them from the host's ``stdout.json``; a resumed run's later values win."""
     found = {}
-    for line in log.read_text().splitlines():
-        entry = json.loads(line)
+    for entry in read_json_lines(log):
         if LINE_KEY in entry:
             found[int(entry["ep"]) + 1] = {
                 name: (measure["value"], measure["chance"])

@@ -124,4 +124,9 @@ def compare(before: torch.Tensor, now: torch.Tensor) -> Changes | None:
     at = torch.searchsorted(ordered, now).clamp(max=max(len(before) - 1, 0))
     found = ordered[at] == now if len(before) else torch.zeros(len(now), dtype=torch.bool)
     rows = torch.where(found, order[at], -1) if len(before) else torch.full((len(now),), -1)
-    return Changes(rows, int((~torch.isin(before, now)).sum()))
+    # An image may be listed several times: of each, how many times more than now it was then.
+    paths, places = torch.cat([before, now]).unique(return_inverse=True)
+    signs = torch.ones(len(places), dtype=torch.int64)
+    signs[len(before) :] = -1
+    fewer = torch.zeros(len(paths), dtype=torch.int64).index_add_(0, places, signs)
+    return Changes(rows, int(fewer.clamp(min=0).sum()))

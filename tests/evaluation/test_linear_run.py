@@ -16,6 +16,15 @@ def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
         linear_top1(tmp_path)
 
 
+def test_linear_top1__does_not_need_the_lines_before(tmp_path):
+    """A full disk, or a kill, may have cut the line of an earlier epoch short."""
+    finish(tmp_path, {"res5": 37.5})
+    metrics = tmp_path / "metrics.json"
+    first, *others = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([first[:20], *others]))
+    assert linear_top1(tmp_path) == {"res5": 37.5}
+
+
 def test_final_checkpoint__is_whole(tmp_path):
     finish(tmp_path)
     final = tmp_path / "model_final_checkpoint_phase1.torch"

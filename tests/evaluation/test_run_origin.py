@@ -8,6 +8,7 @@ import yaml
 
 from pirl_plugin.evaluation.finished_runs import read_run
 from pirl_plugin.evaluation.results import lay_out, markdown
+from pirl_plugin.evaluation.run_origin import UNKNOWN, origin_of
 from tests.helpers.finished_runs import composed, measured, pretrained, write_metrics, write_run
 from tests.helpers.results_rows import paper_rows, row
 
@@ -100,6 +101,32 @@ def test_origin__pre_training_on_other_images_than_it_says(tmp_path):
     write_run(tmp_path / "made", config)
     found = read_run(measured(tmp_path / "run", made))
     assert found.differs == {"pre-training training images": (2, 1_000_000)}
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ([13_000, "Resume from file: a", 1_281_167], 13_000),
+        ([1_281_167, "Resume from file: a", 13_000, "Resume from file: b", 1_281_167], 13_000),
+        ([13_000, "Resume from file: a", 13_000, 1_281_167], None),  # the last started over
+    ],
+)
+def test_origin__a_run_that_went_on_with_other_images_is_not_the_row(log, expected, tmp_path):
+    made = pretrained(tmp_path / "made")
+    lines = [f"Total {n} samples in one epoch" if isinstance(n, int) else n for n in log]
+    made.with_name("log.txt").write_text("\n".join(lines))
+    expected = {"pre-training training images": (expected, 1_281_167)} if expected else {}
+    assert read_run(measured(tmp_path / "run", made)).differs == expected
+
+
+def test_origin__a_benchmark_that_names_its_own_folder_is_of_unknown_weights(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    measured(folder, folder / "checkpoint.torch")
+    unknown = {"pre-training": ("unknown", None)}
+    assert origin_of(str(folder / "checkpoint.torch")).differs == unknown
+    pretrained(tmp_path)  # the folder that one happens to be in says nothing about them
+    monkeypatch.chdir(tmp_path)
+    assert origin_of(UNKNOWN).differs == unknown
 
 
 @pytest.mark.parametrize(

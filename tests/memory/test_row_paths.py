@@ -45,6 +45,14 @@ def test_compare__finds_each_image_again(now, says):
         raise ValueError(changes.sentence(now))
 
 
+def test_compare__counts_images_that_are_listed_twice():
+    seven, eight = torch.tensor([7]), torch.tensor([8])
+    once, twice = torch.cat([seven, eight]), torch.cat([seven, eight, eight])
+    assert compare(twice, once).sentence(["a", "b"]) == "1 of the checkpoint's are gone"
+    turned = compare(twice, twice.flip(0))
+    assert (turned.num_new, turned.num_gone) == (0, 0)
+
+
 def test_compare__agrees_with_a_search_of_each_path():
     rng = random.Random(0)
     now = [path for path in PATHS if rng.random() < 0.7] + ["new/1.jpg", "new/2.jpg"]

@@ -6,6 +6,7 @@ comparison at equal time needs the ratio of the methods' costs, which is measure
 
 from __future__ import annotations
 
+import math
 import shutil
 import statistics
 import time
@@ -61,7 +62,8 @@ def time_methods(methods: Sequence[str], settings: Settings, setting: Setting, r
 def _seconds_per_image(method: str, settings: Settings, number: int) -> float:
     scale, num_train = settings.scale, settings.data.num_train
     epochs = max(1, round(_STEPS * scale.batch / num_train))
-    every = max(1, epochs * (num_train // scale.batch) // 4)
+    per_epoch = math.ceil(num_train / scale.batch)  # the last batch of an epoch may be smaller
+    every = max(1, epochs * per_epoch // 4)
     often = (f"config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY={every}",)
     folder = settings.out / "timing" / f"{method}_{number}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -69,7 +71,7 @@ def _seconds_per_image(method: str, settings: Settings, number: int) -> float:
     overrides = pretraining(method, scale, settings.data, epochs, number, often)
     title = f"{METHODS[method].label}, timing {number + 1}"
     finish(Run(title, folder / "pretrain", overrides), settings.threads, [])
-    steps = marked(folder / "pretrain", num_train // scale.batch)
+    steps = marked(folder / "pretrain", per_epoch)
     shutil.rmtree(folder)
     if len(steps) < 2:
         raise SystemExit(
@@ -78,4 +80,5 @@ def _seconds_per_image(method: str, settings: Settings, number: int) -> float:
         )
     first, last = min(steps), max(steps)
     kind = "cpu" if scale.cpu_time and steps[last]["cpu"] else "wall"
-    return (steps[last][kind] - steps[first][kind]) / ((last - first) * scale.batch)
+    images = (last - first) * num_train / per_epoch
+    return (steps[last][kind] - steps[first][kind]) / images

@@ -109,7 +109,10 @@ def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
 
 
 def take_device(number: int) -> None:
-    """This process, and the runs it starts, see one GPU of those that the user lets us see."""
+    """This process, and the runs it starts, see one GPU of those that the user lets us see.
+
+    An empty ``CUDA_VISIBLE_DEVICES`` hides all of them, and stays.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = visible.split(",") if visible else None
-    os.environ["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)] if devices else str(number)
+    devices = [str(number)] if visible is None else visible.split(",")
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]

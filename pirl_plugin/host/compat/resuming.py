@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.host.checks.refusal import shown
 from pirl_plugin.host.compat.patches import patched
+from pirl_plugin.utils.json_lines import read_json_lines
 from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
@@ -209,13 +208,10 @@ def _look(config: AttrDict, folder: str) -> Found:
 def _last_test_is_left(found: Found) -> bool:
     """Whether a run was stopped between its final checkpoint and the end of the test after it.
 
-    Each phase that ends has its line in ``metrics.json``; a full disk may have cut one short.
+    Each phase that ends has its line in ``metrics.json``.
     """
-    file = Path(str(found.path)).with_name("metrics.json")
-    for line in reversed(file.read_text().splitlines() if file.is_file() else []):
-        with suppress(ValueError):
-            return int(json.loads(line)["phase_idx"]) <= int(found.content["phase_idx"])
-    return True
+    lines = read_json_lines(Path(str(found.path)).with_name("metrics.json"))
+    return not lines or int(lines[-1]["phase_idx"]) <= int(found.content["phase_idx"])
 
 
 def _refuse_to_start_over(folder: str, found: Found) -> None:

@@ -69,6 +69,14 @@ def test_time_methods__is_the_median_of_rounds_in_turn(settings, setting, monkey
     assert not list((settings.out / "timing").iterdir())
 
 
+def test_time_methods__counts_the_smaller_batch_that_ends_an_epoch(settings, setting, monkeypatch):
+    """20 images are one step of an epoch: 312 steps are of 500 epochs."""
+    data = dataclasses.replace(settings.data, num_train=20)
+    of_marks(monkeypatch, inside={125: 0}, marks={499: 75})
+    cost = timing.time_methods(["npid"], dataclasses.replace(settings, data=data), setting, 1)
+    assert cost["rounds"] == {"npid": [round(1000 * 75 / (374 * 20), 4)]}
+
+
 def test_time_methods__says_which_run_was_too_short(settings, setting, monkeypatch):
     of_marks(monkeypatch, marks={1: 1})
     with pytest.raises(SystemExit, match=r"NPID, timing 1: .* saw 1: .* give more images"):

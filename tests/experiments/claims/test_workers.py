@@ -90,7 +90,8 @@ def test_side_by_side__a_signal_ends_what_runs_and_starts_no_more(number, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("visible", "expected"), [(None, ["0", "1", "2"]), ("4,6", ["4", "6", "4"]), ("7", ["7"] * 3)]
+    ("visible", "expected"),
+    [(None, ["0", "1", "2"]), ("4,6", ["4", "6", "4"]), ("7", ["7"] * 3), ("", [""] * 3)],
 )
 def test_process__sees_one_device(visible, expected, monkeypatch):
     seen = []
