@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pirl_plugin.checkpoints.formats import SUFFIXES, write_file
+from pirl_plugin.checkpoints.formats import SUFFIXES, lines_file, write_file
 from pirl_plugin.checkpoints.loading_lines import loading_lines
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.timm_folder import write_timm_folder
@@ -49,8 +49,8 @@ def export_checkpoint(
         IsADirectoryError: a folder.
         ValueError: an unknown ``to`` or suffix, a file that cannot be read, a folder that cannot be
             written to, ``results`` of another checkpoint, a network that timm or Detectron2 does
-            not have, or a trunk with tensors missing, left over, out of shape or not finite, by
-            their names.
+            not have, a text of another's where its own would go, or a trunk with tensors missing,
+            left over, out of shape or not finite, by their names.
 
     Example:
         >>> import tempfile
@@ -80,6 +80,12 @@ def export_checkpoint(
         raise ValueError(f"OUT = {out}: expected another file than the checkpoint itself")
     if reason := why_not_writable(out.parent):
         raise ValueError(f"OUT = {out}: expected a folder to write to, and {reason}")
+    beside = lines_file(out, to)
+    if beside is not None and beside.exists() and not out.exists():  # no export has written it
+        raise ValueError(
+            f"OUT = {out}: expected no {beside}, into which the lines that load it go; move that "
+            f"file, or give another name"
+        )
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk)
     lines = loading_lines(found, to, out)
     if to == "timm":

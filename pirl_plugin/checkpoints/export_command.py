@@ -12,6 +12,7 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     from pirl_plugin.checkpoints.compare import truncate
     from pirl_plugin.checkpoints.export import export_checkpoint
+    from pirl_plugin.checkpoints.formats import lines_file
     from pirl_plugin.checkpoints.loading_lines import loading_lines, missing_library
 
     try:
@@ -35,6 +36,8 @@ def main(arguments: list[str]) -> int:
     if missing := missing_library(found, options.to):
         print(f"{missing}; the file is written, and this package's WideResNet loads it")
     print(f"To load it:\n\n{loading_lines(found, options.to, options.out)}")
+    if beside := lines_file(options.out, options.to):
+        print(f"\nThese lines are in {beside} too.")
     return 0
 
 

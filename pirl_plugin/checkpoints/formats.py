@@ -24,13 +24,19 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
 }
 
 
+def lines_file(out: Path, to: str) -> Path | None:
+    """The text file beside ``out`` that says how to load it; None where ``out`` itself does."""
+    return None if to in ("safetensors", "timm") else out.with_name(f"{out.name}.txt")
+
+
 def write_file(found: Trunk | TimmTrunk, out: Path, to: str, lines: str) -> None:
     """Write one file, and the lines that load it: into it for safetensors, else beside it.
 
     Raises:
         ValueError: the format has no such network.
     """
-    if to == "safetensors":
+    beside = lines_file(out, to)
+    if beside is None:
         write_safetensors(found.tensors, out, {"architecture": found.title, "loading": lines})
         return
     if to == "detectron2":
@@ -39,7 +45,7 @@ def write_file(found: Trunk | TimmTrunk, out: Path, to: str, lines: str) -> None
         tensors = vissl_checkpoint(trunk_state(found)) if to == "vissl" else _owned(found.tensors)
         with atomic_write(out) as file:
             torch.save(tensors, file)
-    with atomic_write(out.with_name(f"{out.name}.txt")) as file:
+    with atomic_write(beside) as file:
         file.write(f"{found.title}\n\n{lines}\n".encode())
 
 

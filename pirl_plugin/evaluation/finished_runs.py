@@ -94,6 +94,11 @@ def read_run(path: Path, method: str | None = None) -> FinishedRun:
         )
     config = read_config(path / "train_config.yaml")
     evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
+    if not evaluation["EVAL_MODE_ON"] and not config["DATA"]["TRAIN"].get("LABEL_SOURCES"):
+        raise ValueError(
+            f"{path} is a pre-training: expected the folder of a benchmark; measure its checkpoint "
+            f"with one, or with pirl-plugin knn"
+        )
     data = data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"])
     column = data if data in BENCHMARKS else data.removesuffix(" of ImageNet")
     best: str | None

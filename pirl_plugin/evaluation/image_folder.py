@@ -62,6 +62,7 @@ class LabelledCrops(Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, folder: Path, size: int) -> None:
+        self.folder = folder
         self._source = FolderSource(folder)
         self.classes = class_folders(str(folder))
         numbers = {name: number for number, name in enumerate(self.classes)}
@@ -114,6 +115,9 @@ def labelled_features(
     Returns:
         float32 ``(N, D)`` and int64 ``(N,)``, both on the CPU, and how many images could not be
         read and are left out.
+
+    Raises:
+        ValueError: none could be read.
     """
     workers = default_workers(len(crops)) if workers is None else workers
     loader = DataLoader(
@@ -128,4 +132,9 @@ def labelled_features(
             bar.update(len(classes))
     found, classes = torch.cat(features), torch.cat(labels)
     readable = classes != UNREADABLE
+    if not readable.any():
+        raise ValueError(
+            f"{crops.folder}: expected images that can be read, and none of {len(crops)} could be; "
+            f"each is named above"
+        )
     return found[readable], classes[readable], int((~readable).sum())

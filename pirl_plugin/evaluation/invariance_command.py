@@ -84,7 +84,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--seed", type=whole_number(0), default=0, help="of images and transforms")
     add(
         "--image-size",
-        type=whole_number(1),
+        type=whole_number(1, 4096),
         help="side of the image view, pixels, of a run without one, such as a jigsaw classifier's "
         "(default: another run's, or 224)",
     )

@@ -63,7 +63,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add(
         "--size",
-        type=whole_number(1),
+        type=whole_number(1, 4096),
         help="side of the crops, pixels (default: that of the run's images; 224 without a "
         "train_config.yaml)",
     )

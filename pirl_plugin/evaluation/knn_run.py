@@ -51,7 +51,7 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
     Raises:
         FileNotFoundError: the checkpoint or a folder does not exist.
         ValueError: the checkpoint holds no whole ResNet, its run has no image size and none is
-            given, or train and val hold different classes.
+            given, train and val hold different classes or a single one, or no image can be read.
     """
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     trunk = load_trunk(options.checkpoint, options.trust_pickle).to(device)
@@ -67,6 +67,11 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
             f"--data = {root}: expected the same classes in {folders[0].name} and "
             f"{folders[1].name}, which have {len(train.classes)} and {len(val.classes)}; "
             f"'{odd[0]}' is in one alone"
+        )
+    if len(train.classes) < 2:
+        raise ValueError(
+            f"--data = {root}: expected at least two classes in {folders[0].name}, and found "
+            f"'{train.classes[0]}' alone, of which every classifier is right"
         )
     how = (options.batch, options.workers, device, normalization_of(config))
     train_features, train_labels, bad_train = labelled_features(

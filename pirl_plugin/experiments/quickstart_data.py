@@ -44,8 +44,8 @@ def find_data(folder: Path, option: str = "--data") -> Data:
     """
     if not folder.is_dir():
         raise SystemExit(
-            f"pirl_plugin: {option} = {folder}: expected a folder of images, or of train/CLASS/* "
-            f"and val/CLASS/*; there is no such folder"
+            f"pirl_plugin: {option} = {folder}: expected a folder of images; there is no such "
+            f"folder"
         )
     train = folder / "train" if (folder / "train").is_dir() else folder
     try:
@@ -68,6 +68,23 @@ def find_data(folder: Path, option: str = "--data") -> Data:
             f"some, or remove the folder to train without a measurement"
         )
     return Data(train, val, len(images), len(classes))
+
+
+def find_labelled_data(folder: Path) -> Data:
+    """As :func:`find_data`, of what can be evaluated on.
+
+    Raises:
+        SystemExit: as there, or there are no test images, or fewer than two classes.
+    """
+    data = find_data(folder)
+    if data.val is None:
+        test = test_folder(folder)
+        raise SystemExit(
+            f"pirl_plugin: --data = {folder}: expected train/CLASS/* and val/CLASS/* with two "
+            f"classes or more, and found {len(class_folders(str(data.train)))} in {data.train} and "
+            f"{f'a {test.name}' if test else 'no val'}; give a labelled folder"
+        )
+    return data
 
 
 def quick_epochs(data: Data) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.linear_run import linear_top1, svm_map
 from pirl_plugin.evaluation.paper_settings.free import FREE
-from pirl_plugin.experiments.quickstart_data import find_data
+from pirl_plugin.experiments.quickstart_data import find_labelled_data
 from pirl_plugin.experiments.sweep_launch import Here, Launcher, Slurm, make_all
 from pirl_plugin.experiments.sweep_results import Result, markdown, write_results
 from pirl_plugin.experiments.sweep_runs import Settings, chain, check_overrides, check_runs, key_of
@@ -32,13 +32,7 @@ def run_sweep(options: argparse.Namespace) -> None:
     Raises:
         SystemExit: data or overrides that cannot be used; or at the end, if runs failed.
     """
-    data = find_data(options.data)
-    if data.val is None:
-        raise SystemExit(
-            f"pirl_plugin: {options.data} cannot be evaluated on: expected train/CLASS/* and "
-            f"val/CLASS/* with two classes or more, and found {data.num_classes} in {data.train} "
-            f"and no val"
-        )
+    data = find_labelled_data(options.data)
     overrides = (tuple(options.overrides), tuple(options.linear))
     settings = Settings(
         options.name, options.scale, data, options.out, *overrides, voc07=options.voc07

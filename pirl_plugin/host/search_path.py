@@ -65,6 +65,8 @@ def add_our_configs(module: HostModule) -> None:
         from pirl_plugin.host.checks.overrides import (
             check_overlays,
             check_rate,
+            check_removed,
+            check_top_level,
             refuse_overrides,
         )
 
@@ -72,6 +74,9 @@ def add_our_configs(module: HostModule) -> None:
             composed = quietly(_redirected(overrides, quietly))
             check_overlays(composed, overrides)
             check_rate(composed, overrides)
+            if is_ours(composed.config):
+                check_removed(overrides)
+                check_top_level(composed, overrides)
             # The host keeps interpolations as text; ours say which sizes belong together.
             OmegaConf.resolve(composed)
         except (HydraException, OmegaConfBaseException) as error:

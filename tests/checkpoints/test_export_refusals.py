@@ -115,3 +115,16 @@ def test_two_networks_of_timm__are_named():
     state = {f"members.{i}.{DESCRIPTION}": described for i in range(2)}
     with pytest.raises(ValueError, match=r"2 trunks, at .*members\.0.*members\.1.*: choose with"):
         find_any_trunk({"model": state}, "file")
+
+
+def test_export__does_not_write_over_a_text_of_the_users(tmp_path):
+    source, out = save(bare(small_trunk()), tmp_path / "in.pth"), tmp_path / "out.pth"
+    notes = tmp_path / "out.pth.txt"
+    notes.write_text("mine")
+    with pytest.raises(ValueError, match=r"out\.pth: expected no .*out\.pth\.txt, into which"):
+        export_checkpoint(source, out, "torchvision")
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    for _ in range(2):  # its own is replaced with the file
+        export_checkpoint(source, out, "torchvision")
+    assert "torch.load" in notes.read_text()

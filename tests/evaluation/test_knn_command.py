@@ -247,3 +247,14 @@ def test_load_trunk__refuses_other_trunks(tmp_path):
     torch.save({"classy_state_dict": {"base_model": state}}, tmp_path / "vit.torch")
     with pytest.raises(ValueError, match=r"holds no ResNet trunk: .*it has blocks\.0\.weight"):
         load_trunk(tmp_path / "vit.torch")
+
+
+def test_knn__refuses_what_no_classifier_is_measured_by(checkpoint, tmp_path):
+    one = write_classes(tmp_path / "one", {"train": 4, "val": 2}, separable=True, classes=1)
+    with pytest.raises(SystemExit, match="at least two classes in train, and found 'class0' alone"):
+        run(["knn", "--checkpoint", str(checkpoint), "--data", str(one), "--size", "32"])
+    two = write_classes(tmp_path / "two", {"train": 4, "val": 2}, separable=True, classes=2)
+    for path in (two / "val").rglob("*.*"):
+        path.write_bytes(b"no image")
+    with pytest.raises(SystemExit, match=r"val: expected images that can be read, and none of 2 c"):
+        run(["knn", "--checkpoint", str(checkpoint), "--data", str(two), "--size", "32"])

@@ -224,3 +224,9 @@ def test_published__labels_are_the_papers(method):
     assert [name for name in tables[2] if "CPC" in name] == ["CPC", "CPC-Huge"]
     assert [name for name in tables[3] if "CPC" in name] == ["CPC-Largest"]
     assert set(published_parameters()) == set(tables[2])
+
+
+def test_results__of_a_pre_training_say_that_it_is_none_of_a_benchmark(tmp_path):
+    folder = pretrained(tmp_path / "pretrain").parent
+    with pytest.raises(ValueError, match=r"is a pre-training: expected the folder of a benchmark"):
+        read_run(folder)

@@ -78,6 +78,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--again: expected without --report-only, which makes no model; leave out one")
     nothing_runs = options.dry_run or options.report_only
     devices = _devices() if options.scale == "gpu" else None
+    if devices == 0 and not nothing_runs:
+        parser.error("--scale = gpu: expected a GPU, and none can be seen; give --scale quick")
     if options.jobs is None:
         options.jobs = devices or 1
     elif devices is not None and options.jobs > devices and not nothing_runs:
@@ -98,4 +100,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _devices() -> int:
     import torch
 
-    return max(1, torch.cuda.device_count())
+    return torch.cuda.device_count()

@@ -27,7 +27,7 @@ from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
-from pirl_plugin.experiments.quickstart_data import find_data
+from pirl_plugin.experiments.quickstart_data import find_labelled_data
 
 if TYPE_CHECKING:
     import argparse
@@ -46,13 +46,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
     Raises:
         SystemExit: data that cannot be used; or at the end, if runs failed.
     """
-    data = find_data(options.data)
-    if data.val is None:
-        raise SystemExit(
-            f"pirl_plugin: --data = {options.data}: expected train/CLASS/* and val/CLASS/* with "
-            f"two classes or more, and found {data.num_classes} in {data.train} and no val; give a "
-            f"labelled folder"
-        )
+    data = find_labelled_data(options.data)
     scale = SCALES[options.scale]
     epochs = max(1, round((options.images_seen or scale.images_seen) / data.num_train))
     step = max(1, epochs // 4)

@@ -36,7 +36,8 @@ def refuse_overrides(
     """
     kind, text = type(error).__name__, str(error).strip()
     asked = f"cannot compose {' '.join(overrides)}"
-    if kind == "OverrideParseException":
+    check_removed(overrides, error)
+    if kind == "OverrideParseException" or text.startswith("Ambiguous value"):
         refuse(_unparsed(text, overrides), error)
     if kind == "MissingConfigException":
         missing = re.search(r"[Cc]ould not find '([^']+)'|load '([^']+)'", text)
@@ -63,12 +64,45 @@ def refuse_overrides(
     if unknown:
         key = unknown[1]
         names = _keys(overrides, compose)
+        is_typo = close_names(key, names, count=1, cutoff=0.8)
+        add = "" if is_typo else f", or write +{key}=… to add one"
         refuse(
-            f"{asked}: {key} = {_value(key, overrides)}: expected a key that there is; "
-            f"{nearest(key, names)}, or write +{key}=… to add one",
+            f"{key} = {_value(key, overrides)}: expected a key that there is; "
+            f"{nearest(key, names)}{add}",
             error,
         )
     refuse(f"{asked}: {text.splitlines()[0].rstrip('.')}", error)
+
+
+def check_removed(overrides: Sequence[str], error: Exception | None = None) -> None:
+    """Refuse to remove a key: host and plugin read all of them.
+
+    Raises:
+        SystemExit: the first override that does.
+    """
+    removed = next((override for override in overrides if override.startswith("~config.")), None)
+    if removed is not None:
+        refuse(
+            f"{removed}: expected a key that keeps a value, since each is read; write "
+            f"{removed[1:].partition('=')[0]}=VALUE, with null for none",
+            error,
+        )
+
+
+def check_top_level(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Refuse a key beside ``config``, which nobody reads: its ``config.`` was forgotten.
+
+    Raises:
+        SystemExit: the first such override.
+    """
+    names = None
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        if not override.startswith("+") or "/" in key or key.startswith(("config.", "hydra.")):
+            continue
+        names = names or list(_leaves(OmegaConf.to_container(composed), ""))
+        names = [name for name in names if name.startswith("config.")]
+        refuse(f"{override}: expected a key that is read, below config.; {nearest(key, names)}")
 
 
 # Group of overlays -> what the config must have, the test of it, and what to take instead.
@@ -168,14 +202,23 @@ def config_names() -> list[str]:
 
 
 def _unparsed(text: str, overrides: Sequence[str]) -> str:
+    ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=([^']*)'", text)
+    if ambiguous:
+        key, value = ambiguous.groups()
+        return (
+            f"{key} = {value}: expected one value, and commas part several; write "
+            f"{key}={value.replace(',', '')} for a number, {key}=[{value}] for a list"
+        )
     wrong = next((o for o in overrides if "=" not in o and not o.startswith("~")), None)
     if wrong is not None:
         close = close_names(wrong, config_names(), count=1, cutoff=0.6)
         instead = f"config={close[0]}" if close else "config=pretrain/pirl/jigsaw_8node"
         return f"{wrong}: expected KEY=VALUE; write {instead} or config.KEY=VALUE"
+    values = {override: override.partition("=")[2] for override in overrides}
+    asked = [override for override, value in values.items() if value and f"'{value}'" in text]
     return (
-        f"cannot compose {' '.join(overrides)}: {text.splitlines()[0].rstrip('.')}; a value with "
-        f"other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
+        f"cannot compose {' '.join(asked or overrides)}: {text.splitlines()[0].rstrip('.')}; a "
+        f"value with other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
     )
 
 

@@ -1,6 +1,7 @@
 """The command: what is run, what is not run again, what a failure costs."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from pirl_plugin.experiments.claims import command, report, workers
 from pirl_plugin.experiments.claims.plan import Job
 from tests.helpers.claims_rows import row
+from tests.helpers.host_tools import write_classes
 
 MODELS = ["--methods", "random", "npid", "pirl_jigsaw", "--sweeps", "--images-seen", "80"]
 
@@ -269,3 +271,17 @@ def test_jobs__beyond_the_gpus_are_refused(image_folder, tmp_path, made, monkeyp
         claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2")
     assert "--jobs = 2: expected at most one a GPU, and 1 can be seen" in capsys.readouterr().err
     claims(image_folder, tmp_path, "--scale", "gpu", "--jobs", "2", "--dry-run")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(SystemExit):
+        claims(image_folder, tmp_path, "--scale", "gpu")
+    assert "--scale = gpu: expected a GPU, and none can be seen" in capsys.readouterr().err
+    claims(image_folder, tmp_path, "--scale", "gpu", "--dry-run")
+
+
+def test_data__of_one_class_is_refused_for_what_it_lacks(tmp_path):
+    write_classes(tmp_path, {"train": 4, "val": 2}, separable=True, classes=1)
+    with pytest.raises(SystemExit, match=r"two classes or more, and found 1 in .*train and a val;"):
+        claims(tmp_path, tmp_path / "out")
+    shutil.rmtree(tmp_path / "val")
+    with pytest.raises(SystemExit, match=r"and found 1 in .*train and no val; give a labelled"):
+        claims(tmp_path, tmp_path / "out")

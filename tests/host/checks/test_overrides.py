@@ -25,8 +25,18 @@ QUICK = "config=pretrain/pirl/quick_jigsaw"
         (["config.LOG_FREQUENCY=1"], r"expected config=NAME, such as"),
         ([], r"expected config=NAME, such as"),
         ([QUICK, "config.DATA.TRAIN=5"], "config.DATA.TRAIN"),
-        ([QUICK, "config.LOSS.pirl_loss.num_negatives=[1"], "cannot compose"),
+        ([QUICK, "config.LOSS.pirl_loss.num_negatives=[1"], r"cannot compose config\.LOSS\.pirl"),
+        (
+            [QUICK, "config.LOSS.pirl_loss.num_negatives=32,000"],
+            r"num_negatives = 32,000: .*write config.LOSS.pirl_loss.num_negatives=32000 for a num",
+        ),
         ([QUICK, "~config.OPTIMIZER.num_epoch"], "num_epoch"),
+        ([QUICK, "~config.OPTIMIZER.num_epochs"], "write config.OPTIMIZER.num_epochs=VALUE"),
+        ([QUICK, "~config.LOSS.pirl_loss"], "~config.LOSS.pirl_loss: expected a key that keeps"),
+        (
+            [QUICK, "+LOSS.pirl_loss.temperature=0.3"],
+            r"expected a key that is read, below config\.; .*config.LOSS.pirl_loss.temperature",
+        ),
         (
             [QUICK, "+config/pirl/machines=cpu", "+config/pirl/machines=1gpu"],
             r"machines=cpu \+config/pirl/machines=1gpu: expected one overlay of a group",
@@ -59,6 +69,14 @@ def test_rate__that_the_host_would_not_read_is_refused(config, override, message
         f"config={config}", f"{rate}{override}", f"{rate}auto_lr_scaling.auto_scale={scaled}"
     )
     assert both.OPTIMIZER.param_schedulers.lr.auto_lr_scaling.auto_scale == scaled
+
+
+@pytest.mark.parametrize("key", ["LOSS.pirl_loss.temperature", "config.OPTIMISER.num_epochs"])
+def test_mistyped_key__is_not_to_be_added(key):
+    """The next command would refuse it, or worse, take it for a key that nobody reads."""
+    with pytest.raises(SystemExit, match=rf"^pirl_plugin: {key} = 1: .*the nearest are") as stopped:
+        compose(QUICK, f"{key}=1")
+    assert "to add one" not in str(stopped.value)
 
 
 def test_nearest__are_three_at_most():
