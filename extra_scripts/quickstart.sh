@@ -5,5 +5,20 @@
 #
 # DIR holds train/<class>/*.jpg and val/<class>/*.jpg, or just images; without --data a sample data
 # set is drawn. The results go to runs/quickstart: report.html, results.json, all logs.
-source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
+set -euo pipefail
+here=$(dirname "${BASH_SOURCE[0]}")
+if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then
+  # The options are looked at before 5 GB are installed. 3: they asked for help.
+  PYTHONPATH=$here/.. PYTHONDONTWRITEBYTECODE=1 "${PIRL_PYTHON:-python3}" - "$@" << 'END' || exit $(($? == 3 ? 0 : $?))
+import sys
+if sys.version_info < (3, 10):
+    sys.exit(0)  # which is refused below
+from pirl_plugin.experiments.quickstart_command import parse
+try:
+    parse(sys.argv[1:])
+except SystemExit as ended:
+    sys.exit(ended.code or 3)
+END
+fi
+source "$here/setup_env.sh"
 exec "$PYTHON" -m pirl_plugin quickstart "$@"

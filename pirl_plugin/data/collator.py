@@ -25,6 +25,9 @@ def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tenso
         data set or a pretext task's label, and −1 where the image could not be read, so that
         neither loss nor memory bank sees it; ``data_valid`` bool (B,).
 
+    Raises:
+        ValueError: there are no samples.
+
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
         >>> rows = [{"images": image, "label": r, "data_valid": r != 1} for r in range(3)]
@@ -32,6 +35,8 @@ def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tenso
         >>> batch["images"].shape, batch["label"].tolist()
         (torch.Size([3, 3, 8, 8]), [0, -1, 2])
     """
+    if not samples:
+        raise ValueError("there are no samples: expected at least one to make a batch of")
     valid = torch.tensor([bool(sample["data_valid"]) for sample in samples])
     labels = torch.tensor([int(sample["label"]) for sample in samples])
     batch = {}

@@ -38,7 +38,8 @@ class ImageDataset(Dataset[dict[str, Any]]):
 
     Raises:
         FileNotFoundError: there is no such folder or list, or no file of a sample of those listed.
-        ValueError: there are fewer than two images.
+        ValueError: there are fewer than two images, or it is neither; or the views or the seed are
+            none.
 
     Attributes:
         source: of the images; it has their ``labels()`` and ``num_unreadable``.
@@ -67,6 +68,14 @@ class ImageDataset(Dataset[dict[str, Any]]):
         seed: int = 0,
     ) -> None:
         named = isinstance(root_or_source, (str, os.PathLike))
+        if not named and not isinstance(root_or_source, ImageSource):
+            raise ValueError(
+                f"root_or_source is a {type(root_or_source).__name__}: expected a folder, a file "
+                f"that lists images, or an ImageSource; write paths into a file, one a line"
+            )
+        if not callable(views) or not hasattr(views, "placeholder"):
+            raise ValueError(f"views = {views!r}: expected what makes views, such as JigsawViews()")
+        image_generator(seed, 0, 0)  # whose check it is
         self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]
         if named:
             _look_for_files(self.source)
@@ -104,8 +113,8 @@ class ImageDataset(Dataset[dict[str, Any]]):
         Raises:
             IndexError: there is no such row; none is counted from the end.
         """
-        if not 0 <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)} images: expected 0 to {len(self) - 1}")
+        if not hasattr(row, "__index__") or not 0 <= row < len(self):
+            raise IndexError(f"row {row!r} of {len(self)} images: expected 0 to {len(self) - 1}")
         pixels, is_valid = self.source[row]
         if is_valid:
             views = self.views(pixels, image_generator(self.seed, self.epoch, row))

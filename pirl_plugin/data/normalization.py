@@ -32,7 +32,7 @@ def normalize_images(
         float32 ``(B, 3, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images are not uint8, or of another shape.
+        ValueError: the images are not uint8, or of another shape; or not three means or deviations.
 
     Example:
         >>> import torch
@@ -40,12 +40,19 @@ def normalize_images(
         >>> normalize_images(white, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.25)).flatten()
         tensor([1., 1., 2.])
     """
-    if images.dtype != torch.uint8:
-        raise ValueError(f"images are {images.dtype}: expected uint8, levels from 0 to 255")
+    if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+        found = images.dtype if isinstance(images, Tensor) else f"a {type(images).__name__}"
+        raise ValueError(
+            f"images are {found}: expected a tensor of torch.uint8, levels from 0 to 255"
+        )
     if images.ndim != 4 or images.shape[1] != 3:
         remedy = "give images[None]" if images.ndim == 3 else "give RGB, channels first"
         raise ValueError(
             f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W); {remedy}"
+        )
+    if len(mean) != 3 or len(std) != 3:
+        raise ValueError(
+            f"mean = {mean}, std = {std}: expected three numbers each, one for each channel"
         )
     scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)

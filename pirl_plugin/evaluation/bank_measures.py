@@ -78,13 +78,9 @@ def measure_bank(
     """
     found: dict[str, Measure] = {}
     if labels is not None:
-        if labels.shape != rows.shape[:1]:
-            raise ValueError(
-                f"labels have shape {tuple(labels.shape)}: expected one for each of {len(rows)} "
-                f"rows; give those of the rows' images"
-            )
+        accuracy = leave_one_out_accuracy(rows, labels, k)  # which checks them
         chance = 100 * float(labels.unique(return_counts=True)[1].max()) / len(labels)
-        found["knn_top1"] = Measure(leave_one_out_accuracy(rows, labels, k), chance)
+        found["knn_top1"] = Measure(accuracy, chance)
     found["effective_rank"] = Measure(effective_rank(rows), random_effective_rank(*rows.shape))
     found["uniformity"] = Measure(uniformity(rows), random_uniformity(rows.shape[1]))
     if f is not None and g is not None:

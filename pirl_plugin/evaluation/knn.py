@@ -186,6 +186,11 @@ def _check_features(name: str, features: Tensor) -> None:
 
 
 def _check_labels(name: str, labels: Tensor, features: Tensor) -> None:
+    if not isinstance(labels, Tensor):
+        raise ValueError(
+            f"{name} labels are a {type(labels).__name__}: expected a tensor of whole numbers; "
+            f"give torch.tensor(labels)"
+        )
     if labels.ndim != 1 or len(labels) != len(features):
         raise ValueError(
             f"{name} labels have shape {tuple(labels.shape)} for features of shape "

@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> None:
         SystemExit: data that cannot be used, or a run that failed.
         Interrupted: SIGTERM; what was under way has saved and ended.
     """
-    options = _parse(arguments)
+    options = parse(arguments)
     require_host()
     from pirl_plugin.experiments.quickstart import run_quickstart
 
@@ -25,7 +25,12 @@ def main(arguments: list[str]) -> None:
         run_quickstart(options, arguments)
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command's options; with nothing but the interpreter's own modules, before an install.
+
+    Raises:
+        SystemExit: they cannot be used, or ask for help.
+    """
     parser = argparse.ArgumentParser(
         prog="pirl-plugin quickstart",
         description="Pre-train a small network with PIRL, measure it, and write a report.",
@@ -43,5 +48,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--epochs", type=whole_number(1), help="of PIRL (default: as many as see 120,000 images)")
     options = parser.parse_args(arguments)
     if options.data is not None:
+        if not options.data.is_dir():
+            parser.error(f"--data = {options.data}: expected a folder of images; there is none")
         options.data = options.data.resolve()
     return options

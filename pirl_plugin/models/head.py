@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+_MEANINGS = {
+    "in_dim": "the width of the trunk's features",
+    "out_dim": "the width of the embedding",
+    "num_patches": "the patches of an image",
+    "hidden_dim": "the width of the hidden layer",
+}
+
 
 class PIRLHead(nn.Module):
     """Projection of trunk features to the embedding, of an image (f) or of its patches (g).
@@ -19,7 +26,7 @@ class PIRLHead(nn.Module):
             ReLU, the MLP form of VISSL's follow-up (2048).
 
     Raises:
-        ValueError: a width or ``num_patches`` below 1.
+        ValueError: a width or ``num_patches`` that is no whole number of at least 1.
 
     Example:
         >>> import torch
@@ -40,11 +47,12 @@ class PIRLHead(nn.Module):
         if hidden_dim is not None:
             sizes["hidden_dim"] = hidden_dim
         for name, size in sizes.items():
-            if size < 1:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ValueError(
-                    f"pirl_head.{name} = {size}: expected at least 1; set it to the layer's width "
-                    f"or to the patches of an image"
+                    f"pirl_head.{name} = {size!r}: expected a whole number of at least 1, "
+                    f"{_MEANINGS[name]}; set it to that"
                 )
+        self.in_dim = in_dim
         self.num_patches = num_patches
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
         if hidden_dim is not None:
@@ -64,11 +72,17 @@ class PIRLHead(nn.Module):
             ``(B, out_dim)``, not normalised.
 
         Raises:
-            ValueError: the number of features is no multiple of ``num_patches``.
+            ValueError: they are of another width, or as many as no multiple of ``num_patches``.
         """
         if isinstance(features, list):
             (features,) = features
-        projected = self.project(features.flatten(1))  # (B·P, out_dim)
+        flat = features.flatten(1)
+        if flat.shape[1] != self.in_dim:
+            raise ValueError(
+                f"features are of shape {tuple(features.shape)}: expected (B·P, {self.in_dim}), "
+                f"pirl_head.in_dim; pool the trunk's features, or set in_dim to their width"
+            )
+        projected = self.project(flat)  # (B·P, out_dim)
         if self.merge is None:
             return projected
         if projected.shape[0] % self.num_patches:

@@ -63,3 +63,8 @@ def test_collate__in_a_loader(workers):
     assert torch.cat([batch["label"] for batch in batches]).tolist() == [0, 1, 2, -1, 4]
     assert batches[1]["patches"].shape == (9, 3, 4, 4)
     assert (batches[1]["patches"] == 5).all()
+
+
+def test_collate__of_nothing_is_refused():
+    with pytest.raises(ValueError, match="there are no samples: expected at least one"):
+        collate_views([])

@@ -80,7 +80,29 @@ def test_dataset__epochs_and_rows_that_are_none(images):
     with pytest.raises(ValueError, match=r"epoch is -1; expected an integer in \[0, "):
         images.set_epoch(-1)
     assert images.epoch == 0
+    for epoch in ("1", 0.5):
+        with pytest.raises(ValueError, match=rf"epoch is {epoch!r}; expected an integer"):
+            images.set_epoch(epoch)
     for row in (-1, len(images)):
         with pytest.raises(IndexError, match=f"row {row} of {len(images)} images: expected 0 to "):
             images[row]
+    with pytest.raises(IndexError, match=f"row '0' of {len(images)} images"):
+        images["0"]
     assert images.source.num_unreadable == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"root_or_source": ["a.jpg", "b.jpg"]}, "is a list: expected a folder, a file that lists"),
+        ({"root_or_source": 5}, "is a int: expected a folder"),
+        ({"views": None}, "views = None: expected what makes views, such as JigsawViews"),
+        ({"seed": "a"}, "seed is 'a'; expected an integer"),
+    ],
+)
+def test_dataset__refuses_arguments_that_would_fail_at_the_first_image(
+    arguments, says, image_folder
+):
+    given = {"root_or_source": image_folder / "train", "views": JigsawViews(**SMALL)} | arguments
+    with pytest.raises(ValueError, match=says):
+        ImageDataset(**given)

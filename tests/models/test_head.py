@@ -33,7 +33,12 @@ def test_head__mlp_form_is_not_linear_and_takes_4d_lists():
 
 
 def test_head__refuses_what_it_cannot_use():
-    with pytest.raises(ValueError, match="out_dim = 0: expected at least 1"):
+    with pytest.raises(ValueError, match="out_dim = 0: expected a whole number of at least 1"):
         PIRLHead(4, out_dim=0)
+    for width in ("512", 8.5, True):
+        with pytest.raises(ValueError, match=f"in_dim = {width!r}: expected a whole number .* tru"):
+            PIRLHead(width)
+    with pytest.raises(ValueError, match=r"shape \(10, 17\): expected \(B·P, 16\), pirl_head.in"):
+        PIRLHead(16)(torch.zeros(10, 17))
     with pytest.raises(ValueError, match="num_patches = 9: expected a divisor of the 17 features"):
         PIRLHead(4, num_patches=9)(torch.zeros(17, 4))

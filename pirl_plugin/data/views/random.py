@@ -42,15 +42,17 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
         A fresh generator, equal to ``Philox(key=seed·2⁶⁴ + index·2²⁴ + epoch)``.
 
     Raises:
-        ValueError: if ``epoch`` or ``index`` is out of range.
+        ValueError: if ``epoch`` or ``index`` is out of range, or the seed no whole number.
 
     Example:
         >>> a, b = image_generator(0, 3, 7), image_generator(0, 3, 7)
         >>> bool(a.random() == b.random())
         True
     """
-    if not 0 <= epoch < 2**_EPOCH_BITS:
-        raise ValueError(f"epoch is {epoch}; expected an integer in [0, 2**{_EPOCH_BITS})")
+    if not isinstance(seed, (int, np.integer)):
+        raise ValueError(f"seed is {seed!r}; expected an integer")
+    if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**_EPOCH_BITS:
+        raise ValueError(f"epoch is {epoch!r}; expected an integer in [0, 2**{_EPOCH_BITS})")
     if not 0 <= index < 2 ** (64 - _EPOCH_BITS):
         raise ValueError(f"index is {index}; expected an integer in [0, 2**{64 - _EPOCH_BITS})")
     key = _Key(seed % _WORD, index << _EPOCH_BITS | epoch)

@@ -55,14 +55,13 @@ COMPARISONS = (
     ),
     Claim(
         "pirl_over_npidpp",
-        "PIRL (jigsaw) beats NPID++, which is NPID with more images seen and more negatives than "
-        "PIRL has here",
+        "PIRL (jigsaw) beats NPID (longer), with more images seen and more negatives than PIRL has",
         "not in the paper, whose NPID++ has its PIRL's epochs and N",
         over("pirl_jigsaw", "npidpp"),
     ),
     Claim(
         "pirl_over_npid_equal_time",
-        "PIRL (jigsaw) beats both NPID and NPID++, at equal time",
+        "PIRL (jigsaw) beats both NPID and NPID (longer), at equal time",
         "not in the paper",
         {
             METHODS[method].label: at_equal_time(

@@ -38,9 +38,9 @@ class Method:
         label: for tables and figures.
         config: the host's ``config=``; None where nothing is trained.
         time: of a run beside PIRL-jigsaw's of as many images, to estimate what is left.
-        budget: images seen beside the comparison's. NPID++ sees more than PIRL; this many take
-            about as long as PIRL-jigsaw's. The paper has no such run: its NPID++ has more epochs
-            and negatives than Wu et al.'s NPID, and as many as its PIRL, as ``npid`` has here.
+        budget: images seen beside the comparison's. ``npidpp`` sees more than PIRL; this many
+            take about as long as PIRL-jigsaw's. The paper has no such run: its NPID++ has more
+            epochs and negatives than Wu et al.'s NPID, and as many as its PIRL: ``npid`` here.
         contrastive: whether it has a memory bank and negatives.
         default: whether it is of the comparison where no methods are named.
     """
@@ -65,7 +65,7 @@ METHODS = {
     "vissl_pirl": Method("VISSL's own PIRL", VISSL_PIRL, 3.8),
     "supervised": Method("Supervised", "benchmark/pirl/quick_linear", 0.8),
     "pirl_rotation_jigsaw": Method("PIRL (rotation + jigsaw)", _JIGSAW, 1.0, contrastive=True),
-    "npidpp": Method("NPID++", _JIGSAW, 0.4, budget=2.5, contrastive=True),
+    "npidpp": Method("NPID (longer)", _JIGSAW, 0.4, budget=2.5, contrastive=True),
     "pirl_jigsaw_mlp_blur": Method(
         "PIRL (jigsaw), MLP head and blur", _JIGSAW, 1.1, contrastive=True, default=False
     ),

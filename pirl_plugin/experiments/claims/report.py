@@ -114,8 +114,8 @@ def _methods(rows: Rows) -> str:
     lines += [
         "",
         "Mean ± standard deviation over seeds; top-1 in percent. The paper's figures are of the "
-        "best layer. Its NPID++ is λ = 0 with PIRL's epochs and N, which is NPID here; NPID++ here "
-        "has more of both than PIRL, which the paper has not measured.",
+        "best layer. Its NPID++ is λ = 0 with PIRL's epochs and N, which is NPID here; NPID "
+        "(longer) has more of both than PIRL, which the paper has not measured.",
     ]
     return "\n".join(lines)
 

@@ -22,7 +22,7 @@ class Scale:
         batch: images a step.
         rate: learning rate at the start; it falls to a thousandth of it as a cosine, by step.
         negatives: N of PIRL and NPID.
-        more_negatives: N of NPID++.
+        more_negatives: N of the longer NPID.
         images_seen: the budget of a model of the main comparison.
         cpu_time: whether ``seconds`` are CPU seconds; otherwise wall-clock.
         linear: further overrides of the linear benchmark.

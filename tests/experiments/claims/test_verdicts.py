@@ -192,9 +192,9 @@ def test_equal_time__is_what_each_has_when_the_shorter_ends():
         row("npid", 0, 36, seconds=20),
         row("npidpp", 0, 44, epochs=10, seconds=40),  # epochs · 2.5
     ]
-    # At 40 s: PIRL is half way, 20; NPID ended at 36, NPID++ at 44.
+    # At 40 s: PIRL is half way, 20; NPID ended at 36, the longer one at 44.
     found = claim("pirl_over_npid_equal_time", rows)
-    assert (found["difference"], found["smallest_over"]) == (20 - 44, "NPID++")
+    assert (found["difference"], found["smallest_over"]) == (20 - 44, "NPID (longer)")
     assert claim("pirl_over_npid", rows)["difference"] == 4
     shorter = row("pirl_jigsaw", 0, 60, epochs=2, seconds=40)  # of a sweep, whose rivals have none
     assert claim("pirl_over_npid_equal_time", [*rows, shorter])["difference"] == 20 - 44
