@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": (
         "pirl_plugin.host.launch.train:main",
-        "the host's tools/run_distributed_engines.py, with the same arguments",
+        "VISSL's tools/run_distributed_engines.py, with the same arguments",
     ),
     "configs": (
         "pirl_plugin.host.list_configs:main",

@@ -109,6 +109,8 @@ def _detectron2(found: Trunk | TimmTrunk, out: Path) -> list[str]:
 
 def _vissl(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     config, trunk = vissl_options(found)
+    if config == "quick_linear":
+        trunk = [*trunk, "config.MODEL.HEAD.NUM_CLASSES=10"]  # as many as there are folders
     return [
         f"pirl-plugin train config=benchmark/pirl/{config} \\",
         *[f"  {shlex.quote(option)} \\" for option in trunk],
@@ -145,7 +147,7 @@ def vissl_options(found: Trunk | TimmTrunk) -> tuple[str, list[str]]:
         *ours,
         f"{section}.PIRL_RESNET.WIDTH_MULTIPLIER={found.width:g}",
         f"++{section}.PIRL_RESNET.SMALL_STEM={found.small_stem}",
-        f"config.MODEL.HEAD.PARAMS=[[eval_mlp, {{in_channels: {width}, dims: [{width}, 10]}}]]",
+        f"config.MODEL.HEAD.IN_DIM={width}",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import zipfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
@@ -37,9 +38,9 @@ def open_checkpoint(path: Path) -> HostCheckpoint:
     except DamagedError:
         raise
     except Exception as error:  # a damaged file can raise anything
-        first = (str(error).strip().splitlines() or [""])[0]
+        first = re.split(r"\.\s|\n", str(error).strip())[0]  # of torch's several sentences
         raise DamagedError(
-            f"it cannot be loaded ({type(error).__name__}: {first[:120]})"
+            f"it cannot be loaded ({type(error).__name__}: {first[:200]})"
         ) from error
     if not isinstance(content, Mapping) or "classy_state_dict" not in content:
         raise DamagedError("it holds no 'classy_state_dict', so no run can go on from it")

@@ -95,9 +95,11 @@ def forecast(
     """
     machine, epochs = config.DISTRIBUTED, config.OPTIMIZER.num_epochs
     ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
-    batch, parts = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, num_micro_batches(config)
+    parts = num_micro_batches(config)
+    # Of fewer images than a batch has, all are one.
+    batch = min(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, math.ceil(images / ranks))
     steps = epochs * math.ceil(images / (ranks * batch))
-    step, readers = _with_input(config, measured)
+    step, readers = _with_input(config, batch, measured)
     sharded = config.LOSS.name == "pirl_loss" and _bank(config).get("placement") == "sharded"
     saved = measured.weights + measured.momentum + bank * (ranks if sharded else 1)
     keep = Keep(**(config.CHECKPOINT.get("PIRL") or {}))
@@ -122,11 +124,11 @@ def forecast(
     return lines
 
 
-def _with_input(config: AttrDict, measured: Measured) -> tuple[float, str]:
+def _with_input(config: AttrDict, batch: int, measured: Measured) -> tuple[float, str]:
     """Seconds of a step with its input, and what there is to say about the workers."""
     from pirl_plugin.data.vissl_loading import reads_between_steps
 
-    workers, batch = config.DATA.NUM_DATALOADER_WORKERS, config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    workers = config.DATA.NUM_DATALOADER_WORKERS
     alone = measured.input_s * batch
     if not workers or reads_between_steps(config):
         step = measured.step_s + alone / (workers + 1)

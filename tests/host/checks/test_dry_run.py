@@ -106,6 +106,13 @@ def test_dry_run__checks_times_and_writes_nothing(image_folder, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_forecast__of_fewer_images_than_a_batch_has_is_of_those():
+    config = compose("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=16")
+    text = "\n".join(forecast(config, 4, 0, MEASURED, free=None))
+    assert "images    4; 16 steps of 4 images" in text
+    assert "measured here at 4 images" in text
+
+
 def test_dry_run__refuses_what_the_run_would(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="DATA_PATHS"):
