@@ -77,8 +77,10 @@ def check_parts(config: dict[str, object]) -> None:
         )
     check_loss(config)
     for split in ("TRAIN", "TEST"):
+        views = find(config, f"DATA.{split}.VIEWS")  # of which ours make their one transform
         for index, entry in enumerate(find(config, f"DATA.{split}.TRANSFORMS") or []):
-            _check_transform(f"config.DATA.{split}.TRANSFORMS.{index}", entry)
+            place = "VIEWS" if entry == views else f"TRANSFORMS.{index}"
+            _check_transform(f"config.DATA.{split}.{place}", entry)
     _check_heads(config)
 
 
@@ -187,6 +189,9 @@ def _check_transform(key: str, entry: dict[str, Any]) -> None:
     try:
         get_transform([dict(entry)])
     except Exception as error:  # whatever a transform of the host raises
+        option, _, rest = str(error).partition(" is ")
+        if name in VIEWS and option in entry and "; expected" in rest:
+            refuse(f"{key}.{option} = {shown(entry[option])}: {rest.partition('; ')[2]}", error)
         refuse(f"{key} = {shown(entry)}: expected options that {name} takes; {error}", error)
 
 

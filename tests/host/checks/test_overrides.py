@@ -22,6 +22,10 @@ QUICK = "config=pretrain/pirl/quick_jigsaw"
         ([QUICK, "conifg.LOG_FREQUENCY=1"], "config.LOG_FREQUENCY"),
         ([QUICK, "jigsaw_8node"], "jigsaw_8node: expected KEY=VALUE"),
         (["pretrain/pirl/quick_jigsaw"], "write config=pretrain/pirl/quick_jigsaw"),
+        (
+            [QUICK, "config.DATA.TRAIN.VIEWS.patch_size=40"],
+            r"^pirl_plugin: config.DATA.TRAIN.VIEWS.patch_size = 40: expected at most 32, the side",
+        ),
         (["config.LOG_FREQUENCY=1"], r"expected config=NAME, such as"),
         ([], r"expected config=NAME, such as"),
         ([QUICK, "config.DATA.TRAIN=5"], "config.DATA.TRAIN"),
