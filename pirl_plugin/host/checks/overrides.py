@@ -95,13 +95,11 @@ def check_top_level(composed: DictConfig, overrides: Sequence[str]) -> None:
     Raises:
         SystemExit: the first such override.
     """
-    names = None
     for override in overrides:
         key = override.lstrip("+").partition("=")[0]
         if not override.startswith("+") or "/" in key or key.startswith(("config.", "hydra.")):
             continue
-        names = names or list(_leaves(OmegaConf.to_container(composed), ""))
-        names = [name for name in names if name.startswith("config.")]
+        names = _leaves(OmegaConf.to_container(composed.config), "config")
         refuse(f"{override}: expected a key that is read, below config.; {nearest(key, names)}")
 
 
