@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import socket
 import sys
@@ -25,7 +26,9 @@ def two_epochs(image_folder, tmp_path_factory):
 
 def test_host__trains_pirl_in_two_processes(two_epochs):
     out, result = two_epochs
-    assert "pirl_plugin 0.1.0 on VISSL 0.1.6; patched: " in result.stdout
+    assert re.search(r"pirl_plugin 0.1.0 on VISSL 0.1.6, patched in \d+ places\n", result.stdout)
+    named = re.search("VISSL is patched: (.*)", (out / "log.txt").read_text())[1].split(", ")
+    assert {"checkpoints written in place", "Kinetics400"} <= set(named)
     assert all(0 < loss < 50 for loss in losses(out).values())
     loss, _ = state(out)
     assert loss["bank.rows"].shape == (20, 128)

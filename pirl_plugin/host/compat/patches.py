@@ -2,8 +2,7 @@
 
 Every function here is a step of :mod:`pirl_plugin.host.import_hook.table`. It tests for the feature
 it needs rather than for a version, changes nothing where the host is sound, and records what it
-patched with :func:`patched`, which the line at the start of a run quotes. No file of the host is
-touched.
+patched with :func:`patched`, which a run's log quotes at its start. No file of the host is touched.
 """
 
 from __future__ import annotations
