@@ -2,9 +2,11 @@
 
 FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
 EXTRAS, POSTERIZE, SHARPNESS, SOLARIZE, EQUALIZE, BLUR = 10, 11, 12, 13, 14, 15
-ROW = 16
+NUM_COLUMNS = 16
+
 DRAWS = 20
-"""Numbers drawn for a row: one for each column, and four for the jitter, the blur and to spare."""
+"""Numbers drawn for a row: one for each column, then those below, then two to spare."""
+JITTER_DRAW, BLUR_DRAW = 16, 17
 
 POSTERIZE_BITS = (4, 8)
 SHARPNESS_FACTORS = (0.1, 1.9)

@@ -125,7 +125,7 @@ def _decode_jpeg(
         if data.count(_SCAN) > _MAX_SCANS:
             raise UnreadableImageError(
                 f"it is a JPEG of {data.count(_SCAN)} scans, more than the {_MAX_SCANS} that are "
-                f"decoded: made to take long; save it again"
+                f"decoded: it would take very long, and may be malicious; save it again"
             )
     _refuse_bomb(header.height, header.width, needed, max_bytes)
     ordinary = header.components in (1, 3) and header.first_app1_is_exif
@@ -150,7 +150,7 @@ def _scale(shorter: int, scaled_above: int) -> int:
 def _mismatch(header: JpegHeader, width: int, height: int) -> UnreadableImageError:
     return UnreadableImageError(
         f"its header says {header.width} × {header.height} pixels and the decoder {width} × "
-        f"{height}: the file is damaged or made to deceive"
+        f"{height}: the file is damaged or malicious"
     )
 
 

@@ -75,7 +75,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
             )
         if not callable(views) or not hasattr(views, "placeholder"):
             raise ValueError(f"views = {views!r}: expected what makes views, such as JigsawViews()")
-        image_generator(seed, 0, 0)  # whose check it is
+        image_generator(seed, 0, 0)  # raises if the seed is invalid
         self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]
         if named:
             _look_for_files(self.source)
@@ -97,7 +97,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
         Raises:
             ValueError: it is no whole number in [0, 2²⁴).
         """
-        image_generator(self.seed, epoch, 0)  # whose check it is
+        image_generator(self.seed, epoch, 0)  # raises if the epoch is invalid
         self._epoch.value = epoch
 
     def __getitem__(self, row: int) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from pirl_plugin.data.columns import (
     FLIP,
     GREY,
     HUE,
+    NUM_COLUMNS,
     ORDER,
     POSTERIZE,
-    ROW,
     SATURATION,
     SHARPNESS,
     SOLARIZE,
@@ -59,7 +59,7 @@ class Photometric:
         equalize_p: probability of histogram equalisation.
         grayscale_p: probability of greyscale.
         blur_p: probability of a Gaussian blur.
-        blur_sigma: smallest and largest radius of the blur, pixels.
+        blur_sigma: smallest and largest standard deviation of the Gaussian blur, pixels.
         flip_p: probability of a horizontal flip.
 
     Raises:
@@ -91,7 +91,7 @@ class Photometric:
             low, high = 0.0, 0.0
         if not 0 < low <= high < math.inf:
             raise ValueError(
-                f"blur_sigma is {self.blur_sigma!r}; expected two radii in pixels, "
+                f"blur_sigma is {self.blur_sigma!r}; expected two standard deviations in pixels, "
                 "[smallest, largest], above 0"
             )
 
@@ -103,13 +103,13 @@ class Photometric:
             num_views: how many.
 
         Returns:
-            float32 (num_views, ROW). Columns: ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE`` 0 or
-            1; ``ORDER`` and the next three the order of brightness 0, contrast 1, saturation 2,
-            hue 3; ``BRIGHTNESS``, ``CONTRAST``, ``SATURATION``, ``SHARPNESS`` factors; ``HUE``
-            turns; ``POSTERIZE`` bits; ``SOLARIZE`` threshold; ``BLUR`` radius in pixels, 0 for
+            float32 (num_views, NUM_COLUMNS). Columns: ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE``
+            0 or 1; ``ORDER`` and the next three the order of brightness 0, contrast 1, saturation
+            2, hue 3; ``BRIGHTNESS``, ``CONTRAST``, ``SATURATION``, ``SHARPNESS`` factors; ``HUE``
+            turns; ``POSTERIZE`` bits; ``SOLARIZE`` threshold; ``BLUR`` deviation in pixels, 0 for
             none. Factors of 1 and a hue of 0 mean that the operation is skipped.
         """
-        rows = np.empty((num_views, ROW), np.float32)
+        rows = np.empty((num_views, NUM_COLUMNS), np.float32)
         fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
         return rows
 
@@ -131,7 +131,7 @@ def apply_pil(image: Image.Image, row: NDArray[np.float32]) -> Image.Image:
 
     Args:
         image: RGB.
-        row: float32 (ROW,), as drawn by ``Photometric.sample``.
+        row: float32 (NUM_COLUMNS,), as drawn by ``Photometric.sample``.
 
     Returns:
         An RGB image of the same size.

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         raise SystemExit(f"pirl_plugin: {error}") from None
     except BrokenExecutor:
         raise SystemExit(
-            "pirl_plugin: a process ended without a word, for want of memory perhaps; repeat the "
+            "pirl_plugin: a worker process died, possibly for lack of memory; repeat the "
             "command with fewer --workers"
         ) from None
     return _report(settings, total)

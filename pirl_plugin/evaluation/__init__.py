@@ -1,1 +1,1 @@
-"""What a checkpoint is worth: kNN, the quickstart, sweeps, and the paper's tables."""
+"""What a checkpoint is worth: kNN, invariance, measures of the bank, and the paper's tables."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
+from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 
@@ -46,7 +47,7 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
     crops, kept = [], []
     for path in paths:
         try:
-            image = decode_image(Path(folder, path).read_bytes())
+            image = decode_image(read_file(str(folder / path)))
         except (OSError, UnreadableImageError):
             continue
         crops.append(centre_crop(image, size))

@@ -10,6 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
+from pirl_plugin.data.read import read_file
 
 if TYPE_CHECKING:
     import argparse
@@ -104,7 +105,7 @@ def _views(
     drawn, readable = [], []
     for row in rows:
         try:
-            pixels = decode_image((folder / paths[row]).read_bytes())
+            pixels = decode_image(read_file(str(folder / paths[row])))
         except (OSError, UnreadableImageError):
             continue
         drawn.append(model.views_of(pixels, row, count, seed))

@@ -216,7 +216,7 @@ def _map(split: Split, labelled: bool, seed: int) -> FeatureMap | None:
 
 
 def _pixels(split: Split, path: str) -> torch.Tensor:
-    return decode_image((split.folder / path).read_bytes())
+    return decode_image(read_file(str(split.folder / path)))
 
 
 def _picture(split: Split, path: str, size: int) -> NDArray[np.uint8]:

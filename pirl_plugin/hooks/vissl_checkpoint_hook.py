@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from torch.amp import GradScaler
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
 # What rank 0 wishes when it is time; more means save and stop for that signal of STOPPING, of which
 # SIGUSR2, by which submitit requeues, goes before SIGTERM.
 _SAVE = 1
+_SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
 
 
 class CheckpointHook(QuietHook):
@@ -81,6 +83,9 @@ class CheckpointHook(QuietHook):
             if resumed is not None and resumed.parent == folder.resolve():
                 saver.take_up(task.checkpoint, resumed.name)
             write_run_config(task.config, folder)
+        scale = (task.checkpoint or {}).get(SECTION, {}).get(_SCALER)
+        if scale and (scaler := _scaler_of(task)) is not None:
+            scaler.load_state_dict(scale)
         self._agreement = Agreement(task.device)
         with suppress(ValueError):  # only the main thread may; a notebook's may be another
             self._before = {number: signal.signal(number, self._note) for number in STOPPING}
@@ -122,7 +127,7 @@ class CheckpointHook(QuietHook):
             self._stop(task, STOPPING[wish - _SAVE - 1])
 
     def on_end(self, task: SelfSupervisionTask) -> None:
-        """Listen no more."""
+        """Restore the signals' handlers of before."""
         if self._agreement is not None:
             self._agreement.finish()
         for number, handler in self._before.items():
@@ -170,6 +175,8 @@ class CheckpointHook(QuietHook):
             RECORD: self._weights,
             "samples_done": task.num_updates - self._epoch_start if inside else 0,
         }
+        if (scaler := _scaler_of(task)) is not None:
+            section[_SCALER] = scaler.state_dict()  # which the host leaves out
         for hook in task.hooks:
             if hasattr(hook, "checkpoint_section"):
                 section.update(hook.checkpoint_section(task))
@@ -179,6 +186,12 @@ class CheckpointHook(QuietHook):
         saver = saver_of(task.checkpoint_folder)
         assert saver is not None, "the hook's on_start sets it"
         return saver
+
+
+def _scaler_of(task: SelfSupervisionTask) -> GradScaler | None:
+    """What scales the loss with the host's float16; None without it, and where it does nothing."""
+    scaler = task.amp_grad_scaler
+    return scaler if scaler is not None and scaler.is_enabled() else None
 
 
 def _host_saves(task: SelfSupervisionTask) -> bool:

@@ -16,6 +16,7 @@ from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, me
 from pirl_plugin.evaluation.measures import random_effective_rank
 from pirl_plugin.hooks.scalars import write_scalars
 from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.hooks.vissl_rows_hook import limited_to
 from pirl_plugin.utils.distributed import gather, rank, sum_over_ranks, world_size
 
 if TYPE_CHECKING:
@@ -186,24 +187,28 @@ class MonitorHook(QuietHook):
 
 
 def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:
-    """Classes of training images, ``(N,)`` int64; None where the data have none.
+    """Classes of training images, ``(N,)`` int64; None, and a line in the log, without a kNN.
 
     Args:
         task: the host's.
         rows: ``(N,)`` int64, of the data set.
     """
     data = task.datasets.get("train")
-    sources = getattr(data, "data_objs", [])
-    if not sources or not hasattr(sources[0], "get_labels") or getattr(data, "data_limit", -1) >= 0:
-        return None
+    source = next(iter(getattr(data, "data_objs", [])), None)
     try:
-        labels = torch.as_tensor(sources[0].get_labels())
-    except ValueError:
+        if source is None or not hasattr(source, "get_labels"):
+            raise ValueError("the data source has no labels")
+        labels = torch.as_tensor(source.get_labels())
+        if labels.ndim != 1:
+            raise ValueError("an image has several classes")
+        subset = limited_to(data)
+        chosen = labels[rows if subset is None else torch.as_tensor(subset)[rows]].long()
+        if len(chosen.unique()) < 2:
+            raise ValueError("the images have one class")
+    except ValueError as error:
+        logging.info(f"PIRL monitor: no kNN, as {error}")
         return None
-    if labels.ndim != 1:
-        return None
-    chosen = labels[rows].long()
-    return chosen if len(chosen.unique()) > 1 else None
+    return chosen
 
 
 def _all(due: bool, device: torch.device) -> bool:

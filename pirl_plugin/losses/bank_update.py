@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BankUpdate:
-    """Brings rows and embeddings where they are needed, while the caller goes on; moves the bank.
+    """Exchange embeddings between the ranks while the caller goes on, then move the bank.
 
     Made by :meth:`PIRLLoss.start_update`. Every method is a collective.
 
@@ -44,7 +44,7 @@ class BankUpdate:
         rows = row_vector("rows", rows)
         check_embeddings(embeddings, len(rows), bank.rows.shape[1])
         self._mine = rows, embeddings = rows, embeddings.detach().float()
-        # A row outside the bank, which a GPU is not asked for, moves none.
+        # A row outside the bank, which is not checked on a GPU, moves none.
         self._finish = bank.start_exchange(rows.masked_fill(rows >= bank.num_rows, -1), embeddings)
         self._exchanged: tuple[Tensor, Tensor] | None = None
 

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 class PIRLLoss(LossCheckpoint):
     """The contrastive loss over a memory bank, for an image and its transformed version.
 
-    The loss is the mean over the valid rows of all ranks. Its ``state_dict`` has the partition
-    constant Z, the number of steps and, where it is replicated, the bank; a sharded one is saved by
-    its ``save``. After the optimiser's step, :meth:`update` moves the bank.
+    The average over the ranks of what they return, as ``DistributedDataParallel`` takes it of the
+    gradients, is the mean over the valid rows of all. The ``state_dict`` has the partition constant
+    Z, the number of steps and, if it is replicated, the bank; a sharded one is saved by its
+    ``save``. After the optimiser's step, :meth:`update` moves the bank.
 
     In a test phase, without gradients (``torch.no_grad()``, ``torch.inference_mode()``) or after
     ``loss.eval()``, the loss is 0: test images have no row in the bank to be scored against.
@@ -141,13 +142,13 @@ class PIRLLoss(LossCheckpoint):
             negatives: ``(B, N)`` int64, a given draw of any N; by default the loss draws its own.
 
         Returns:
-            The loss, a scalar. Without one valid row it is 0, with its graph intact. In a test
-            phase it is 0, without a graph.
+            The loss, a scalar: this rank's share, times the number of ranks. Without one valid row
+            it is 0, with its graph intact. In a test phase it is 0, without a graph.
 
         Raises:
             ValueError: embeddings of the wrong number or width, rows or negatives of another shape
-                or type, or, in training, outside the data set. A GPU is not asked for the last: the
-                loss is NaN; the ``check`` of :meth:`start_update` says why.
+                or type, or, in training, outside the data set. On a GPU the last is not checked, to
+                save a synchronisation: the loss is NaN; ``check`` of :meth:`start_update` says why.
             RuntimeError: a micro-batch, before Z is known; see :meth:`micro_batches`.
         """
         outputs = [output] if isinstance(output, Tensor) else list(output)  # each B×D

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Routing:
     """Sends values of this rank's images to the ranks that hold their rows, and back. Collective.
 
-    Messages have the sizes that are needed, which the host must know: on a GPU, it waits for the
-    positions.
+    Messages have the sizes that are needed, which the host must know: on a GPU, it waits for
+    all that is queued before.
 
     Args:
         positions: ``(B,)`` int64, where the rows of this rank's images are in the whole bank.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from torch.distributed.device_mesh import DeviceMesh
+
 _VERSION = "permutation_version"  # saved beside the shards; version 1 saved none
 
 
@@ -30,7 +32,8 @@ class ShardedMemoryBank(MemoryBank):
     by :meth:`save`, beside the host's checkpoint, and load at any world size.
 
     Attributes:
-        rows: ``(stop − start, dim)``, this rank's shard.
+        rows: ``(stop − start, dim)``, this rank's shard, in the order of ``permutation``; for
+            the order of the data set call :meth:`sample`.
         permutation: what deals them; that of the shards where shards were loaded.
         start: first permuted position of the shard.
         stop: the one after its last.
@@ -57,6 +60,7 @@ class ShardedMemoryBank(MemoryBank):
     ) -> None:
         self.permutation: Permutation = RowPermutation(num_rows)
         self._ranks = world_size()
+        self._mesh: tuple[object, DeviceMesh] | None = None
         self._share = size = -(-num_rows // world_size())  # as torch.chunk deals them
         self.start, self.stop = (min((rank() + i) * size, num_rows) for i in (0, 1))
         if num_rows < size * (world_size() - 1) + 2:
@@ -86,7 +90,7 @@ class ShardedMemoryBank(MemoryBank):
 
     def sample(self, rows: Tensor) -> Tensor:
         """See :meth:`MemoryBank.sample`. Collective: every rank names the same B rows; float32."""
-        index = self.local_index(rows)
+        index = self.local_index(rows.to(self.rows.device))
         local = self.rows[index.clamp(min=0)].float() * (index >= 0)[:, None]
         return sum_over_ranks(local)
 
@@ -179,6 +183,16 @@ class ShardedMemoryBank(MemoryBank):
                 f"Lightning in configure_model"
             )
 
+    def _device_mesh(self) -> DeviceMesh:
+        """All ranks in a row, made once: with gloo each mesh may start a group of its own."""
+        from torch.distributed import group
+        from torch.distributed.device_mesh import DeviceMesh
+
+        made_for = (group.WORLD, self.rows.device.type)
+        if self._mesh is None or self._mesh[0] != made_for:
+            self._mesh = made_for, DeviceMesh(made_for[1], list(range(self._ranks)))
+        return self._mesh[1]
+
     def _sharded_state(self) -> dict[str, Tensor]:
         """The shards as one tensor of shape ``(|D|, …)`` each, split along its first dimension.
 
@@ -188,10 +202,9 @@ class ShardedMemoryBank(MemoryBank):
         version = torch.tensor([self.permutation.version])
         if self._ranks == 1:
             return {"rows": self.rows, "visited": self.visited, _VERSION: version}
-        from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.tensor import DTensor, Shard
 
-        mesh = DeviceMesh(self.rows.device.type, list(range(self._ranks)))
+        mesh = self._device_mesh()
         shards = {
             name: DTensor.from_local(
                 shard,

@@ -6,7 +6,7 @@ from PIL import Image
 
 from pirl_plugin.data import photometric as pm
 from pirl_plugin.data.kernels.backends import render_fused, render_pil
-from pirl_plugin.data.photometric import ROW, Photometric
+from pirl_plugin.data.photometric import NUM_COLUMNS, Photometric
 
 OFF = {
     "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0,
@@ -111,7 +111,7 @@ def test_kernel__brightness_by_hand():
 
 def test_sample__rows_have_the_distributions_named():
     rows = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000)
-    assert rows.shape == (20_000, ROW)
+    assert rows.shape == (20_000, NUM_COLUMNS)
     assert rows.dtype == np.float32
     for column, chance in [
         (pm.FLIP, 0.5), (pm.GREY, 0.2), (pm.EXTRAS, 0.66), (pm.EQUALIZE, 0.1)
@@ -138,7 +138,7 @@ def test_sample__rows_have_the_distributions_named():
 
 def test_sample__columns_are_independent():
     rows = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000)
-    columns = [column for column in range(ROW) if column != pm.EQUALIZE]
+    columns = [column for column in range(NUM_COLUMNS) if column != pm.EQUALIZE]
     columns = [c for c in columns if not pm.ORDER <= c < pm.ORDER + 4]
     correlation = np.corrcoef(rows[:, columns].T) - np.eye(len(columns))
     assert np.abs(correlation).max() < 0.035
@@ -168,7 +168,7 @@ def test_sample__jitter_p_switches_the_four_together():
         ("flip_p", float("nan"), "flip_p is nan"),
         ("contrast", float("inf"), "contrast is inf"),
         ("saturation", True, "saturation is True"),
-        ("blur_sigma", (2.0, 0.1), r"blur_sigma is \(2.0, 0.1\); expected two radii"),
+        ("blur_sigma", (2.0, 0.1), r"blur_sigma is \(2.0, 0.1\); expected two standard deviations"),
         ("blur_sigma", (0.0, 0.1), "blur_sigma"),
         ("blur_sigma", (1.0,), "blur_sigma"),
         ("blur_sigma", 1.0, "blur_sigma is 1.0"),

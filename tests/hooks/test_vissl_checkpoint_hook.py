@@ -41,6 +41,7 @@ def a_task(folder, params_file="", **more):
         train_phase_idx=0,
         num_updates=0,
         config=AttrDict({"MODEL": model}),
+        amp_grad_scaler=None,
     )
     return SimpleNamespace(**{**vars(task), **more})
 
@@ -127,3 +128,27 @@ def test_weights__are_those_of_the_very_start(tmp_path, monkeypatch):
         assert recorded(other, checkpoint=content, checkpoint_path=path)[RECORD] == before.get(
             RECORD
         )
+
+
+def test_loss_scale__goes_on_where_it_was(tmp_path, monkeypatch):
+    """The host's checkpoints leave it out: each resume began with overflows again."""
+    monkeypatch.setattr(vissl_checkpoint_hook, "settings_of", lambda config: {})
+
+    def section_of(scaler, **resumed):
+        hook, task = CheckpointHook(Keep()), a_task(tmp_path, amp_grad_scaler=scaler, **resumed)
+        hook.on_start(task)
+        hook.on_end(task)
+        return hook._section(task, False)
+
+    first = torch.amp.GradScaler("cpu", init_scale=8.0)
+    first.scale(torch.ones(()))  # from then on it counts
+    section = section_of(first)
+    path = str(tmp_path / "model_phase0.torch")
+    torch.save(section, path)
+    saved = torch.load(path, weights_only=True)
+    resumed = {"checkpoint": {SECTION: saved}, "checkpoint_path": path}
+    second = torch.amp.GradScaler("cpu")
+    assert section_of(second, **resumed)["grad_scaler"] == section["grad_scaler"]
+    assert second.get_scale() == 8
+    for without in (None, torch.amp.GradScaler("cpu", enabled=False)):
+        assert "grad_scaler" not in section_of(without, **resumed)

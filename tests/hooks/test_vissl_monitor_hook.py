@@ -206,17 +206,26 @@ def test_hook__measures_every_so_many_epochs_of_training():
     assert [line["ep"] for line in lines.lines] == [1, 3]
 
 
-def test_labels__are_those_of_the_data_or_none():
+def test_labels__are_those_of_the_data_or_none_and_why(caplog):
     task = make_task(make_loss())
     rows = torch.tensor([0, 20, 40])
     assert labels_of(task, rows).tolist() == [0, 1, 2]
-    assert labels_of(task, rows[:1]) is None  # one class
-    task.datasets["train"].data_limit = 9  # rows are then others than the source's
-    assert labels_of(task, rows) is None
+    source = task.datasets["train"].data_objs[0]
 
     def no_labels():
-        raise ValueError("has no labels")
+        raise ValueError("DIR has no labels")
 
-    task = make_task(make_loss())
-    task.datasets["train"].data_objs[0].get_labels = no_labels
-    assert labels_of(task, rows) is None
+    with caplog.at_level("INFO"):
+        assert labels_of(task, rows[:1]) is None
+        source.get_labels = no_labels
+        assert labels_of(task, rows) is None
+        source.get_labels = lambda: np.zeros((ROWS, 3))
+        assert labels_of(task, rows) is None
+        del source.get_labels
+        assert labels_of(task, rows) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "PIRL monitor: no kNN, as the images have one class",
+        "PIRL monitor: no kNN, as DIR has no labels",
+        "PIRL monitor: no kNN, as an image has several classes",
+        "PIRL monitor: no kNN, as the data source has no labels",
+    ]

@@ -8,6 +8,7 @@ import torch
 from vissl.config import AttrDict
 from vissl.data import build_dataset
 
+from pirl_plugin.hooks.vissl_monitor_hook import labels_of
 from pirl_plugin.hooks.vissl_rows_hook import (
     ChangedDataError,
     RowPathsHook,
@@ -108,3 +109,11 @@ def test_resume__takes_an_earlier_fingerprint_of_all_images_where_it_is_the_same
     check_rows(*resumed(make_task(), everything))
     with pytest.raises(ChangedDataError, match=r"those of 20 images for 6 rows, as an earlier"):
         check_rows(*resumed(make_task(changed_data="match"), everything.flip(0)))
+
+
+def test_labels__are_of_the_images_that_data_limit_leaves(make_task):
+    task = make_task()
+    classes = [path.split("/")[0] for path in training_paths(task)]
+    assert 0 < classes.count("ants") < LIMIT
+    numbers = {"ants": 0, "bees": 1}
+    assert labels_of(task, torch.arange(LIMIT)).tolist() == [numbers[name] for name in classes]

@@ -25,8 +25,8 @@ class Backend(NamedTuple):
 
     Attributes:
         crop_resize: (pixels uint8 (3, H, W), box, size) → uint8 (size, size, 3).
-        render: (canvas uint8 (H, W, 3), corners int32 (n, 2), rows float32 (n, ROW), size) →
-            uint8 (n, 3, size, size): views cut out at ``corners`` with their rows applied.
+        render: (canvas uint8 (H, W, 3), corners int32 (n, 2), rows float32 (n, NUM_COLUMNS), size)
+            → uint8 (n, 3, size, size): views cut out at ``corners`` with their rows applied.
     """
 
     crop_resize: Callable[[torch.Tensor, Box, int], Bytes]

@@ -4,16 +4,17 @@ import numpy as np
 
 from pirl_plugin.data.columns import (
     BLUR,
+    BLUR_DRAW,
     BRIGHTNESS,
     EQUALIZE,
     EXTRAS,
     FLIP,
     GREY,
     HUE,
+    JITTER_DRAW,
     ORDER,
     POSTERIZE,
     POSTERIZE_BITS,
-    ROW,
     SHARPNESS,
     SHARPNESS_FACTORS,
     SOLARIZE,
@@ -21,7 +22,7 @@ from pirl_plugin.data.columns import (
 )
 from pirl_plugin.utils.numba import compiled
 
-# Indices of the probabilities and of the radii that ``fill_rows`` takes.
+# Indices of the probabilities and of the blur that ``fill_rows`` takes.
 FLIP_P, GREY_P, JITTER_P, EXTRAS_P, EQUALIZE_P, BLUR_P, BLUR_LOW, BLUR_HIGH = range(8)
 NUM_CHANCES = 8
 
@@ -41,8 +42,8 @@ def fill_rows(draws, low, high, chances, rows):
         draws: float64 (n, DRAWS), uniform in [0, 1).
         low: float64 (4,), smallest brightness, contrast and saturation factor and hue shift.
         high: float64 (4,), the largest.
-        chances: float64 (NUM_CHANCES,), probabilities and the blur's radii, by the names above.
-        rows: float32 (n, ROW), filled; see ``Photometric.sample``.
+        chances: float64 (NUM_CHANCES,), probabilities and the blur's limits, by the names above.
+        rows: float32 (n, NUM_COLUMNS), filled; see ``Photometric.sample``.
     """
     for v in range(rows.shape[0]):
         draw, row = draws[v], rows[v]
@@ -54,7 +55,7 @@ def fill_rows(draws, low, high, chances, rows):
                 row[ORDER + at] = row[ORDER + at - 1]
                 at -= 1
             row[ORDER + at] = place
-        if draw[ROW] >= chances[JITTER_P]:
+        if draw[JITTER_DRAW] >= chances[JITTER_P]:
             row[BRIGHTNESS:HUE] = 1.0
             row[HUE] = 0.0
         else:
@@ -68,4 +69,4 @@ def fill_rows(draws, low, high, chances, rows):
         row[BLUR] = 0.0
         if draw[BLUR] < chances[BLUR_P]:
             span = chances[BLUR_HIGH] - chances[BLUR_LOW]
-            row[BLUR] = chances[BLUR_LOW] + draw[ROW + 1] * span
+            row[BLUR] = chances[BLUR_LOW] + draw[BLUR_DRAW] * span

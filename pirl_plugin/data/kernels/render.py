@@ -28,9 +28,9 @@ from pirl_plugin.data.columns import (
     FLIP,
     GREY,
     HUE,
+    NUM_COLUMNS,
     ORDER,
     POSTERIZE,
-    ROW,
     SATURATION,
     SHARPNESS,
     SOLARIZE,
@@ -318,7 +318,7 @@ def render_views(canvas, corners, rows, out):
     Args:
         canvas: uint8 (H, W, 3), C-contiguous.
         corners: int32 (n, 2), top and left of each view in the canvas, pixels.
-        rows: float32 (n, ROW), as drawn by ``Photometric.sample``.
+        rows: float32 (n, NUM_COLUMNS), as drawn by ``Photometric.sample``.
         out: uint8 (n, 3, P, P), C-contiguous, filled. Every view must lie inside the canvas.
 
     Returns:
@@ -352,7 +352,7 @@ def warm_up() -> None:
     before workers start, so that they need not compile them each.
     """
     canvas: NDArray[np.uint8] = np.zeros((4, 4, 3), np.uint8)
-    row: NDArray[np.float32] = np.zeros((1, ROW), np.float32)
+    row: NDArray[np.float32] = np.zeros((1, NUM_COLUMNS), np.float32)
     fill_rows(np.zeros((1, DRAWS)), np.zeros(4), np.zeros(4), np.zeros(NUM_CHANCES), row)
     row[0, POSTERIZE] = 8
     views: NDArray[np.uint8] = np.empty((1, 3, 4, 4), np.uint8)

@@ -26,7 +26,8 @@ class ImageSource:
     that a new source needs.
 
     A file that cannot be read or decoded yields a grey image and ``False``, and is named with the
-    reason in one warning, by whichever loader worker meets it first, in whichever epoch.
+    reason in one warning, by whichever loader worker meets it first, in whichever epoch; by two
+    where they meet it at the same moment.
 
     Args:
         path: what the user named: a folder or a file.
@@ -61,7 +62,8 @@ class ImageSource:
         if len(images) < 2:
             found = "no image" if len(images) == 0 else "1 image, and at least 2 are needed"
             raise ValueError(self.complaint(f"holds {found}"))
-        self._unreadable = SharedBytes(-(-len(images) // 8))  # a bit an image
+        # A byte an image, not a bit: workers that write into one byte lose each other's bits.
+        self._unreadable = SharedBytes(len(images))
         _log.info(f"{len(images)} images in {self.path}")
 
     @classmethod
@@ -122,7 +124,7 @@ class ImageSource:
             ValueError: this source has no labels.
         """
         if self._labels is None:
-            raise ValueError(f"{self.path} has no labels: expected a source that tells classes")
+            raise ValueError(f"{self.path} has no labels: expected a source with labels")
         return self._labels
 
     def class_root(self) -> str | None:
@@ -140,13 +142,12 @@ class ImageSource:
     @property
     def num_unreadable(self) -> int:
         """Number of files found unreadable so far, by this process and its loader workers."""
-        return int(np.unpackbits(self._unreadable.array).sum())
+        return int(np.count_nonzero(self._unreadable.array))
 
     def _report(self, row: int, error: Exception) -> None:
-        place, bit = row // 8, 1 << row % 8
-        if int(self._unreadable.array[place]) & bit:
+        if self._unreadable.array[row]:
             return
-        self._unreadable.array[place] |= bit
+        self._unreadable.array[row] = 1
         reason: Any = error if isinstance(error, UnreadableImageError) else _cause(error)
         path = _printable(self.path_of(row))
         _log.warning(f"Image {row}, {path}: {reason}. A blank image takes its place.")

@@ -40,7 +40,7 @@ class Views:
         return self._render(*self._draw(pixels, rng))
 
     def _draw(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[Bytes, Rows]:
-        """What ``_render`` makes a standard view of: uint8 (S, S, 3) and float32 (1, ROW).
+        """What ``_render`` makes a standard view of: uint8 (S, S, 3) and float32 (1, NUM_COLUMNS).
 
         Tasks of two views cut both before they render I: the image is then still in the cache.
         """

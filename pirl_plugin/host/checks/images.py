@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.data.names import DISK_FOLDER
+from pirl_plugin.data.read import read_file
 from pirl_plugin.host.checks.data import splits_of
 from pirl_plugin.host.checks.parts import check_loss
 from pirl_plugin.host.checks.refusal import refuse
@@ -66,8 +67,8 @@ def _some_files(config: AttrDict, split: str, source: str, path: str) -> Iterabl
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
     if source == DISK_FOLDER:  # without listing all of it
-        found = (Path(path, name) for name in islice(find_images(path), _SAMPLE))
-        return ((str(file), file.read_bytes) for file in found)
+        found = (os.path.join(path, name) for name in islice(find_images(path), _SAMPLE))
+        return ((file, functools.partial(read_file, file)) for file in found)
     images = PIRLDiskDataset(config, source, path, split).source
     rows = range(0, len(images), max(1, len(images) // _SAMPLE))[:_SAMPLE]
     return [(images.path_of(row), functools.partial(images.read, row)) for row in rows]

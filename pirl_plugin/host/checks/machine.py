@@ -69,7 +69,9 @@ def check_folder(config: AttrDict) -> None:
 
 
 def check_negatives(config: AttrDict) -> None:
-    """Refuse so many negatives that their draw alone, int64 ``(B, N)``, exceeds the memory.
+    """Refuse so many negatives that their draw, int64 ``(B, N)``, takes over half of the memory.
+
+    The engines ``auto`` chooses keep less than that; ``plain`` keeps all of it.
 
     Raises:
         SystemExit: what was found, what was expected and what to do.

@@ -57,7 +57,7 @@ def refuse_overrides(
     repeated = next((group for group in groups if groups.count(group) > 1), None)
     if repeated is not None:
         given = [o for o in overrides if o.startswith(f"{repeated}=")]
-        refuse(f"{' '.join(given)}: expected one overlay of a group; leave one away", error)
+        refuse(f"{' '.join(given)}: expected one overlay of a group; remove one", error)
     unknown = re.match(r"Could not override '([^']+)'", text)
     if unknown and "/" in unknown[1]:
         refuse(f"{asked}: {unknown[1]} is an overlay; write +{unknown[1]}=NAME", error)
@@ -67,7 +67,7 @@ def refuse_overrides(
         is_typo = close_names(key, names, count=1, cutoff=0.8)
         add = "" if is_typo else f", or write +{key}=… to add one"
         refuse(
-            f"{key} = {_value(key, overrides)}: expected a key that there is; "
+            f"{key} = {_value(key, overrides)}: expected an existing key; "
             f"{nearest(key, names)}{add}",
             error,
         )
@@ -108,7 +108,7 @@ _GROUPS: dict[str, tuple[str, Callable[[DictConfig], bool], str]] = {
     "bank": (
         "a config with a memory bank",
         lambda config: config.LOSS.name == "pirl_loss",
-        "leave it away, or take config=pretrain/pirl/jigsaw_8node",
+        "remove it, or take config=pretrain/pirl/jigsaw_8node",
     ),
     "finetune": (
         "a config that trains the trunk on labels",
@@ -136,7 +136,7 @@ _GROUPS: dict[str, tuple[str, Callable[[DictConfig], bool], str]] = {
     "transforms": (
         "a pre-training config",
         lambda config: "PHOTOMETRIC" in config.DATA.TRAIN and "VIEWS" in config.DATA.TRAIN,
-        "leave it away, or take config=pretrain/pirl/jigsaw_8node",
+        "remove it, or take config=pretrain/pirl/jigsaw_8node",
     ),
 }
 
@@ -204,7 +204,7 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
     if ambiguous:
         key, value = ambiguous.groups()
         return (
-            f"{key} = {value}: expected one value, and commas part several; write "
+            f"{key} = {value}: expected one value; commas separate several; write "
             f"{key}={value.replace(',', '')} for a number, {key}=[{value}] for a list"
         )
     wrong = next((o for o in overrides if "=" not in o and not o.startswith("~")), None)
@@ -216,7 +216,7 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
     asked = [override for override, value in values.items() if value and f"'{value}'" in text]
     return (
         f"cannot compose {' '.join(asked or overrides)}: {text.splitlines()[0].rstrip('.')}; a "
-        f"value with other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
+        f"value with characters other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
     )
 
 

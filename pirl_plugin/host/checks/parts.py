@@ -72,7 +72,7 @@ def check_parts(config: dict[str, object]) -> None:
     if counted not in (None, -1):
         refuse(
             f"config.LOSS.pirl_loss.num_train_samples = {shown(counted)}: expected -1, as a run "
-            f"counts its images itself; leave it away, or take fewer of them with "
+            f"counts its images itself; remove it, or take fewer of them with "
             f"config.DATA.TRAIN.DATA_LIMIT={shown(counted)}"
         )
     check_loss(config)
@@ -106,8 +106,6 @@ def check_loss(config: Mapping[str, Any], num_images: int = MANY_IMAGES) -> None
 
 def check_known(config: dict[str, object]) -> None:
     """Refuse a key that nothing reads and that is a known key but for a slip of the pen."""
-    from pirl_plugin.hooks.input_hook import PIRLInputHook
-
     defaults = _hosts_defaults()
     for section in _SECTIONS:
         found = find(config, section) if section else config
@@ -120,13 +118,6 @@ def check_known(config: dict[str, object]) -> None:
             refuse(
                 f"config.{prefix}{name} = {shown(found[name])}: expected a key that is read; the "
                 f"nearest is config.{prefix}{near[0]}"
-            )
-    parameters = _parameters(PIRLInputHook)
-    for name, value in (find(config, "HOOKS.PIRL_INPUT") or {}).items():
-        if name not in parameters:
-            refuse(
-                f"config.HOOKS.PIRL_INPUT.{name} = {shown(value)}: expected one of the keys "
-                f"{', '.join(parameters)}; {nearest(name, parameters)}"
             )
 
 
@@ -242,9 +233,3 @@ def _build_on_meta(
             raise ValueError(f"{name} = {shown(value)} is not a whole number of at least 1")
     with torch.device("meta"):
         head(model, **options)
-
-
-def _parameters(part: type) -> list[str]:
-    import inspect
-
-    return [name for name in inspect.signature(part).parameters if name != "self"]

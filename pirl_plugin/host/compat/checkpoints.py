@@ -34,7 +34,7 @@ _SENTENCES = "MismatchError|DiskFullError|NonFiniteStateError|DamagedError"
 
 
 def refuse_mismatches(module: HostModule) -> None:
-    """Broke (never worked): weights that fit nothing were skipped with a log line each.
+    """Never worked: weights that fit nothing were skipped with a log line each.
 
     The host went on from random initialisation, or from a part of the weights. Heads are not
     compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. Where the file has another layout,

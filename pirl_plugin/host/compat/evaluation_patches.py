@@ -47,7 +47,7 @@ def average_precision_on_current_numpy(module: HostModule) -> None:
 
 
 def extract_features_on_cpu(module: HostModule) -> None:
-    """Broke (never worked): feature extraction asserts a GPU and calls ``.cuda()`` on each batch.
+    """Never worked: feature extraction asserts a GPU and calls ``.cuda()`` on each batch.
 
     On a CPU the assertion is met by a stand-in device until the task is prepared, and ``.cuda()``
     returns its tensor, for the length of the extraction only.

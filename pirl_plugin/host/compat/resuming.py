@@ -47,7 +47,7 @@ def check_saving(config: AttrDict) -> None:
 
 
 def resume_from_what_loads(module: HostModule) -> None:
-    """Broke (never worked): the host believes the names of files, of whatever is in them.
+    """Never worked: the host believes the names of files, of whatever is in them.
 
     A final file of 0 bytes ended a run as succeeded, and a damaged newest one ended every restart.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def save_whole(module: HostModule) -> None:
-    """Broke (never worked): checkpoints were written in place, and lost when that was cut short.
+    """Never worked: checkpoints were written in place, and lost when that was cut short.
 
     They are written beside, flushed and renamed, for all approaches. What is saved in runs of this
     plugin is further checked, entered in a ledger, and pruned.

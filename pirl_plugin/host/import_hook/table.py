@@ -48,6 +48,7 @@ _PATCHES = "pirl_plugin.host.compat.patches"
 _SAVING = "pirl_plugin.host.compat.saving"
 _RESUMING = "pirl_plugin.host.compat.resuming"
 _EVALUATION = "pirl_plugin.host.compat.evaluation_patches"
+_GPU = "pirl_plugin.host.compat.gpu_patches"
 
 # Steps taken before the body of a host module runs.
 BEFORE: dict[str, tuple[str, ...]] = {
@@ -76,6 +77,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
     "classy_vision.generic.distributed_util": (f"{_PATCHES}:broadcast_without_copies",),
+    "classy_vision.dataset.dataloader_async_gpu_wrapper": (f"{_GPU}:copy_after_the_step_before",),
+    "vissl.utils.activation_checkpointing": (f"{_GPU}:sync_buffers_by_hand",),
     "vissl.data.dataset_catalog": (
         f"{_PATCHES}:data_paths_suffice",
         "pirl_plugin.host.catalog:register_our_datasets",

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import traceback
 from dataclasses import asdict, dataclass
@@ -100,12 +99,6 @@ def cause_of(failures: list[Failure]) -> Failure:
         'NaN'
     """
     return min(failures, key=lambda failure: (not failure.is_cause, failure.rank))
-
-
-def shows_tracebacks() -> bool:
-    """Whether the environment asks for tracebacks."""
-    asked = (os.environ.get(name) for name in ("PIRL_PLUGIN_TRACEBACK", "HYDRA_FULL_ERROR"))
-    return any(value not in (None, "", "0") for value in asked)
 
 
 def write_tracebacks(failures: list[Failure], folder: Path) -> Path | None:

@@ -99,7 +99,7 @@ def banner() -> str:
     if version not in TESTED_HOSTS:
         line += (
             f"\npirl_plugin: VISSL {version} is not a host this plugin was tested with "
-            f"({', '.join(TESTED_HOSTS)} and git main); expect trouble, or "
+            f"({', '.join(TESTED_HOSTS)} and git main); it may fail: to use one that was tested, "
             f"pip install --no-deps vissl==0.1.6"
         )
     return line

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_rows_hook import compare_rows_on_resume
+from pirl_plugin.host.checks.refusal import traceback_wanted
 from pirl_plugin.host.launch.environment import mask_logged_environment
-from pirl_plugin.host.launch.failures import RankError, describe, shows_tracebacks
+from pirl_plugin.host.launch.failures import RankError, describe
 from pirl_plugin.host.launch.rendezvous import initialise_with_timeout
 from pirl_plugin.utils.interrupts import ignored
 
@@ -44,7 +45,7 @@ def run_rank(work: Callable[[], Result], config: AttrDict, rank: int) -> Result:
         with prepared(settings.timeout_minutes):
             result = work()
         if multiprocessing.parent_process() is not None:
-            _end_gloo()
+            _end_process_group()
         return result
     except (Exception, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.code, str):
@@ -78,19 +79,19 @@ def prepared(timeout_minutes: float) -> Iterator[None]:
         compare_rows_on_resume(SelfSupervisionTask)
         stack.callback(logging.setLogRecordFactory, logging.getLogRecordFactory())
         stack.callback(setattr, logging, "raiseExceptions", logging.raiseExceptions)
-        if not shows_tracebacks():
+        if not traceback_wanted():
             _log_without_tracebacks()
             # Nor is there one for each line that a full disk has no room for.
             logging.raiseExceptions = False
-        _start_workers_without_interrupts()
+        stack.callback(_start_workers_without_interrupts())
         yield
 
 
-def _end_gloo() -> None:
-    """End gloo's threads, which can abort a finished process that they outlive."""
+def _end_process_group() -> None:
+    """End its threads: gloo's can abort a finished process that they outlive, NCCL's warn."""
     from torch import distributed
 
-    if distributed.is_initialized() and distributed.get_backend() == "gloo":
+    if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
@@ -116,8 +117,12 @@ def _end_with_parent(every_s: float = 0.5) -> None:
     threading.Thread(target=watch, name="launcher watch", daemon=True).start()
 
 
-def _start_workers_without_interrupts() -> None:
-    """Have loader workers ignore SIGINT, which a terminal sends to all: their rank ends them."""
+def _start_workers_without_interrupts() -> Callable[[], None]:
+    """Have loader workers ignore SIGINT, which a terminal sends to all: their rank ends them.
+
+    Returns:
+        A function that undoes it.
+    """
     server = multiprocessing.forkserver._forkserver
     original = type(server).ensure_running
 
@@ -126,6 +131,7 @@ def _start_workers_without_interrupts() -> None:
             original(server)
 
     server.ensure_running = ensure_running  # type: ignore[method-assign]
+    return lambda: delattr(server, "ensure_running")
 
 
 def _log_without_tracebacks() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pirl_plugin.hooks.run_settings import RunSettings
+from pirl_plugin.host.checks.refusal import traceback_wanted
 from pirl_plugin.host.launch import ranks
 from pirl_plugin.host.launch.failures import (
     Failure,
     RankError,
     cause_of,
     describe,
-    shows_tracebacks,
     write_tracebacks,
 )
 from pirl_plugin.host.launch.newest import newest_checkpoint
@@ -177,7 +177,7 @@ def _fail(failures: list[Failure], folder: Path) -> NoReturn:
     """
     cause = cause_of(failures)
     file = write_tracebacks(failures, folder)
-    if shows_tracebacks():
+    if traceback_wanted():
         for failure in failures:
             put(f"{failure.traceback}\n", sys.stderr)
         _say(cause.sentence)

@@ -48,7 +48,7 @@ def main(overrides: list[str]) -> None:
         if config.SLURM.USE_SLURM:
             raise SystemExit(
                 f"pirl_plugin: --max-restarts {restarts}: expected a run on this machine, and "
-                f"config.SLURM.USE_SLURM is true; leave it away, SLURM requeues the job itself"
+                f"config.SLURM.USE_SLURM is true; remove it, as SLURM requeues the job itself"
             )
         command = [sys.executable, "-m", "pirl_plugin", "train", *overrides]
         status = supervise(command, restarts, Path(config.CHECKPOINT.DIR))

@@ -10,7 +10,7 @@ from pirl_plugin.data.photometric import Photometric
 def rows_in_numpy(photometric, draws):
     """The oracle: a column at a time."""
     p = photometric
-    rows = np.empty((len(draws), c.ROW), np.float32)
+    rows = np.empty((len(draws), c.NUM_COLUMNS), np.float32)
     rows[:, c.FLIP] = draws[:, c.FLIP] < p.flip_p
     rows[:, c.GREY] = draws[:, c.GREY] < p.grayscale_p
     rows[:, c.ORDER : c.ORDER + 4] = draws[:, c.ORDER : c.ORDER + 4].argsort(axis=1)
@@ -19,13 +19,13 @@ def rows_in_numpy(photometric, draws):
     high = np.append(1.0 + spans, p.hue)
     jitter = slice(c.BRIGHTNESS, c.HUE + 1)
     rows[:, jitter] = low + draws[:, jitter] * (high - low)
-    rows[draws[:, c.ROW] >= p.jitter_p, jitter] = (1.0, 1.0, 1.0, 0.0)
+    rows[draws[:, c.JITTER_DRAW] >= p.jitter_p, jitter] = (1.0, 1.0, 1.0, 0.0)
     rows[:, c.EXTRAS] = draws[:, c.EXTRAS] < p.photometric_p
     rows[:, c.POSTERIZE] = 4 + np.floor(draws[:, c.POSTERIZE] * 5)
     rows[:, c.SHARPNESS] = 0.1 + draws[:, c.SHARPNESS] * (1.9 - 0.1)
     rows[:, c.SOLARIZE] = np.floor(draws[:, c.SOLARIZE] * 257)
     rows[:, c.EQUALIZE] = draws[:, c.EQUALIZE] < p.equalize_p
-    radius = p.blur_sigma[0] + draws[:, c.ROW + 1] * (p.blur_sigma[1] - p.blur_sigma[0])
+    radius = p.blur_sigma[0] + draws[:, c.BLUR_DRAW] * (p.blur_sigma[1] - p.blur_sigma[0])
     rows[:, c.BLUR] = np.where(draws[:, c.BLUR] < p.blur_p, radius, 0.0)
     return rows
 

@@ -105,7 +105,7 @@ def test_source__pickled_elsewhere_is_a_copy(folder):
 
 def test_source__without_labels_says_so(folder):
     source = base.ImageSource(folder, ["a/x.webp", "b/1.jpg"])
-    with pytest.raises(ValueError, match="has no labels: expected a source that tells classes"):
+    with pytest.raises(ValueError, match="has no labels: expected a source with labels"):
         source.labels()
     labelled = base.ImageSource(folder, ["a/x.webp", "b/1.jpg"], labels=np.array([3, 4]))
     assert labelled.labels().tolist() == [3, 4]

@@ -1,7 +1,7 @@
 import pytest
 
 from pirl_plugin.host.launch.environment import masked
-from pirl_plugin.host.launch.failures import describe, shows_tracebacks, write_tracebacks
+from pirl_plugin.host.launch.failures import describe, write_tracebacks
 from pirl_plugin.utils.our_configs import is_ours
 
 
@@ -44,16 +44,6 @@ def test_write_tracebacks__survives_a_folder_that_is_gone(tmp_path):
     failure = describe(KeyError("oops"), rank=0, timeout_minutes=10)
     assert write_tracebacks([failure], tmp_path / "gone") is None
     assert "KeyError: 'oops'" in write_tracebacks([failure], tmp_path).read_text()
-
-
-def test_tracebacks__are_shown_on_request(monkeypatch):
-    for name in ("PIRL_PLUGIN_TRACEBACK", "HYDRA_FULL_ERROR"):
-        monkeypatch.delenv("PIRL_PLUGIN_TRACEBACK", raising=False)
-        assert not shows_tracebacks()
-        monkeypatch.setenv(name, "1")
-        assert shows_tracebacks()
-        monkeypatch.setenv(name, "0")
-        assert not shows_tracebacks()
 
 
 @pytest.mark.parametrize(

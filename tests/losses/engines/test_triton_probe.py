@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from pirl_plugin.losses.engines import choice, triton_probe
+from pirl_plugin.losses.engines.blocked import BlockedSums
 from pirl_plugin.memory import Draw
 from tests.helpers.estimator_tester import DEVICE
 
 GPU = torch.device("cuda", 0)
+RUN_KERNEL = triton_probe._run_kernel
 NO_COMPILER = "Failed to find C compiler. Please specify via CC environment variable"
 
 
@@ -102,3 +104,17 @@ def test_probe__runs_the_kernel(monkeypatch):
     assert triton_probe._run_kernel(torch.device(DEVICE))
     monkeypatch.setattr(triton_probe.BlockedSums, "sigmoid", lambda self, shift: (shift, shift))
     assert not triton_probe._run_kernel(torch.device(DEVICE))
+
+
+def test_kernel__is_compared_with_float64(monkeypatch):
+    """Float32 would be TF32 where that is allowed, whose sums are off by more than is tolerated."""
+    types = []
+
+    class Recorded(BlockedSums):
+        def __init__(self, queries, table, draw):
+            types.extend([queries.dtype, table.dtype])
+            super().__init__(queries, table, draw)
+
+    monkeypatch.setattr(triton_probe, "BlockedSums", Recorded)
+    assert RUN_KERNEL(torch.device("cpu"))
+    assert types == [torch.float64] * 2
