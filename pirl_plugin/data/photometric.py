@@ -43,6 +43,7 @@ from pirl_plugin.data.kernels.parameters import (
     NUM_CHANCES,
     fill_rows,
 )
+from pirl_plugin.utils.value_checks import refuse
 
 
 @dataclass(frozen=True)
@@ -84,16 +85,14 @@ class Photometric:
             value, limit = getattr(self, name), limits.get(name, 1.0)
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 <= value <= limit or not math.isfinite(value):
-                raise ValueError(f"{name} is {value!r}; expected a number in [0, {limit:g}]")
+                refuse(name, value, f"a number in [0, {limit:g}]", "set it to one; 0 is off")
         try:
             low, high = (float(sigma) for sigma in self.blur_sigma)
         except (TypeError, ValueError):
             low, high = 0.0, 0.0
         if not 0 < low <= high < math.inf:
-            raise ValueError(
-                f"blur_sigma is {self.blur_sigma!r}; expected two standard deviations in pixels, "
-                "[smallest, largest], above 0"
-            )
+            expected = "[smallest, largest], standard deviations in pixels above 0"
+            refuse("blur_sigma", self.blur_sigma, expected, "set it to a pair, as [0.1, 2.0]")
 
     def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
         """Draw the parameters of some views, each on its own.

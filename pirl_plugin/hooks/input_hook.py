@@ -33,8 +33,8 @@ class PIRLInputHook(QuietHook):
         std: standard deviation of the channels.
         channels_last: memory format of inputs and weights, in which convolutions are faster.
         autocast: None, or ``bfloat16`` to run the model (never the loss) in it.
-        compile: whether torch.compile compiles the trunk, in the first steps, for minutes; and again
-            for a smaller last batch, which ``DATA.TRAIN.DROP_LAST: true`` leaves out.
+        compile: whether torch.compile compiles the trunk, in the first steps, for minutes; and
+            again for a smaller last batch, which ``DATA.TRAIN.DROP_LAST: true`` leaves out.
         prefetch: whether workers prepare the next batches while the model trains, rather than each
             batch together with the run's process before its step; None: on a GPU.
 

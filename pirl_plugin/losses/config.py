@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.losses.checks import (
+from pirl_plugin.losses.estimators import ESTIMATORS
+from pirl_plugin.utils.value_checks import (
     Check,
     check_keys,
     choice,
@@ -16,7 +17,6 @@ from pirl_plugin.losses.checks import (
     refuse,
     whole_number,
 )
-from pirl_plugin.losses.estimators import ESTIMATORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -108,7 +108,7 @@ def test_configs__have_no_key_that_nothing_reads(image_folder, tmp_path):
         ("HOOKS.PIRL_INPUT.autocats", "the nearest are autocast"),
         ("LOSS.pirl_loss.bank.momentm", "'?momentm"),
         ("LOSS.pirl_loss.temprature", "'?temprature"),
-        ("DATA.TRAIN.TRANSFORMS.0.patchsize", "unknown parameter patchsize|'?patchsize"),
+        ("DATA.TRAIN.TRANSFORMS.0.patchsize", "patchsize = .*write patch_size"),
         ("MODEL.HEAD.PARAMS.0.1.use_relu", "'use_relu'"),
         ("MODEL.TRUNK.PIRL_RESNET.depth", r"PIRL_RESNET.depth = 1: .* the nearest are DEPTH"),
     ],

@@ -77,11 +77,11 @@ def test_dataset__a_list_of_files_that_are_not_there(tmp_path, make_image):
 
 def test_dataset__epochs_and_rows_that_are_none(images):
     """They ended a loader's workers, with a sentence about an index."""
-    with pytest.raises(ValueError, match=r"epoch is -1; expected an integer in \[0, "):
+    with pytest.raises(ValueError, match=r"epoch = -1: expected a whole number in \[0, "):
         images.set_epoch(-1)
     assert images.epoch == 0
     for epoch in ("1", 0.5):
-        with pytest.raises(ValueError, match=rf"epoch is {epoch!r}; expected an integer"):
+        with pytest.raises(ValueError, match=rf"epoch = {epoch!r}: expected a whole number"):
             images.set_epoch(epoch)
     for row in (-1, len(images)):
         with pytest.raises(IndexError, match=f"row {row} of {len(images)} images: expected 0 to "):
@@ -97,7 +97,7 @@ def test_dataset__epochs_and_rows_that_are_none(images):
         ({"root_or_source": ["a.jpg", "b.jpg"]}, "is a list: expected a folder, a file that lists"),
         ({"root_or_source": 5}, "is a int: expected a folder"),
         ({"views": None}, "views = None: expected what makes views, such as JigsawViews"),
-        ({"seed": "a"}, "seed is 'a'; expected an integer"),
+        ({"seed": "a"}, "seed = 'a': expected a whole number"),
     ],
 )
 def test_dataset__refuses_arguments_that_would_fail_at_the_first_image(

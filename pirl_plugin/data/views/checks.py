@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from pirl_plugin.data.photometric import Photometric
+from pirl_plugin.utils.value_checks import nearest, refuse
 
 
 def check_size(name: str, value: int) -> int:
     """Return ``value`` if it is a positive integer, else raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}; expected an integer, at least 1")
+        refuse(name, value, "a whole number of at least 1", "set it to one")
     return value
 
 
@@ -23,10 +24,8 @@ def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:
     except (TypeError, ValueError):
         low, high = 0.0, 0.0
     if not 0 < low <= high <= 1:
-        raise ValueError(
-            f"{name} is {value!r}; expected [smallest, largest], two shares of the image's area "
-            "with 0 < smallest <= largest <= 1"
-        )
+        expected = "[smallest, largest], shares of the image's area above 0 and up to 1"
+        refuse(name, value, expected, "set it to such a pair, as [0.08, 1.0]")
     return low, high
 
 
@@ -41,12 +40,11 @@ def make_photometric(parameters: dict[str, Any], others: Sequence[str]) -> Photo
         ValueError: for a keyword that ``Photometric`` does not have, or a bad value.
     """
     known = [field.name for field in fields(Photometric)]
-    unknown = sorted(set(parameters) - set(known))
-    if unknown:
-        raise ValueError(
-            f"unknown parameter {', '.join(unknown)}; expected some of "
-            f"{', '.join([*others, *known])}"
-        )
+    for name in sorted(parameters.keys() - set(known)):
+        options = [*others, *known]
+        near = nearest(name, options)
+        remedy = f"write {near}" if near else "remove it"
+        refuse(name, parameters[name], f"one of the options {', '.join(options)}", remedy)
     return Photometric(**parameters)
 
 

@@ -14,6 +14,7 @@ from pirl_plugin.data.kernels.backends import Bytes
 from pirl_plugin.data.views.base import Views, black
 from pirl_plugin.data.views.checks import check_scale, check_size
 from pirl_plugin.data.views.permutations import PermutationSet
+from pirl_plugin.utils.value_checks import choice, refuse
 
 FLIPS = ("patch", "image", "none")
 
@@ -69,12 +70,10 @@ class JigsawViews(Views):
         self.patches_scale = check_scale("patches_scale", patches_scale)
         cell = patches_crop_size // grid
         if patch_size > cell:
-            raise ValueError(
-                f"patch_size is {patch_size}; expected at most {cell}, the side of a cell: "
-                f"patches_crop_size {patches_crop_size} // grid {grid}"
-            )
-        if flip not in FLIPS:
-            raise ValueError(f"flip is {flip!r}; expected one of {', '.join(FLIPS)}")
+            side = f"the side of a cell, patches_crop_size {patches_crop_size} // grid {grid}"
+            remedy = "lower it, or raise patches_crop_size"
+            refuse("patch_size", patch_size, f"at most {cell}, {side}", remedy)
+        choice(FLIPS)("flip", flip)
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 

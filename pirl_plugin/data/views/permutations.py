@@ -5,6 +5,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.utils.value_checks import whole_number
+
 GREEDY_LIMIT = 10_000
 """Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
 
@@ -46,15 +48,9 @@ class PermutationSet:
         self.orders: NDArray[np.int8] | None = None
         if num_permutations is None:
             return
-        if isinstance(num_permutations, bool) or not isinstance(num_permutations, int):
-            raise ValueError(
-                f"num_permutations is {num_permutations!r}; expected an integer, or null for all"
-            )
-        if not 1 <= num_permutations <= total:
-            raise ValueError(
-                f"num_permutations is {num_permutations}; expected 1 to {num_patches}! = {total}, "
-                "or null for all orders"
-            )
+        expected = f"a whole number from 1 to {num_patches}! = {total}"
+        remedy = "set it to one, or to null for all orders"
+        whole_number(1, total, expected, remedy)("num_permutations", num_permutations)
         rng = np.random.default_rng(seed)
         chosen = np.empty((0, num_patches), np.int8)
         if num_permutations <= GREEDY_LIMIT:

@@ -17,6 +17,7 @@ from pirl_plugin.data.views.base import black
 from pirl_plugin.data.views.checks import make_photometric
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
+from pirl_plugin.utils.value_checks import refuse
 
 
 class JigsawTask(JigsawViews):
@@ -47,10 +48,9 @@ class JigsawTask(JigsawViews):
         # image_size and image_scale, which this task would not use, are refused here.
         make_photometric(photometric, list(inspect.signature(JigsawTask).parameters)[:-1])
         if num_permutations is None:
-            raise ValueError(
-                "num_permutations is null; expected a number such as 2000: the classifier has one "
-                "output for each permutation, and all 9! = 362,880 are too many"
-            )
+            expected = "a number, as the classifier has one output for each permutation"
+            remedy = "set it to one such as 2000; all 9! = 362,880 are too many"
+            refuse("num_permutations", None, expected, remedy)
         super().__init__(
             patches_crop_size=patches_crop_size,
             patch_size=patch_size,

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
+from pirl_plugin.utils.value_checks import refuse
+
 _WORD = 2**64
 _EPOCH_BITS = 24
 
@@ -50,10 +52,11 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
         True
     """
     if not isinstance(seed, (int, np.integer)):
-        raise ValueError(f"seed is {seed!r}; expected an integer")
+        refuse("seed", seed, "a whole number", "set it to one, as 0")
     if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**_EPOCH_BITS:
-        raise ValueError(f"epoch is {epoch!r}; expected an integer in [0, 2**{_EPOCH_BITS})")
+        refuse("epoch", epoch, f"a whole number in [0, 2**{_EPOCH_BITS})", "count them from 0")
     if not 0 <= index < 2 ** (64 - _EPOCH_BITS):
-        raise ValueError(f"index is {index}; expected an integer in [0, 2**{64 - _EPOCH_BITS})")
+        expected = f"a whole number in [0, 2**{64 - _EPOCH_BITS})"
+        refuse("index", index, expected, "give the image's row in the data set")
     key = _Key(seed % _WORD, index << _EPOCH_BITS | epoch)
     return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]

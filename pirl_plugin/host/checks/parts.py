@@ -180,9 +180,9 @@ def _check_transform(key: str, entry: dict[str, Any]) -> None:
     try:
         get_transform([dict(entry)])
     except Exception as error:  # whatever a transform of the host raises
-        option, _, rest = str(error).partition(" is ")
-        if name in VIEWS and option in entry and "; expected" in rest:
-            refuse(f"{key}.{option} = {shown(entry[option])}: {rest.partition('; ')[2]}", error)
+        option, _, rest = str(error).partition(" = ")
+        if name in VIEWS and option in entry and ": expected" in rest:
+            refuse(f"{key}.{error} (name: {name})", error)
         refuse(f"{key} = {shown(entry)}: expected options that {name} takes; {error}", error)
 
 

@@ -236,20 +236,23 @@ def test_rotation__the_two_views_are_drawn_on_their_own():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"patch_size": 86}, "patch_size is 86; expected at most 85, the side of a cell"),
-        ({"patch_size": 0}, "patch_size is 0; expected an integer, at least 1"),
-        ({"image_size": -1}, "image_size is -1"),
-        ({"image_size": 224.0}, "image_size is 224.0"),
-        ({"grid": 0}, "grid is 0"),
-        ({"patches_crop_size": "big"}, "patches_crop_size is 'big'"),
-        ({"image_scale": (0.0, 1.0)}, r"image_scale is \(0.0, 1.0\); expected \[smallest"),
+        (
+            {"patch_size": 86},
+            "patch_size = 86: expected at most 85, .* a cell.*; lower it",
+        ),
+        ({"patch_size": 0}, "patch_size = 0: expected a whole number of at least 1; "),
+        ({"image_size": -1}, "image_size = -1:"),
+        ({"image_size": 224.0}, "image_size = 224.0:"),
+        ({"grid": 0}, "grid = 0:"),
+        ({"patches_crop_size": "big"}, "patches_crop_size = 'big':"),
+        ({"image_scale": (0.0, 1.0)}, r"image_scale = \(0.0, 1.0\): expected \[smallest"),
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
-        ({"patches_scale": 0.6}, "patches_scale is 0.6"),
-        ({"backend": "cuda"}, "backend is 'cuda'; expected one of fused, pil"),
-        ({"flip": True}, "flip is True; expected one of patch, image, none"),
-        ({"num_permutations": 0}, "num_permutations is 0"),
-        ({"patchsize": 64}, "unknown parameter patchsize; expected some of image_size.*flip_p"),
-        ({"hue": 2}, "hue is 2"),
+        ({"patches_scale": 0.6}, "patches_scale = 0.6:"),
+        ({"backend": "cuda"}, "backend = 'cuda': expected one of fused, pil; "),
+        ({"flip": True}, "flip = True: expected one of patch, image, none; "),
+        ({"num_permutations": 0}, "num_permutations = 0:"),
+        ({"patchsize": 64}, "patchsize = 64: expected .* image_size.*flip_p; write patch_size"),
+        ({"hue": 2}, "hue = 2:"),
     ],
 )
 @pytest.mark.parametrize("views_class", [JigsawViews, RotationJigsawViews])
@@ -259,7 +262,9 @@ def test_views__refuse_bad_parameters(views_class, parameters, words):
 
 
 def test_rotation__refuses_what_only_the_jigsaw_has():
-    with pytest.raises(ValueError, match=r"unknown parameter patch_size; expected .*image_size"):
+    with pytest.raises(
+        ValueError, match=r"patch_size = 64: expected one of the options"
+    ):
         RotationViews(patch_size=64)
 
 

@@ -1,4 +1,4 @@
-"""Checks of values of a configuration, with one grammar: ``KEY = VALUE: expected …; do …``."""
+"""Checks of values, with one grammar for what they refuse: ``KEY = VALUE: expected …; do …``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choice(names: Iterable[str]) -> Check:
 
     def check(key: str, value: object) -> None:
         if not isinstance(value, str) or value not in names:
-            near = _nearest(str(value), names)
+            near = nearest(str(value), names)
             remedy = f"write {near}" if near else "set it to one of these"
             refuse(key, value, f"one of {', '.join(names)}", remedy)
 
@@ -82,12 +82,18 @@ def check_keys(section: str, values: Mapping[str, object], known: list[str]) -> 
     """
     for key in values:
         if key not in known:
-            near = _nearest(str(key), known)
+            near = nearest(str(key), known)
             remedy = f"write {near}" if near else "remove it"
             expected = f"a key of {section} ({', '.join(known)})"
             refuse(f"{section}.{key}", values[key], expected, remedy)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that ``name`` may have been meant to be, or None.
+
+    Example:
+        >>> nearest("patchsize", ["image_size", "patch_size"])
+        'patch_size'
+    """
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return matches[0] if matches else None
