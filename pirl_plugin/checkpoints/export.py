@@ -9,7 +9,7 @@ from pirl_plugin.checkpoints.formats import SUFFIXES, lines_file, write_file
 from pirl_plugin.checkpoints.loading_lines import loading_lines
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.timm_folder import write_timm_folder
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, find_any_trunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.utils.arguments import why_not_writable
 
@@ -22,7 +22,7 @@ def export_checkpoint(
     trunk: str | None = None,
     trust_pickle: bool = False,
     results: Sequence[str | Path] = (),
-) -> Trunk | TimmTrunk:
+) -> Trunk | TimmTensors:
     """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
 
     Values keep their bits. The keys and prefix of the trunk are found, not asked for; it is written

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.names import to_detectron2
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
 from pirl_plugin.utils.files import atomic_write
@@ -29,7 +29,7 @@ def lines_file(out: Path, to: str) -> Path | None:
     return None if to in ("safetensors", "timm") else out.with_name(f"{out.name}.txt")
 
 
-def write_file(found: Trunk | TimmTrunk, out: Path, to: str, lines: str) -> None:
+def write_file(found: Trunk | TimmTensors, out: Path, to: str, lines: str) -> None:
     """Write one file, and the lines that load it: into it for safetensors, else beside it.
 
     Raises:
@@ -57,9 +57,9 @@ def write_safetensors(tensors: dict[str, Tensor], out: Path, metadata: dict[str,
         file.write(save(_owned(tensors), {"format": "pt", **metadata}))
 
 
-def _write_detectron2(found: Trunk | TimmTrunk, out: Path) -> None:
+def _write_detectron2(found: Trunk | TimmTensors, out: Path) -> None:
     """A pickle of arrays, as in Detectron2's model zoo; bfloat16, which numpy lacks, widens."""
-    if isinstance(found, TimmTrunk) or found.small_stem or found.depth == 10:
+    if isinstance(found, TimmTensors) or found.small_stem or found.depth == 10:
         raise ValueError(
             f"Detectron2 has no {found.title}: its stem is 7×7 and its depths are 18, 34, 50, 101 "
             f"and 152; export to torchvision or safetensors"

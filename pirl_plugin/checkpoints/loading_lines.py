@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
 from pirl_plugin.checkpoints.timm_networks import timm_resnet
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.utils.hydra_overrides import quoted
 
 
-def loading_lines(found: Trunk | TimmTrunk, to: str, out: Path) -> str:
+def loading_lines(found: Trunk | TimmTensors, to: str, out: Path) -> str:
     """Lines to paste, in Python or, for VISSL, in a shell.
 
     Args:
@@ -35,7 +35,7 @@ def loading_lines(found: Trunk | TimmTrunk, to: str, out: Path) -> str:
     return "\n".join(makers[to](found, out))
 
 
-def missing_library(found: Trunk | TimmTrunk, to: str) -> str | None:
+def missing_library(found: Trunk | TimmTensors, to: str) -> str | None:
     """The sentence that says which library has no constructor for the network; None if it has."""
     if to == "torchvision" and not _in_torchvision(found):
         return f"torchvision has no {found.title}"
@@ -47,7 +47,7 @@ def missing_library(found: Trunk | TimmTrunk, to: str) -> str | None:
     return None
 
 
-def _torchvision(found: Trunk | TimmTrunk, out: Path) -> list[str]:
+def _torchvision(found: Trunk | TimmTensors, out: Path) -> list[str]:
     if not _in_torchvision(found):
         return [f"# torchvision has no {found.title}.", *_own_network(found, _torch_load(out))]
     return [
@@ -60,12 +60,12 @@ def _torchvision(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     ]
 
 
-def _safetensors(found: Trunk | TimmTrunk, out: Path) -> list[str]:
+def _safetensors(found: Trunk | TimmTensors, out: Path) -> list[str]:
     load = f"load_file({_text(out)})"
     reader = "from safetensors.torch import load_file"
     if isinstance(found, Trunk) and (missing := missing_library(found, "safetensors")):
         return [f"# {missing}.", reader, *_own_network(found, load)]
-    if isinstance(found, TimmTrunk):
+    if isinstance(found, TimmTensors):
         architecture, options = found.architecture, found.options
     else:
         architecture, options = timm_resnet(found)
@@ -79,7 +79,7 @@ def _safetensors(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     ]
 
 
-def _timm_folder(found: Trunk | TimmTrunk, out: Path) -> list[str]:
+def _timm_folder(found: Trunk | TimmTensors, out: Path) -> list[str]:
     return [
         "import timm",
         "",
@@ -88,7 +88,7 @@ def _timm_folder(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     ]
 
 
-def _detectron2(found: Trunk | TimmTrunk, out: Path) -> list[str]:
+def _detectron2(found: Trunk | TimmTensors, out: Path) -> list[str]:
     options: dict[str, object] = {"MODEL.WEIGHTS": str(out), **detectron2_options(_resnet(found))}
     pairs = [
         f"        {_text(key)}, {_text(value) if isinstance(value, str) else value},"
@@ -107,7 +107,7 @@ def _detectron2(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     ]
 
 
-def _vissl(found: Trunk | TimmTrunk, out: Path) -> list[str]:
+def _vissl(found: Trunk | TimmTensors, out: Path) -> list[str]:
     config, trunk = vissl_options(found)
     if config == "quick_linear":
         trunk = [*trunk, "config.MODEL.HEAD.NUM_CLASSES=10"]  # as many as there are folders
@@ -120,13 +120,13 @@ def _vissl(found: Trunk | TimmTrunk, out: Path) -> list[str]:
     ]
 
 
-def vissl_options(found: Trunk | TimmTrunk) -> tuple[str, list[str]]:
+def vissl_options(found: Trunk | TimmTensors) -> tuple[str, list[str]]:
     """A linear benchmark that takes the trunk, and the options that name its network.
 
     ResNets of widths that no overlay has are measured on their pooled res5 features alone.
     """
     section = "config.MODEL.TRUNK"
-    if isinstance(found, TimmTrunk):
+    if isinstance(found, TimmTensors):
         options = [
             f"+{section}.PIRL_TIMM.OPTIONS.{name}={json.dumps(value, separators=(',', ':'))}"
             for name, value in found.options.items()
@@ -151,7 +151,7 @@ def vissl_options(found: Trunk | TimmTrunk) -> tuple[str, list[str]]:
     ]
 
 
-def _own_network(found: Trunk | TimmTrunk, load: str) -> list[str]:
+def _own_network(found: Trunk | TimmTensors, load: str) -> list[str]:
     resnet = _resnet(found)
     arguments = f"depth={resnet.depth}, width={resnet.width:g}, small_stem={resnet.small_stem}"
     return [
@@ -172,19 +172,19 @@ def _text(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False)
 
 
-def _in_torchvision(found: Trunk | TimmTrunk) -> bool:
+def _in_torchvision(found: Trunk | TimmTensors) -> bool:
     return (
         isinstance(found, Trunk) and found.width == 1 and not found.small_stem and found.depth != 10
     )
 
 
-def _resnet(found: Trunk | TimmTrunk) -> Trunk:
+def _resnet(found: Trunk | TimmTensors) -> Trunk:
     """The trunk, a ResNet.
 
     Raises:
         ValueError: it is another network, which only VISSL and timm take.
     """
-    if isinstance(found, TimmTrunk):
+    if isinstance(found, TimmTensors):
         raise ValueError(
             f"torchvision and Detectron2 have no {found.title}; export it --to timm, safetensors "
             f"or vissl"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, find_any_trunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
 from pirl_plugin.checkpoints.training_run import run_config
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Measurement(NamedTuple):
     sentence: str
 
 
-def find_results(checkpoint: Path, trunk: Trunk | TimmTrunk, given: list[Path]) -> list[str]:
+def find_results(checkpoint: Path, trunk: Trunk | TimmTensors, given: list[Path]) -> list[str]:
     """One sentence for each measurement of a checkpoint.
 
     Args:
@@ -49,7 +49,7 @@ def find_results(checkpoint: Path, trunk: Trunk | TimmTrunk, given: list[Path]) 
     return measured
 
 
-def _of_trunk(file: Path, checkpoint: Path, trunk: Trunk | TimmTrunk) -> list[str]:
+def _of_trunk(file: Path, checkpoint: Path, trunk: Trunk | TimmTensors) -> list[str]:
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file} of results")
     content = _read_json(file)
@@ -72,7 +72,7 @@ def _of_trunk(file: Path, checkpoint: Path, trunk: Trunk | TimmTrunk) -> list[st
     return [measurement.sentence for measurement in found if measurement.checkpoint in mine]
 
 
-def _is_same(path: Path, checkpoint: Path, trunk: Trunk | TimmTrunk) -> bool:
+def _is_same(path: Path, checkpoint: Path, trunk: Trunk | TimmTensors) -> bool:
     """Whether a file is the checkpoint, or has the same trunk, as an export of it has."""
     if path == checkpoint.resolve():
         return True

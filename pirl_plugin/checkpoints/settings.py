@@ -16,7 +16,7 @@ _TRANSFORMS = "DATA.TRAIN.TRANSFORMS"
 _SHOWN = 120  # characters of a value
 
 
-def settings_of(config: AttrDict) -> dict[str, str]:
+def resume_settings(config: AttrDict) -> dict[str, str]:
     """What a run must have in common with the checkpoint that it goes on from.
 
     Args:
@@ -53,7 +53,7 @@ def describe_other_run(
         One sentence with the first key that differs, found and expected; None where none does.
     """
     before = (content.get(section) or {}).get("settings") or {}
-    now = settings_of(config)
+    now = resume_settings(config)
     different = [key for key in now if key in before and now[key] != before[key]]
     again = (
         f"give the configuration of the run in {path}, or another config.CHECKPOINT.DIR to start a "

@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.formats import write_safetensors
 from pirl_plugin.checkpoints.measurements import find_results
 from pirl_plugin.checkpoints.model_card import model_card
 from pirl_plugin.checkpoints.timm_networks import create_network, network_width, timm_resnet
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, build_network
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors, build_network
 from pirl_plugin.checkpoints.training_run import read_training_run
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.utils.files import atomic_write
@@ -27,7 +27,7 @@ FILES = ("config.json", "model.safetensors", "README.md")
 
 
 def write_timm_folder(
-    found: Trunk | TimmTrunk, out: Path, lines: str, checkpoint: Path, results: list[Path]
+    found: Trunk | TimmTensors, out: Path, lines: str, checkpoint: Path, results: list[Path]
 ) -> None:
     """Write ``config.json``, ``model.safetensors`` and a model card, ``README.md``.
 
@@ -62,9 +62,9 @@ def write_timm_folder(
             file.write(f"{text.rstrip()}\n".encode())
 
 
-def _config_and_tensors(found: Trunk | TimmTrunk) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _config_and_tensors(found: Trunk | TimmTensors) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Timm's ``config.json`` of the trunk, and its tensors with all that timm's network has."""
-    if isinstance(found, TimmTrunk):
+    if isinstance(found, TimmTensors):
         net = build_network(found)
         architecture, options = found.architecture, found.options
     else:

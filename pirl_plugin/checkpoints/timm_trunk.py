@@ -22,7 +22,7 @@ _BYTES = 512
 
 
 @dataclass(frozen=True)
-class TimmTrunk:
+class TimmTensors:
     """A network of timm without its classifier.
 
     Attributes:
@@ -76,7 +76,7 @@ def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
 
 def find_any_trunk(
     checkpoint: Mapping[str, object], name: str, at: str | None = None
-) -> Trunk | TimmTrunk:
+) -> Trunk | TimmTensors:
     """The trunk of a checkpoint: a ResNet, or the network of timm that its description names.
 
     Networks of timm that are torchvision's ResNets by another name count as ResNets.
@@ -112,10 +112,10 @@ def find_any_trunk(
     if strange:
         raise ValueError(f"{name} has values that are not finite, in {strange[0]}")
     ignored = [n for n in tensors if not n.startswith(inside) and n != full]
-    return TimmTrunk(_whole(ours), architecture, options, where, tuple(ignored))
+    return TimmTensors(_whole(ours), architecture, options, where, tuple(ignored))
 
 
-def build_network(found: TimmTrunk) -> nn.Module:
+def build_network(found: TimmTensors) -> nn.Module:
     """Timm's network with the tensors of a checkpoint.
 
     Raises:

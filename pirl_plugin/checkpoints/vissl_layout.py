@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk, describe, find_any_trunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors, describe, find_any_trunk
 from pirl_plugin.checkpoints.trunk import DESCRIPTION, Trunk
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 BLOCKS = "_feature_blocks."  # what VISSL's ResNet and ours put before torchvision's names
 
 
-def trunk_state(found: Trunk | TimmTrunk) -> dict[str, Tensor]:
+def trunk_state(found: Trunk | TimmTensors) -> dict[str, Tensor]:
     """A trunk's tensors by the names of VISSL's ResNet, of ``pirl_resnet`` or of ``pirl_timm``."""
-    if isinstance(found, TimmTrunk):
+    if isinstance(found, TimmTensors):
         named = {f"net.{name}": tensor for name, tensor in found.tensors.items()}
         return {DESCRIPTION: describe(found.architecture, found.options), **named}
     return {BLOCKS + name: tensor for name, tensor in found.tensors.items()}

@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.initial_weights import RECORD, initial_weights
 from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
 from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
-from pirl_plugin.checkpoints.settings import settings_of
+from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.hooks.agreement import Agreement
 from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
@@ -171,7 +171,7 @@ class CheckpointHook(QuietHook):
     def _section(self, task: SelfSupervisionTask, inside: bool) -> dict[str, object]:
         section: dict[str, object] = {
             "version": 1,
-            "settings": settings_of(task.config),
+            "settings": resume_settings(task.config),
             RECORD: self._weights,
             "samples_done": task.num_updates - self._epoch_start if inside else 0,
         }

@@ -107,14 +107,14 @@ def compare_rows_on_resume(task_class: type[SelfSupervisionTask]) -> None:
     def _build_loss(self: SelfSupervisionTask) -> ClassyLoss:
         loss = original(self)
         if self.config.LOSS["name"] == "pirl_loss" and self.checkpoint and "train" in self.datasets:
-            check_rows(self, loss)
+            check_checkpoint_rows(self, loss)
         return loss
 
     _build_loss.pirl_plugin_original = original  # type: ignore[attr-defined]
     task_class._build_loss = _build_loss
 
 
-def check_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
+def check_checkpoint_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
     """Compare the images with those of ``task.checkpoint``, and match its rows if that is asked.
 
     Raises:

@@ -9,8 +9,7 @@ from torch import nn
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.timm_trunk import TimmTrunk as TimmTensors
-from pirl_plugin.checkpoints.timm_trunk import find_any_trunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
 from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from pirl_plugin.checkpoints.settings import describe_other_run, settings_of
+from pirl_plugin.checkpoints.settings import describe_other_run, resume_settings
 
 CONFIG = {
     "MODEL": {
@@ -15,7 +15,7 @@ CONFIG = {
     "OPTIMIZER": {"name": "sgd", "num_epochs": 8},
     "DATA": {"TRAIN": {"TRANSFORMS": [{"name": "PIRLJigsaw", "patch_size": 8}]}},
 }
-CONTENT = {"train_phase_idx": 2, "section": {"settings": settings_of(CONFIG)}}
+CONTENT = {"train_phase_idx": 2, "section": {"settings": resume_settings(CONFIG)}}
 
 
 def difference(change, content=CONTENT):

@@ -107,7 +107,7 @@ def test_ranks__save_after_the_same_step(tmp_path, minutes, signals, saved, stat
 
 
 def test_weights__are_those_of_the_very_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(vissl_checkpoint_hook, "settings_of", lambda config: {})
+    monkeypatch.setattr(vissl_checkpoint_hook, "resume_settings", lambda config: {})
     first, other = tmp_path / "a.torch", tmp_path / "b.torch"
     first.write_bytes(b"a")
     other.write_bytes(b"b")
@@ -132,7 +132,7 @@ def test_weights__are_those_of_the_very_start(tmp_path, monkeypatch):
 
 def test_loss_scale__goes_on_where_it_was(tmp_path, monkeypatch):
     """The host's checkpoints leave it out: each resume began with overflows again."""
-    monkeypatch.setattr(vissl_checkpoint_hook, "settings_of", lambda config: {})
+    monkeypatch.setattr(vissl_checkpoint_hook, "resume_settings", lambda config: {})
 
     def section_of(scaler, **resumed):
         hook, task = CheckpointHook(Keep()), a_task(tmp_path, amp_grad_scaler=scaler, **resumed)

@@ -12,7 +12,7 @@ from pirl_plugin.hooks.vissl_monitor_hook import labels_of
 from pirl_plugin.hooks.vissl_rows_hook import (
     ChangedDataError,
     RowPathsHook,
-    check_rows,
+    check_checkpoint_rows,
     training_paths,
 )
 from pirl_plugin.losses.pirl_loss import PIRLLoss
@@ -85,15 +85,15 @@ def test_training_paths__are_those_of_the_images_that_are_trained_on(make_task, 
 
 def test_resume__with_another_draw_of_the_images_is_refused(make_task):
     saved = saved_by(make_task(seed=0))
-    check_rows(*resumed(make_task(seed=0), saved))
+    check_checkpoint_rows(*resumed(make_task(seed=0), saved))
     with pytest.raises(ChangedDataError, match=r"expected the images that the checkpoint was"):
-        check_rows(*resumed(make_task(seed=1), saved))
+        check_checkpoint_rows(*resumed(make_task(seed=1), saved))
 
 
 def test_resume__with_another_draw_matches_rows_by_path(make_task):
     before, now = make_task(seed=0), make_task(seed=1, changed_data="match")
     task, loss = resumed(now, saved_by(before))
-    check_rows(task, loss)
+    check_checkpoint_rows(task, loss)
     paths, rows = training_paths(before), task.checkpoint["loss"]["bank.rows"]
     assert len(rows) == LIMIT
     kept = 0
@@ -106,9 +106,9 @@ def test_resume__with_another_draw_matches_rows_by_path(make_task):
 
 def test_resume__takes_an_earlier_fingerprint_of_all_images_where_it_is_the_same(make_task):
     everything = saved_by(make_task(limit=-1))
-    check_rows(*resumed(make_task(), everything))
+    check_checkpoint_rows(*resumed(make_task(), everything))
     with pytest.raises(ChangedDataError, match=r"those of 20 images for 6 rows, as an earlier"):
-        check_rows(*resumed(make_task(changed_data="match"), everything.flip(0)))
+        check_checkpoint_rows(*resumed(make_task(changed_data="match"), everything.flip(0)))
 
 
 def test_labels__are_of_the_images_that_data_limit_leaves(make_task):

@@ -10,9 +10,9 @@ from pirl_plugin.host.checks.images import check_images
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.checks.listed_files import check_listed_files
 from pirl_plugin.host.checks.machine import (
+    check_draw_memory,
     check_folder,
     check_machine,
-    check_negatives,
     check_scores,
 )
 from pirl_plugin.host.checks.micro_batches import check_micro_batches
@@ -30,7 +30,7 @@ CHECKS: tuple[Callable[[AttrDict], None], ...] = (
     check_folder,
     check_combination,
     check_micro_batches,
-    check_negatives,
+    check_draw_memory,
     check_scores,
     check_shapes,
     check_data,

@@ -68,7 +68,7 @@ def check_folder(config: AttrDict) -> None:
         )
 
 
-def check_negatives(config: AttrDict) -> None:
+def check_draw_memory(config: AttrDict) -> None:
     """Refuse so many negatives that their draw, int64 ``(B, N)``, takes over half of the memory.
 
     The engines ``auto`` chooses keep less than that; ``plain`` keeps all of it.

@@ -262,9 +262,7 @@ def test_views__refuse_bad_parameters(views_class, parameters, words):
 
 
 def test_rotation__refuses_what_only_the_jigsaw_has():
-    with pytest.raises(
-        ValueError, match=r"patch_size = 64: expected one of the options"
-    ):
+    with pytest.raises(ValueError, match=r"patch_size = 64: expected one of the options"):
         RotationViews(patch_size=64)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.resume import SECTION
-from pirl_plugin.checkpoints.settings import settings_of
+from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.host.checks import dry_run as module
 from pirl_plugin.host.checks import timed_steps
 from pirl_plugin.host.checks.dry_run import bank_bytes, dry_run, forecast
@@ -133,7 +133,7 @@ def tiny(image_folder, *more):
 
 def write_checkpoint_of(config, folder, name, done=0):
     content = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": done}
-    content |= {"phase_idx": 0, SECTION: {"settings": settings_of(config)}}
+    content |= {"phase_idx": 0, SECTION: {"settings": resume_settings(config)}}
     folder.mkdir(exist_ok=True)
     torch.save(content, folder / name)
 

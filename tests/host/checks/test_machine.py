@@ -2,7 +2,7 @@
 
 import pytest
 
-from pirl_plugin.host.checks.machine import check_folder, check_machine, check_negatives
+from pirl_plugin.host.checks.machine import check_draw_memory, check_folder, check_machine
 from tests.helpers.configs import compose
 
 
@@ -61,8 +61,8 @@ def test_check_folder__refuses_what_cannot_be_written_to(tmp_path):
 
 def test_check_negatives__refuses_a_draw_larger_than_memory(monkeypatch):
     monkeypatch.setattr("pirl_plugin.host.checks.machine.memory_of_device", lambda config: 2**30)
-    check_negatives(config("config.LOSS.pirl_loss.num_negatives=2000000"))  # 32 × 8 bytes each
+    check_draw_memory(config("config.LOSS.pirl_loss.num_negatives=2000000"))  # 32 × 8 bytes each
     many = ["config.LOSS.pirl_loss.num_negatives=4000000"]
     with pytest.raises(SystemExit, match="num_negatives = 4000000: expected fewer"):
-        check_negatives(config(*many))
-    check_negatives(config(*many, "config.LOSS.pirl_loss.negatives=per_batch"))
+        check_draw_memory(config(*many))
+    check_draw_memory(config(*many, "config.LOSS.pirl_loss.negatives=per_batch"))

@@ -10,7 +10,7 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initial_weights
 from pirl_plugin.checkpoints.resume import SECTION, find_newest
-from pirl_plugin.checkpoints.settings import settings_of
+from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
@@ -30,7 +30,7 @@ def write(folder, name, config=None, **content):
     least = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": 0}
     content = {**least, "phase_idx": 0, **content}
     if config is not None:
-        settings, weights = settings_of(config), initial_weights(config)
+        settings, weights = resume_settings(config), initial_weights(config)
         content[SECTION] = {"settings": settings, RECORD: weights, "samples_done": 0}
     torch.save(content, folder / name)
     return str(folder / name)
