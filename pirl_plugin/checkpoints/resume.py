@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME, HostCheckpoint
+from pirl_plugin.checkpoints.run_folder import shards_of_step
 from pirl_plugin.checkpoints.shards import check_shards
 from pirl_plugin.checkpoints.verify import DamagedError, open_checkpoint, verify
 from pirl_plugin.checkpoints.write import NonFiniteStateError, check_finite
@@ -73,7 +74,7 @@ def bank_of(content: HostCheckpoint) -> str | None:
     """The folder of shards that belongs to a checkpoint, from the run's folder; None without."""
     loss = content.get("loss", {})
     if "_extra_state" in loss and "norm_constant" in loss and "bank.rows" not in loss:
-        return f"memory_bank/step_{int(loss['_extra_state']['step'])}"
+        return shards_of_step(int(loss["_extra_state"]["step"]))
     return None
 
 

@@ -20,6 +20,16 @@ _OURS = re.compile(rf"model_\w+\.torch|{SHARDS}/step_\d+")
 _TAIL = 1 << 16  # the end of a file of torch.save holds the checksums of all its tensors
 
 
+def shards_of_step(step: int) -> str:
+    """The folder of the memory bank's shards of a step, from the run's folder.
+
+    Example:
+        >>> shards_of_step(40)
+        'memory_bank/step_40'
+    """
+    return f"{SHARDS}/step_{step}"
+
+
 @dataclass(frozen=True)
 class Keep:
     """Which checkpoints stay: ``CHECKPOINT.PIRL`` of the configuration.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pirl_plugin.evaluation.published import published, published_parameters
+from pirl_plugin.evaluation.published import LAYERS, published, published_parameters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.result_tables import Table
 
-LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _LOWER = {"LA (10 crops)": -6, "NPID++": -7, "DeepCluster": -8}  # labels that would overlap
 _BY_LAYER = ("PIRL", "Jigsaw")  # of Fig. 5
 _OTHERS = ("C1", "C2", "C4", "C5", "C6", "C8")  # colours of other runs; more are left to the table

@@ -27,6 +27,7 @@ from pirl_plugin.evaluation.paper_settings.benchmarks import BENCHMARKS, TRUNKS
 from pirl_plugin.evaluation.paper_settings.common import VOC07
 from pirl_plugin.evaluation.paper_settings.free import FREE, LINEAR_FREE, SVM_FREE
 from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
+from pirl_plugin.evaluation.published import LAYERS
 from pirl_plugin.evaluation.run_origin import (
     UNKNOWN,
     Origin,
@@ -35,7 +36,6 @@ from pirl_plugin.evaluation.run_origin import (
     origin_of,
 )
 
-LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 _TABLES = {  # row → tables of linear models; 2 and 7 for any other
     "Rotation": (2, 5),
     "PIRL-c2x": (2,),

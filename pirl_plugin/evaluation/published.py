@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import TypedDict
 
+LAYERS = ("conv1", "res2", "res3", "res4", "res5")
+"""Layers of a ResNet that the paper probes (its Table 7, Fig. 5), from the first to the last."""
+
 
 class PublishedTable(TypedDict):
     """A table of the paper; a row has a figure for each column, percent, or None."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.figures import write_figures
-from pirl_plugin.evaluation.finished_runs import LAYERS, FinishedRun, read_run
-from pirl_plugin.evaluation.published import published_tables
+from pirl_plugin.evaluation.finished_runs import FinishedRun, read_run
+from pirl_plugin.evaluation.published import LAYERS, published_tables
 from pirl_plugin.utils.arguments import output_folder
 from pirl_plugin.utils.outputs import write_text
 

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.run_folder import SHARDS
+from pirl_plugin.checkpoints.run_folder import shards_of_step
 from pirl_plugin.checkpoints.saver import saver_of
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import on_all_ranks, on_first_rank
@@ -86,7 +86,7 @@ class ShardCheckpointHook(QuietHook):
 
 
 def _name(task: SelfSupervisionTask) -> str:
-    return f"{SHARDS}/step_{task.loss.step}"
+    return shards_of_step(task.loss.step)
 
 
 def _folder(task: SelfSupervisionTask) -> Path:

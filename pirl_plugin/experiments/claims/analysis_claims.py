@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pirl_plugin.evaluation.published import LAYERS
 from pirl_plugin.experiments.claims import paper
 from pirl_plugin.experiments.claims.claim import EACH, Claim
 from pirl_plugin.experiments.claims.differences import (
@@ -13,7 +14,6 @@ from pirl_plugin.experiments.claims.differences import (
     relative_invariance,
     swept,
 )
-from pirl_plugin.experiments.claims.paper import LAYERS
 from pirl_plugin.experiments.claims.plan import JIGSAW_PERMUTATIONS, SWEEP_VALUES
 from pirl_plugin.experiments.sweep_values import NUM_ORDERS
 

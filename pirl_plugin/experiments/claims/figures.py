@@ -6,10 +6,11 @@ from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pirl_plugin.evaluation.published import LAYERS
 from pirl_plugin.experiments.claims.drawing import COLORS, DASHED, METRICS, new_figure
 from pirl_plugin.experiments.claims.invariance import PAIRS
 from pirl_plugin.experiments.claims.methods import METHODS
-from pirl_plugin.experiments.claims.paper import LAYERS, imagenet_by_layer, layer_row
+from pirl_plugin.experiments.claims.paper import imagenet_by_layer, layer_row
 from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
 from pirl_plugin.experiments.sweep_values import SWEEPS
 

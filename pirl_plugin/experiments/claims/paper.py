@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pirl_plugin.evaluation.published import published
+from pirl_plugin.evaluation.published import LAYERS, published
 
-LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 # Method → (table, its row there). Table 5's models are Sec. 4's, the others Sec. 3's. The paper's
 # NPID++ is λ = 0 with PIRL's epochs and N, which is ``npid`` here; its NPID is Wu et al.'s, with
 # fewer of both. It has none with more than PIRL, as ``npidpp`` is.
