@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
+from pirl_plugin.utils.distributed import rank
 
 if TYPE_CHECKING:
     from pirl_plugin.losses.config import PIRLLossConfig
@@ -13,7 +15,7 @@ _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": Shar
 
 
 def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -> MemoryBank:
-    """Make the bank of a configuration.
+    """Make the bank of a configuration. More negatives than images are warned of, not refused.
 
     Args:
         config: the section.
@@ -43,4 +45,10 @@ def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -
                 f"without replacement from the smallest shard's {most + 1} rows; lower it, or set "
                 f"replacement: true"
             )
+    if config.num_negatives > config.num_train_samples and rank() == 0:
+        logging.warning(
+            f"LOSS.pirl_loss.num_negatives = {config.num_negatives} with "
+            f"{config.num_train_samples} images: each of them is drawn several times for an image; "
+            f"fewer negatives take less time"
+        )
     return bank

@@ -290,3 +290,11 @@ def test_arguments__of_another_kind_are_named(given, says):
     arguments = {"output": embeddings(), "target": torch.arange(5)} | given
     with pytest.raises(ValueError, match=says):
         make_loss(norm_constant=90.0)(**arguments)
+
+
+def test_negatives__more_than_images_are_warned_of(caplog):
+    PIRLLoss(50, num_negatives=50, embedding_dim=DIM)
+    assert not caplog.records
+    PIRLLoss(50, num_negatives=51, embedding_dim=DIM)
+    (record,) = caplog.records
+    assert "num_negatives = 51 with 50 images: each of them is drawn several" in record.message
