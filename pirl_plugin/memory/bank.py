@@ -38,12 +38,13 @@ class MemoryBank(nn.Module):
         dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is float32 or wider in any case.
         seed: of the initial rows.
 
-    The rows move with the module and are in its ``state_dict``, but are no buffers: those of rank 0
-    are sent to all ranks by ``DistributedDataParallel`` at each step, and cast by ``half()``.
+    ``to`` takes the rows to a device and ``state_dict`` has them, but they are no buffers: those
+    of rank 0 would be sent to all ranks by ``DistributedDataParallel`` at each step, and cast by
+    ``half()``.
 
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
-        visited: ``(num_rows,)`` bool, whether a row has been moved yet.
+        visited: ``(num_rows,)`` bool, whether a row has been updated yet.
         persistent: whether the rows are part of ``state_dict``.
         loaded: whether the rows come from a checkpoint.
 
@@ -167,7 +168,7 @@ class MemoryBank(nn.Module):
 
         Args:
             rows: ``(B,)`` int64, rows of the data set; negative entries are left out, and on a
-                GPU, which is not asked, those outside the bank.
+                GPU, where checking would make the host wait, those outside the bank.
             embeddings: ``(B, dim)`` f(v_I), normalised here.
 
         Raises:

@@ -64,7 +64,7 @@ def check_equal_batches(size: int) -> None:
 
 
 def check_rows(rows: Tensor, num_rows: int) -> None:
-    """Raise where a row is outside the bank; asks a GPU.
+    """Raise where a row is outside the bank; the host waits for a GPU.
 
     Raises:
         ValueError: a row is; names it.
@@ -82,7 +82,7 @@ def not_finite(rows: Tensor, embeddings: Tensor) -> Tensor:
 
 
 def check_finite(rows: Tensor, embeddings: Tensor) -> None:
-    """Raise where the embedding of a valid row is not finite; asks a GPU.
+    """Raise where the embedding of a valid row is not finite; the host waits for a GPU.
 
     Raises:
         FloatingPointError: one is; names the rows.

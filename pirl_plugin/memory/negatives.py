@@ -109,7 +109,7 @@ def draw_negatives(
         bound, free_before = _outside(exclude, num_rows)
         keys = torch.full_like(rows[:1], _SHARED)
         least = num_rows - exclude.numel()
-        least = least if least >= needed else int(bound)  # the only case that asks a GPU
+        least = least if least >= needed else int(bound)  # the host waits for a GPU here alone
     else:
         among = (exclude >= 0)[:, None]
         bound, keys, least = num_rows - among.long(), rows, num_rows - 1
