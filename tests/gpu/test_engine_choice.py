@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pirl_plugin import PIRLLoss
+from pirl_plugin.losses.engines.triton_probe import triton_runs, why_not
 from tests.helpers.gpu_oracle import ESTIMATORS, make_outputs
 
 TRAIN = """
@@ -24,6 +25,27 @@ for step in range(3):
     loss.update(rows, outputs[-1])
 print("TRAINED", loss.step, bool(value.isfinite()))
 """
+
+
+@pytest.fixture
+def tf32():
+    """Matrix products in TF32, as training scripts ask for; the choice is made again."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    for function in (triton_runs, why_not):
+        function.cache_clear()
+    yield
+    torch.set_float32_matmul_precision(before)
+    for function in (triton_runs, why_not):
+        function.cache_clear()
+
+
+@pytest.mark.usefixtures("tf32")
+def test_auto__is_triton_where_tf32_is_allowed(device):
+    """What the kernel's sums are compared with must not be in TF32."""
+    if device == "cuda":
+        assert why_not(torch.device("cuda", torch.cuda.current_device())) is None
+    test_auto__is_triton(device, "nce")
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
