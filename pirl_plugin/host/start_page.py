@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import learning_rates
-from pirl_plugin.host.compat.patches import PATCHED
 from pirl_plugin.utils.console import LINE, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
@@ -31,22 +30,17 @@ _KNOWN = ("Selecting a CPU device",)
 
 
 def page_of_our_runs(module: HostModule) -> None:
-    """Wrap ``setup_logging``: where a page is shown, the host's log goes to ``log.txt`` alone.
-
-    A log with a file begins with the names of the compatibility patches.
-    """
+    """Wrap ``setup_logging``: where a page is shown, the host's log goes to ``log.txt`` alone."""
     original = module.setup_logging
 
     @functools.wraps(original)
-    def setup_logging(name: str, output_dir: str | None = None, rank: int = 0) -> object:
-        made = original(name, output_dir=output_dir, rank=rank)
+    def setup_logging(name: str, *args: object, **kwargs: object) -> object:
+        made = original(name, *args, **kwargs)
         if shows_page():
             for handler in logging.getLogger(name).handlers:
                 if type(handler) is logging.StreamHandler and handler.stream is sys.stdout:
                     handler.addFilter(_for_a_page)
                     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-        if output_dir is not None:
-            logging.getLogger(name).info(f"VISSL is patched: {', '.join(PATCHED) or 'nowhere'}")
         return made
 
     module.setup_logging = setup_logging

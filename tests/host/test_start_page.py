@@ -57,7 +57,7 @@ class FakeLogger:
     """``vissl.utils.logger`` as far as it matters here."""
 
     @staticmethod
-    def setup_logging(name, output_dir=None, rank=0):
+    def setup_logging(name):
         logger = logging.getLogger(name)
         logger.handlers = [logging.StreamHandler(sys.stdout)]
         logger.setLevel(logging.DEBUG)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING
 
+from pirl_plugin.host.compat.patches import PATCHED
 from pirl_plugin.utils.console import shows_page
 from pirl_plugin.utils.our_configs import is_ours
 
@@ -30,6 +32,7 @@ def add_our_hooks(module: HostModule) -> None:
             from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
             from pirl_plugin.hooks.vissl_earlier_config import EarlierConfigHook
 
+            logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
             # The second writes the configuration over the one that the first keeps.
             hooks.extend([EarlierConfigHook(), CheckpointHook.from_config(cfg)])
             hooks.extend(fault_hooks(cfg))
