@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 class PIRLLoss(LossCheckpoint):
     """The contrastive loss over a memory bank, for an image and its transformed version.
 
-    The average over the ranks of what they return, as ``DistributedDataParallel`` takes it of the
-    gradients, is the mean over the valid rows of all. The ``state_dict`` has the partition constant
-    Z, the number of steps and, if it is replicated, the bank; a sharded one is saved by its
-    ``save``. After the optimiser's step, :meth:`update` moves the bank.
+    Averaged over the ranks, as ``DistributedDataParallel`` averages gradients, it is the mean over
+    all valid rows. The ``state_dict`` has the partition constant Z, the number of steps and a
+    replicated bank; ``bank.save`` saves a sharded one. :meth:`update` follows the optimiser's step.
 
     In a test phase, without gradients (``torch.no_grad()``, ``torch.inference_mode()``) or after
     ``loss.eval()``, the loss is 0: test images have no row in the bank to be scored against.
