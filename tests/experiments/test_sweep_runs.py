@@ -137,7 +137,7 @@ def test_overrides__of_what_pirl_alone_has_are_not_the_jigsaw_classifiers(
     [
         (
             ["config.OPTIMIZER.num_epoch=2"],
-            r"PIRL, \|T\| = 10: pre-training: config.OPTIMIZER.num_epoch = 2: expected an existing key",
+            r"\|T\| = 10: pre-training: config.OPTIMIZER.num_epoch = 2: expected an existing key",
         ),
         (
             ["--linear", "config.OPTIMIZER.num_epoch=2"],
@@ -145,7 +145,7 @@ def test_overrides__of_what_pirl_alone_has_are_not_the_jigsaw_classifiers(
         ),
         (
             ["config.MODEL.HEAD.PARAMS.1.1.out_dim=64"],
-            r"Jigsaw, .*: pre-training: config.MODEL.HEAD.PARAMS.1.1.out_dim = 64: expected an existing key",
+            r"Jigsaw, .* config.MODEL.HEAD.PARAMS.1.1.out_dim = 64: expected an existing key",
         ),
     ],
 )
