@@ -85,7 +85,9 @@ class Photometric:
             value, limit = getattr(self, name), limits.get(name, 1.0)
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 <= value <= limit or not math.isfinite(value):
-                refuse(name, value, f"a number in [0, {limit:g}]", "set it to one; 0 is off")
+                refuse(
+                    name, value, f"a number in [0, {limit:g}]", "set it to such a number; 0 is off"
+                )
         try:
             low, high = (float(sigma) for sigma in self.blur_sigma)
         except (TypeError, ValueError):

@@ -26,7 +26,7 @@ def choice(names: Iterable[str]) -> Check:
 
     def check(key: str, value: object) -> None:
         if not isinstance(value, str) or value not in names:
-            near = nearest(str(value), names)
+            near = _nearest(str(value), names)
             remedy = f"write {near}" if near else "set it to one of these"
             refuse(key, value, f"one of {', '.join(names)}", remedy)
 
@@ -82,18 +82,21 @@ def check_keys(section: str, values: Mapping[str, object], known: list[str]) -> 
     """
     for key in values:
         if key not in known:
-            near = nearest(str(key), known)
-            remedy = f"write {near}" if near else "remove it"
             expected = f"a key of {section} ({', '.join(known)})"
-            refuse(f"{section}.{key}", values[key], expected, remedy)
+            refuse(f"{section}.{key}", values[key], expected, write_or_remove(str(key), known))
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``name`` may have been meant to be, or None.
+def write_or_remove(name: str, known: Iterable[str]) -> str:
+    """The remedy for a name that is not among the ``known`` ones.
 
     Example:
-        >>> nearest("patchsize", ["image_size", "patch_size"])
-        'patch_size'
+        >>> write_or_remove("patchsize", ["image_size", "patch_size"])
+        'write patch_size'
     """
+    near = _nearest(name, known)
+    return f"write {near}" if near else "remove it"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return matches[0] if matches else None

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from pirl_plugin.data.photometric import Photometric
-from pirl_plugin.utils.value_checks import nearest, refuse
+from pirl_plugin.utils.value_checks import refuse, write_or_remove
 
 
 def check_size(name: str, value: int) -> int:
     """Return ``value`` if it is a positive integer, else raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        refuse(name, value, "a whole number of at least 1", "set it to one")
+        refuse(name, value, "a whole number of at least 1", "set it to such a number")
     return value
 
 
@@ -42,9 +42,8 @@ def make_photometric(parameters: dict[str, Any], others: Sequence[str]) -> Photo
     known = [field.name for field in fields(Photometric)]
     for name in sorted(parameters.keys() - set(known)):
         options = [*others, *known]
-        near = nearest(name, options)
-        remedy = f"write {near}" if near else "remove it"
-        refuse(name, parameters[name], f"one of the options {', '.join(options)}", remedy)
+        expected = f"one of the options {', '.join(options)}"
+        refuse(name, parameters[name], expected, write_or_remove(name, options))
     return Photometric(**parameters)
 
 

@@ -49,7 +49,7 @@ class PermutationSet:
         if num_permutations is None:
             return
         expected = f"a whole number from 1 to {num_patches}! = {total}"
-        remedy = "set it to one, or to null for all orders"
+        remedy = "set it to such a number, or to null for all orders"
         whole_number(1, total, expected, remedy)("num_permutations", num_permutations)
         rng = np.random.default_rng(seed)
         chosen = np.empty((0, num_patches), np.int8)

@@ -52,7 +52,7 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
         True
     """
     if not isinstance(seed, (int, np.integer)):
-        refuse("seed", seed, "a whole number", "set it to one, as 0")
+        refuse("seed", seed, "a whole number", "set it to such a number, as 0")
     if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**_EPOCH_BITS:
         refuse("epoch", epoch, f"a whole number in [0, 2**{_EPOCH_BITS})", "count them from 0")
     if not 0 <= index < 2 ** (64 - _EPOCH_BITS):
