@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pirl_plugin.host.search_path import config_root
+from pirl_plugin.utils.config_root import config_root
 from pirl_plugin.utils.hydra_overrides import quoted
 from tests.helpers.configs import compose
 

@@ -29,7 +29,7 @@ from vissl.config import AttrDict  # noqa: E402
 from vissl.hooks import default_hook_generator  # noqa: E402
 from vissl.utils import distributed_launcher, hydra_config  # noqa: E402
 
-from pirl_plugin.host.search_path import config_root  # noqa: E402
+from pirl_plugin.utils.config_root import config_root  # noqa: E402
 
 
 class Noting(AttrDict):

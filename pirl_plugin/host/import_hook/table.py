@@ -103,6 +103,9 @@ AFTER: dict[str, tuple[str, ...]] = {
     "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
     "vissl.utils.logger": ("pirl_plugin.host.start_page:page_of_our_runs",),
     "vissl.hooks": ("pirl_plugin.host.import_hook.hooks:add_our_hooks",),
-    "vissl.utils.hydra_config": ("pirl_plugin.host.search_path:add_our_configs",),
+    "vissl.utils.hydra_config": (
+        "pirl_plugin.host.search_path:add_our_configs",
+        "pirl_plugin.host.composing:check_composing",
+    ),
     "vissl.utils.distributed_launcher": ("pirl_plugin.host.launch.launcher:guard_launcher",),
 }
