@@ -31,13 +31,25 @@ _SAFE = {
     *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
 }
 _SHARDS = {"shard_list": "shards", "shard": "shards", "slice_list": "slices", "slice": "slices"}
-
-
 _SUFFIXES = (".torch", ".pth", ".pkl", ".safetensors")
 
 
 class SeveralFilesError(ValueError):
     """A checkpoint is in parts, each in a file of its own, as of the host's sharded training."""
+
+
+class UntrustedPickleError(ValueError):
+    """Safe loading refuses a file. The message names the Python API's and the commands' option."""
+
+    def __init__(self, found: str, option: str = "add --trust-pickle (trust_pickle=True)") -> None:
+        super().__init__(
+            f"{found}. If you trust who wrote the file, {option}, which lets it run code"
+        )
+        self.found = found
+
+    def with_option(self, option: str) -> UntrustedPickleError:
+        """The same, with another way to trust the file."""
+        return UntrustedPickleError(self.found, option)
 
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, object]:
@@ -54,7 +66,8 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
-        ValueError: damaged, not a checkpoint, in parts, or with objects that safe loading refuses.
+        UntrustedPickleError: it holds objects that safe loading refuses.
+        ValueError: damaged, not a checkpoint, or in parts.
     """
     check_is_file(path)
     with path.open("rb") as file:
@@ -76,7 +89,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, obje
                 warnings.filterwarnings("ignore", "'torch.load' received|`torch.jit.load`")
                 content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(_why_not(path, error)) from error
+        raise _refusal(path, error) from error
     if isinstance(content, torch.nn.Module):
         content = content.state_dict()
     if not isinstance(content, Mapping):
@@ -144,25 +157,23 @@ def _numpy_globals() -> list[Callable[..., object] | tuple[Callable[..., object]
     return [np.ndarray, np.dtype, _codecs.encode, *(type(t) for t in types), *named]
 
 
-def _why_not(path: Path, error: Exception) -> str:
+def _refusal(path: Path, error: Exception) -> ValueError:
     """One sentence for a file that could not be read: what is wrong, and what to do."""
     text = str(error)
     refused = re.search(r"GLOBAL ([A-Za-z_][\w.]*)|with (TorchScript)", text)
     if refused or ("Weights only load failed" in text and zipfile.is_zipfile(path)):
         what = refused[refused.lastindex or 0] if refused else "a part of it"
-        return (
-            f"{path} holds more than weights: safe loading refuses {what}. If you trust who wrote "
-            f"the file, add --trust-pickle (trust_pickle=True), which lets it run code"
-        )
+        found = f"{path} holds more than weights: safe loading refuses {what}"
+        return UntrustedPickleError(found)
     if not _may_be_one(path):
-        return (
+        return ValueError(
             f"{path} is no checkpoint: expected a file of torch, of Detectron2, or of safetensors, "
             f"whose name ends in .safetensors; give the file that a run wrote"
         )
-    found = re.search(r"WeightsUnpickler error: (.+)", text)  # what follows torch's advice
-    first = found[1] if found else re.split(r"\.\s|\n", text.strip())[0]
+    reason = re.search(r"WeightsUnpickler error: (.+)", text)  # what follows torch's advice
+    first = reason[1] if reason else re.split(r"\.\s|\n", text.strip())[0]
     named = f"{type(error).__name__}: {first[:200]}".removesuffix(": ")
-    return (
+    return ValueError(
         f"{path} cannot be read as a checkpoint of torch, Detectron2 or safetensors: it is damaged "
         f"or something else; copy it again ({named})"
     )

@@ -69,7 +69,11 @@ def _read(key: str, path: str, trusted: bool) -> Mapping[str, object] | None:
     Raises:
         SystemExit: why it cannot be read.
     """
-    from pirl_plugin.checkpoints.read import SeveralFilesError, read_checkpoint
+    from pirl_plugin.checkpoints.read import (
+        SeveralFilesError,
+        UntrustedPickleError,
+        read_checkpoint,
+    )
 
     if not path:
         return None
@@ -82,12 +86,11 @@ def _read(key: str, path: str, trusted: bool) -> Mapping[str, object] | None:
         return read_checkpoint(Path(path), trusted)
     except SeveralFilesError:
         return None  # of the host's sharded training, which it reads itself
+    except UntrustedPickleError as error:
+        section = key.rpartition(".")[0]
+        refuse(f"{key}: {error.with_option(f'set {section}.TRUST_PICKLE=True')}", error)
     except (OSError, ValueError) as error:
-        advice = str(error).replace(
-            "add --trust-pickle (trust_pickle=True)",
-            f"set {key.rpartition('.')[0]}.TRUST_PICKLE=True",
-        )
-        refuse(f"{key}: {advice}", error)
+        refuse(f"{key}: {error}", error)
 
 
 def _check_fit(config: AttrDict, given: Mapping[str, object] | None) -> None:
