@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.losses.config import DTYPES
 from pirl_plugin.utils.arguments import positive_number, whole_number
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PRECISIONS = ("float32", "tf32", "bfloat16")  # of a step
-ROW_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # of an element of a bank's row
 _DEVICE = "default: cuda where there is a GPU"
 WARM_UP_STEPS = 2  # of a training run, which are not counted
 
@@ -39,9 +39,7 @@ def _loss(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--negatives", type=whole_number(1), nargs="+", default=[4096, 32_000], help="N"
     )
-    parser.add_argument(
-        "--dtype", default="float32", choices=tuple(ROW_BYTES), help="of our bank's rows"
-    )
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of our bank's rows")
     parser.add_argument(
         "--rounds", type=whole_number(1), default=5, help="times each loss is timed"
     )
@@ -171,7 +169,7 @@ def _scale(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=whole_number(1), default=32, help="images of a rank in a step"
     )
-    parser.add_argument("--dtype", default="float32", choices=tuple(ROW_BYTES), help="of the bank")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of the bank")
 
 
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from pirl_plugin.benchmark.arguments import ROW_BYTES
+from pirl_plugin.memory.size import bank_bytes
 
 if TYPE_CHECKING:
     import argparse
 
 _ROW_NUMBER, _FLOAT = 8, 4  # bytes of an int64, and of a float32, in which embeddings travel
+_DIM = 128
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "images": images,
             "ranks": ranks,
             "placement": placement,
-            "bank_bytes": bank_bytes(images, ranks, placement, dtype=options.dtype),
+            "bank_bytes": bank_bytes(images, ranks, placement, _DIM, options.dtype),
             "step_bytes": step_bytes(ranks, options.batch, placement),
             "work_bytes": work_bytes(ranks, options.batch, placement),
         }
@@ -45,22 +46,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     ]
     print(tabulate(table, "keys", ".3g"))
     return {"rows": rows}
-
-
-def bank_bytes(
-    images: int, ranks: int, placement: str, dim: int = 128, dtype: str = "float32"
-) -> int:
-    """Bytes of the bank that a rank holds: its rows, and a byte for each row that says visited.
-
-    Args:
-        images: |D|.
-        ranks: W.
-        placement: ``replicated`` or ``sharded``; the shard is that of the first rank.
-        dim: D.
-        dtype: of the rows.
-    """
-    rows = images if placement == "replicated" else -(-images // ranks)
-    return rows * (dim * ROW_BYTES[dtype] + 1)
 
 
 def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:

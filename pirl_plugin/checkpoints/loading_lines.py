@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
+from pirl_plugin.checkpoints.shapes import feature_width, is_bottleneck
 from pirl_plugin.checkpoints.timm_networks import timm_resnet
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
@@ -133,7 +134,7 @@ def vissl_options(found: Trunk | TimmTensors) -> tuple[str, list[str]]:
         ]
         name = f"{section}.PIRL_TIMM.NAME={found.architecture}"
         return "linear_imagenet1k", ["+config/pirl/linear=timm", name, *options]
-    bottleneck = found.depth >= 50
+    bottleneck = is_bottleneck(found.depth)
     if bottleneck and found.width in (1, 2) and not found.small_stem:
         depth = [f"{section}.RESNETS.DEPTH={found.depth}"] if found.depth > 50 else []
         wide = ["+config/pirl/linear=resnet50_c2x"] if found.width == 2 else []
@@ -142,12 +143,11 @@ def vissl_options(found: Trunk | TimmTensors) -> tuple[str, list[str]]:
     if not bottleneck and found.width == 1:
         stem = [f"{section}.PIRL_RESNET.SMALL_STEM=True"] if found.small_stem else []
         return "linear_imagenet1k", ["+config/pirl/linear=resnet18", *ours, *stem]
-    width = round(64 * found.width) * (32 if bottleneck else 8)
     return "quick_linear", [
         *ours,
         f"{section}.PIRL_RESNET.WIDTH_MULTIPLIER={found.width:g}",
         f"++{section}.PIRL_RESNET.SMALL_STEM={found.small_stem}",
-        f"config.MODEL.HEAD.IN_DIM={width}",
+        f"config.MODEL.HEAD.IN_DIM={feature_width(found.depth, found.width)}",
     ]
 
 

@@ -20,6 +20,21 @@ STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
 _STEM = 64  # channels that conv1 puts out at width 1; those of all other layers are multiples
 
 
+def is_bottleneck(depth: int) -> bool:
+    """Whether the blocks are bottlenecks, whose output is four times as wide."""
+    return STAGES[depth][0] is Bottleneck
+
+
+def feature_width(depth: int, width: float) -> int:
+    """Width of the pooled res5 features.
+
+    Example:
+        >>> feature_width(50, 2), feature_width(10, 0.5)
+        (4096, 256)
+    """
+    return round(_STEM * width) * 8 * STAGES[depth][0].expansion
+
+
 @lru_cache(maxsize=16)
 def expected_shapes(depth: int, width: float, small_stem: bool) -> dict[str, tuple[int, ...]]:
     """Shape of each tensor of a trunk, from torchvision's own ResNet with its channels scaled.

@@ -117,7 +117,7 @@ def _claim(settings: Settings, layout: dict[str, int]) -> None:
         SystemExit: it holds something else.
     """
     file = settings.out / SETTINGS_FILE
-    remove_unfinished(settings.out)
+    remove_unfinished(settings.out, subfolders=True)
     wanted = {
         "source": str(settings.source),
         "size": settings.size,
@@ -185,6 +185,7 @@ def _run(work: Iterator[tuple[Any, ...]], count: int, workers: int) -> Result:
                     result = done.result()
                     total.written += result.written
                     total.present += result.present
+                    total.in_the_way += result.in_the_way
                     total.problems += result.problems
                     bar.update(result.written + result.present + len(result.problems))
         except BaseException:
@@ -214,5 +215,4 @@ def _report(settings: Settings, total: Result) -> int:
         for line in listed[:_SHOWN]:
             print(f"  {line.decode()}")
         print(f"all are listed in {file}")
-    in_the_way = any("in the way" in problem for problem in total.problems)
-    return int(in_the_way or total.written + total.present == 0)
+    return int(total.in_the_way > 0 or total.written + total.present == 0)

@@ -16,6 +16,7 @@ from pirl_plugin.data.resized import (
     write_new,
 )
 from pirl_plugin.data.sources.shard_index import scan_tar
+from pirl_plugin.utils.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,19 @@ class Result:
     Attributes:
         written: copies made now.
         present: copies found from an earlier run.
+        in_the_way: images without a copy because of another file in its place.
         problems: a sentence for each image that has no copy.
     """
 
     written: int = 0
     present: int = 0
+    in_the_way: int = 0
     problems: list[str] = field(default_factory=list)
+
+    def block(self, problem: str) -> None:
+        """Note an image without a copy because of another file in its place."""
+        self.in_the_way += 1
+        self.problems.append(problem)
 
 
 def copy_block(settings: Settings, names: list[str]) -> Result:
@@ -67,14 +75,14 @@ def copy_block(settings: Settings, names: list[str]) -> Result:
             if is_prepared(present, settings.size):
                 result.present += 1
             else:
-                result.problems.append(f"{present} is in the way, no copy of this run; remove it")
+                result.block(f"{present} is in the way, no copy of this run; remove it")
             continue
         copy = _copy(settings, name, result)
         if copy is None:
             continue
         target = settings.out / f"{name}{copy.suffix}"
         if copy.suffix and _is_anothers(settings, name):
-            result.problems.append(
+            result.block(
                 f"{settings.source / name}: the image {target.name} beside it is in the way of a "
                 f"copy of this name; rename one of them"
             )
@@ -82,7 +90,7 @@ def copy_block(settings: Settings, names: list[str]) -> Result:
         try:
             write_new(target, copy.content)
         except FileExistsError:
-            result.problems.append(f"{target} is in the way; remove it")
+            result.block(f"{target} is in the way; remove it")
         else:
             result.written += 1
     return result
@@ -130,8 +138,10 @@ def write_shard(settings: Settings, tar_name: str, members: list[tuple[str, int]
     if target.exists():
         return _found(settings, target, dict(zip(keys, members, strict=True)))
     result = Result()
-    temporary = target.with_name(f".{tar_name}.tmp")
-    with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+    with (
+        atomic_write(target) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
         for key, (name, label) in zip(keys, members, strict=True):
             copy = _copy(settings, name, result)
             if copy is None:
@@ -139,9 +149,6 @@ def write_shard(settings: Settings, tar_name: str, members: list[tuple[str, int]
             _add(tar, f"{key}{copy.suffix or Path(name).suffix.lower()}", copy.content)
             _add(tar, f"{key}.cls", str(label).encode())
             result.written += 1
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    os.rename(temporary, target)
     return result
 
 

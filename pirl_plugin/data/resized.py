@@ -12,6 +12,7 @@ from PIL import Image
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.formats import can_read_heif
 from pirl_plugin.data.read import read_file
+from pirl_plugin.utils.files import unfinished_beside
 
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 CHANGED_SUFFIX = ".jpg"
@@ -83,7 +84,7 @@ def write_new(path: Path, content: bytes | bytearray) -> None:
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = unfinished_beside(path)
     try:
         temporary.write_bytes(content)
         try:

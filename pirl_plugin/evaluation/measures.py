@@ -110,7 +110,7 @@ def mean_cosine(first: Tensor, second: Tensor) -> float:
         second: (N, D).
 
     Raises:
-        ValueError: the features are not (N, D), both of one shape.
+        ValueError: the features are not (N, D), both of one shape, or not finite.
 
     Example:
         >>> mean_cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0]]))
@@ -222,6 +222,7 @@ def _check_width(first: Tensor, second: Tensor) -> None:
 
 def _check_pair(first: Tensor, second: Tensor) -> None:
     _check(first)
+    _check(second)
     if first.shape != second.shape:
         raise ValueError(
             f"features have shapes {tuple(first.shape)} and {tuple(second.shape)}: expected those "

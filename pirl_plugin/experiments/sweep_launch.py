@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from pirl_plugin.experiments.host_run import launcher, run_host
 from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.utils.processes import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,7 +145,7 @@ class Slurm:
             return False
         job = file.read_text()
         if shutil.which("srun") is None:  # submitit then runs jobs here; the number is a process's
-            return not (folder / f"{job}_0_result.pkl").exists() and _is_alive(int(job))
+            return not (folder / f"{job}_0_result.pkl").exists() and is_alive(int(job))
         from submitit import SlurmJob
 
         return not SlurmJob(folder, job).done()
@@ -159,14 +160,6 @@ def _lock(file: TextIO) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError:
         return False
     return True
 

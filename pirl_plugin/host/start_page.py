@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import learning_rates
+from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.utils.console import LINE, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
@@ -91,29 +92,38 @@ def _data(config: AttrDict) -> str:
 
 def _model(config: AttrDict) -> str:
     trunk = config.MODEL.TRUNK
-    section = trunk.get("PIRL_RESNET" if trunk.NAME == "pirl_resnet" else "RESNETS") or {}
     heads = [
         head[0] if isinstance(head[0], str) else head[0][0] for head in config.MODEL.HEAD.PARAMS
     ]
-    size = f", depth {section['DEPTH']} × {section['WIDTH_MULTIPLIER']}" if section else ""
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
-    if trunk.NAME == "pirl_timm":
-        size = f", {trunk.PIRL_TIMM.NAME}"
-    elif trunk.NAME == "pirl_ensemble":
-        size = f" of {trunk.PIRL_ENSEMBLE.MEMBER}"
+    if trunk.NAME == "pirl_ensemble":
         weights = ", ".join(file or "random" for file in trunk.PIRL_ENSEMBLE.PARAMS_FILES)
-    return f"{trunk.NAME}{size}; {', '.join(heads)}; initial weights: {weights}"
+    return f"{trunk.NAME}{_size(trunk)}; {', '.join(heads)}; initial weights: {weights}"
+
+
+def _size(trunk: AttrDict) -> str:
+    """What a trunk's own section says of it; nothing of a trunk that is not known here."""
+    if trunk.NAME == "resnet":
+        return f", depth {trunk.RESNETS.DEPTH} × {trunk.RESNETS.WIDTH_MULTIPLIER}"
+    if trunk.NAME == "pirl_resnet":
+        from pirl_plugin.models.resnet import read_section
+
+        arguments = read_section(trunk.get("PIRL_RESNET") or {})
+        return f", depth {arguments['depth']} × {arguments['width']}"
+    if trunk.NAME == "pirl_timm":
+        return f", {trunk.PIRL_TIMM.NAME}"
+    if trunk.NAME == "pirl_ensemble":
+        return f" of {trunk.PIRL_ENSEMBLE.MEMBER}"
+    return ""
 
 
 def _loss(config: AttrDict) -> str:
-    if config.LOSS.name != "pirl_loss":
+    loss = loss_section(config)
+    if loss is None:
         return str(config.LOSS.name)
-    loss = config.LOSS.pirl_loss
-    bank = loss.get("bank") or {}
     return (
-        f"{loss.get('estimator', 'nce')}, N = {loss.get('num_negatives', 32000):,}, "
-        f"τ = {loss.get('temperature', 0.07)}, λ = {loss.get('lambda_invariance', 0.5)}; bank "
-        f"{bank.get('placement', 'replicated')}, {bank.get('dtype', 'float32')}"
+        f"{loss.estimator}, N = {loss.num_negatives:,}, τ = {loss.temperature}, "
+        f"λ = {loss.lambda_invariance}; bank {loss.bank.placement}, {loss.bank.dtype}"
     )
 
 

@@ -128,7 +128,7 @@ def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
 
 
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of :class:`ResNetTrunk` that a configuration's section gives.
+    """The arguments of :class:`ResNetTrunk` by a configuration's section, all keys optional.
 
     Raises:
         ValueError: an unknown key or depth, or a width that is not positive.
@@ -140,8 +140,9 @@ def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"{key}.{name} = {section[name]}: expected one of {', '.join(names)}; remove it"
             )
-    arguments = {names[name]: value for name, value in section.items()}
-    depth, width = arguments.get("depth", 18), arguments.get("width", 1)
+    arguments = {"depth": 18, "width": 1, "small_stem": False}
+    arguments |= {names[name]: value for name, value in section.items()}
+    depth, width = arguments["depth"], arguments["width"]
     if depth not in STAGES:
         raise ValueError(
             f"{key}.DEPTH = {depth}: expected one of {', '.join(map(str, STAGES))}; set it to 50 "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,6 @@ from torch import Tensor, nn
 from pirl_plugin.checkpoints.timm_networks import create_network, network_width
 from pirl_plugin.checkpoints.timm_trunk import describe
 from pirl_plugin.checkpoints.trunk import DESCRIPTION
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Pixels of the image for one of the feature map, as timm states it -> VISSL's name of that feature.
 _BY_REDUCTION = {2: "conv1", 4: "res2", 8: "res3", 16: "res4", 32: "res5"}
@@ -118,3 +116,28 @@ def _has_fused_norm(net: nn.Module) -> bool:
     from timm.layers import BatchNormAct2d
 
     return any(isinstance(module, BatchNormAct2d) for module in net.modules())
+
+
+def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+    """Name and options of the network that a ``MODEL.TRUNK.PIRL_TIMM`` section asks for.
+
+    Raises:
+        ValueError: an unknown key, or no name.
+    """
+    given = dict(section)
+    name, options = given.pop("NAME", None), given.pop("OPTIONS", None)
+    if given or not name:
+        raise ValueError(
+            f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
+            f"OPTIONS, keyword arguments of timm.create_model or nothing"
+        )
+    return str(name), _plain(options or {})
+
+
+def _plain(value: object) -> Any:
+    """Lists and dictionaries of Python, of what a configuration's classes hold."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    return value

@@ -28,13 +28,15 @@ def trunk_width(trunk: Mapping[str, Any]) -> int | None:
     if name == "resnet":
         return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])
     if name == "pirl_resnet":
-        section = trunk.get("PIRL_RESNET") or {}
-        expansion = 4 if section.get("DEPTH", 18) >= 50 else 1
-        return round(64 * section.get("WIDTH_MULTIPLIER", 1)) * 8 * expansion
-    if name == "pirl_timm":
-        from pirl_plugin.models.vissl_timm import read_section
+        from pirl_plugin.checkpoints.shapes import feature_width
+        from pirl_plugin.models.resnet import read_section
 
-        architecture, options = read_section(trunk.get("PIRL_TIMM") or {})
+        arguments = read_section(trunk.get("PIRL_RESNET") or {})
+        return feature_width(arguments["depth"], arguments["width"])
+    if name == "pirl_timm":
+        from pirl_plugin.models.timm_trunk import read_timm_section
+
+        architecture, options = read_timm_section(trunk.get("PIRL_TIMM") or {})
         return _timm_width(architecture, json.dumps(options))
     if name == "pirl_ensemble":
         section = trunk["PIRL_ENSEMBLE"]

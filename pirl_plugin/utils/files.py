@@ -12,6 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from pirl_plugin.utils.processes import is_alive
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -45,7 +47,7 @@ def atomic_write(path: str | Path, needed: int | None = None) -> Iterator[Binary
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{unfinished_prefix()}{next(_numbers)}")
+    unfinished = unfinished_beside(path)
     try:
         if needed is not None:
             check_free_space(path, needed)
@@ -68,7 +70,7 @@ def link_relatively(target: Path, link: Path) -> None:
 
     It goes on resolving when the folder of both is moved or copied. ``link`` may be there already.
     """
-    unfinished = link.with_name(f"{unfinished_prefix()}{next(_numbers)}")
+    unfinished = unfinished_beside(link)
     folder = os.path.realpath(link.parent)
     relative = os.path.relpath(os.path.join(os.path.realpath(target.parent), target.name), folder)
     try:
@@ -115,18 +117,27 @@ def flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def unfinished_prefix() -> str:
-    """How the names begin of the files that this process writes."""
-    return f"{UNFINISHED}{socket.gethostname()}.{os.getpid()}."
+def unfinished_beside(path: Path) -> Path:
+    """A new name, in the folder of ``path``, of a file that this process is writing.
+
+    What a killed process leaves under it, :func:`remove_unfinished` recognises.
+    """
+    return path.with_name(f"{UNFINISHED}{socket.gethostname()}.{os.getpid()}.{next(_numbers)}")
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left half written: of this host, or older than a day."""
-    for path in folder.glob(f"{UNFINISHED}*"):
+def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
+    """Remove what killed processes left half written: of this host, or older than a day.
+
+    Args:
+        folder: to look into; it need not exist.
+        subfolders: whether to look into those below it, too.
+    """
+    found = folder.rglob if subfolders else folder.glob
+    for path in found(f"{UNFINISHED}*"):
         host, _, rest = path.name.removeprefix(UNFINISHED).rpartition(".")[0].rpartition(".")
         try:
             old = time.time() - path.lstat().st_mtime > _DAY
-            if old or (host == socket.gethostname() and not _is_alive(int(rest))):
+            if old or (host == socket.gethostname() and not is_alive(int(rest))):
                 remove(path)
         except (OSError, ValueError):  # another process removed it, or the name is not ours
             continue
@@ -149,16 +160,6 @@ def megabytes(size: float) -> str:
     '1.3 MB'
     """
     return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _message(path: Path, needed: int | None, why: str) -> str:

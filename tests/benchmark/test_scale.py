@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import distributed
 
-from pirl_plugin.benchmark.scale import bank_bytes, step_bytes, work_bytes
+from pirl_plugin.benchmark.scale import step_bytes, work_bytes
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import ShardedMemoryBank
+from pirl_plugin.memory.size import bank_bytes
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM, BATCH = 1001, 16, 12
@@ -65,7 +66,7 @@ def test_scale__formulas_are_what_a_rank_holds_and_receives(ranks, placement):
     else:
         found = run_in_processes(measure, ranks, placement)
     held, received = zip(*found, strict=True)
-    assert held[0] == bank_bytes(ROWS, ranks, placement, DIM)
+    assert held[0] == bank_bytes(ROWS, ranks, placement, DIM, "float32")
     assert set(received) == {step_bytes(ranks, BATCH, placement, DIM)}
 
 
@@ -92,7 +93,7 @@ def test_scale__the_update_holds_no_more_than_is_said(monkeypatch):
 
 def test_scale__by_hand():
     # 1e9 images on 1,024 ranks: 976,563 rows a rank, of 128 · 4 + 1 bytes: 501 MB
-    assert bank_bytes(10**9, 1024, "sharded") == 976_563 * 513
+    assert bank_bytes(10**9, 1024, "sharded", 128, "float32") == 976_563 * 513
     # 7 others with 32 images of 8 + 512 bytes each
     assert step_bytes(8, 32, "replicated") == 7 * 32 * 520
     # a count of 8 bytes from each other, twice; and 28 of the 32 images, as they are spread, twice

@@ -3,6 +3,8 @@
 import io
 import multiprocessing
 import os
+import socket
+import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +18,7 @@ from pirl_plugin.data.prepare_work import Settings, copy_block
 from pirl_plugin.data.resized import is_prepared, resized_copy
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.shards import ShardSource
+from pirl_plugin.utils.files import UNFINISHED
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def test_prepare__keeps_folders_and_names(photos, capsys):
     said = capsys.readouterr().out
     assert "4 images written, 0 found from before, 1 without a copy" in said
     assert "b/broken.jpg: cannot identify image file" in (out / "unreadable.txt").read_text()
-    assert not list(out.rglob("*.tmp"))
+    assert not list(out.rglob(".*"))
 
 
 def test_prepare__goes_on_where_it_was_interrupted(photos, capsys):
@@ -77,6 +80,23 @@ def test_prepare__never_writes_over_a_file_that_is_not_its_own(photos, capsys):
     assert (out / "a" / "wide.jpg").read_text() == "a letter"
     assert Image.open(out / "b" / "ä ü.JPG").size == (99, 99)
     assert capsys.readouterr().out.count("is in the way") == 2
+
+
+def test_prepare__a_damaged_photo_is_not_in_the_way_by_the_name_of_its_folder(photos):
+    (photos / "b").rename(photos / "dog in the way")
+    status, out = prepare(photos)
+    assert "in the way/broken.jpg" in (out / "unreadable.txt").read_text()
+    assert status == 0
+
+
+def test_prepare__removes_what_a_killed_run_left_half_written(photos):
+    _, out = prepare(photos)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = out / "a" / f"{UNFINISHED}{socket.gethostname()}.{dead.pid}.0"
+    left.write_bytes(b"half an image")
+    prepare(photos)
+    assert not left.exists()
 
 
 def test_prepare__two_images_never_share_the_name_of_a_copy(photos, capsys):

@@ -115,7 +115,16 @@ def test_pairs__of_different_shapes_are_refused():
         alignment(FEATURES, OTHERS[:3])
 
 
-@pytest.mark.parametrize("measure", [effective_rank, uniformity])
+@pytest.mark.parametrize(
+    "measure",
+    [
+        effective_rank,
+        uniformity,
+        lambda x: alignment(x, torch.ones(4, 3)),
+        lambda x: alignment(torch.ones(4, 3), x),
+        lambda x: mean_cosine(torch.ones(4, 3), x),
+    ],
+)
 def test_measures__refuse_what_is_not_finite(measure):
     features = torch.ones(4, 3)
     features[1, 2] = torch.nan

@@ -46,6 +46,27 @@ def test_start_page__names_the_network_of_timm_and_the_files_of_an_ensemble(page
     assert "initial weights: a.torch, random" in text
 
 
+@pytest.mark.parametrize(
+    ("trunk", "said"),
+    [
+        (["NAME=pirl_resnet", "PIRL_RESNET.DEPTH=18"], "pirl_resnet, depth 18 × 1;"),
+        (["NAME=pirl_resnet"], "pirl_resnet, depth 18 × 1;"),
+        (["NAME=vision_transformer"], "vision_transformer;"),
+    ],
+)
+def test_start_page__of_trunks_whose_keys_are_left_out(page, trunk, said):
+    trunk = [f"++config.MODEL.TRUNK.{option}" for option in trunk]
+    text = start_page(compose("config=pretrain/pirl/jigsaw_8node", *trunk), "banner")
+    assert f"model     {said}" in text
+
+
+def test_start_page__gives_the_losss_defaults(page):
+    config = compose("config=pretrain/pirl/jigsaw_8node")
+    config.LOSS.pirl_loss = {}
+    text = start_page(config, "banner")
+    assert "nce, N = 32,000, τ = 0.07, λ = 0.5; bank replicated, float32" in text
+
+
 def test_start_page__of_the_hosts_own_configs_is_the_banner_alone(monkeypatch):
     monkeypatch.delenv("PIRL_PLUGIN_CONSOLE", raising=False)
     config = compose("config=test/integration_test/quick_simclr")

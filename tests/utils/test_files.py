@@ -15,7 +15,7 @@ from pirl_plugin.utils.files import (
     atomic_write,
     link_relatively,
     remove_unfinished,
-    unfinished_prefix,
+    unfinished_beside,
 )
 
 
@@ -68,9 +68,9 @@ def test_write__says_what_a_file_size_limit_stopped(tmp_path):
 def test_remove_unfinished__takes_what_dead_processes_left_alone(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
-    host = unfinished_prefix().removeprefix(UNFINISHED).rpartition(".")[0].rpartition(".")[0]
+    of_alive = unfinished_beside(tmp_path / "model.torch")
+    host = of_alive.name.removeprefix(UNFINISHED).rpartition(".")[0].rpartition(".")[0]
     of_dead = tmp_path / f"{UNFINISHED}{host}.{dead.pid}.0"
-    of_alive = tmp_path / f"{unfinished_prefix()}0"
     elsewhere = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.0"
     old = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.1"
     users = tmp_path / "model_phase0.torch"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.data.formats import image_extensions
+from pirl_plugin.utils.files import atomic_write
 
 INDEX = "index.npz"
 NO_LABEL = -1
@@ -110,8 +110,7 @@ def write_index(folder: Path) -> int:
     tars = sorted(folder.glob("*.tar"))
     before = [tar.stat() for tar in tars]
     names, members = scan_tars(tars)
-    temporary = folder / f".{INDEX}.tmp"
-    with open(temporary, "wb") as file:
+    with atomic_write(folder / INDEX) as file:
         np.savez_compressed(
             file,
             tars=np.array([tar.name for tar in tars], dtype=str),
@@ -120,5 +119,4 @@ def write_index(folder: Path) -> int:
             names=np.array(names, dtype=str),
             members=members,
         )
-    os.replace(temporary, folder / INDEX)
     return len(members)

@@ -8,22 +8,22 @@ from __future__ import annotations
 import math
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.run_folder import Keep
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.host.checks.images import num_images
+from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.host.checks.timed_steps import Measured, measure
+from pirl_plugin.memory.size import bank_bytes
 from pirl_plugin.utils.console import span
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
-
-_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def dry_run(config: AttrDict, node_id: int) -> None:
@@ -58,7 +58,7 @@ def dry_run(config: AttrDict, node_id: int) -> None:
     if images is None or config.TEST_ONLY:
         print("dry run   everything checked; a run without training data of ours is not timed")
         return
-    bank = bank_bytes(config, images)
+    bank = bank_bytes_of(config, images)
     for line in forecast(config, images, bank, measure(config, images), free_bytes(config)):
         print(line)
 
@@ -100,7 +100,8 @@ def forecast(
     batch = min(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, math.ceil(images / ranks))
     steps = epochs * math.ceil(images / (ranks * batch))
     step, readers = _with_input(config, batch, measured)
-    sharded = config.LOSS.name == "pirl_loss" and _bank(config).get("placement") == "sharded"
+    loss = loss_section(config)
+    sharded = loss is not None and loss.bank.placement == "sharded"
     saved = measured.weights + measured.momentum + bank * (ranks if sharded else 1)
     keep = Keep(**(config.CHECKPOINT.get("PIRL") or {}))
     kept = keep.at_most(epochs, config.CHECKPOINT.CHECKPOINT_FREQUENCY)
@@ -144,21 +145,13 @@ def _with_input(config: AttrDict, batch: int, measured: Measured) -> tuple[float
     return step, f"{said}: set config.DATA.NUM_DATALOADER_WORKERS={min(needed, cores)}"
 
 
-def bank_bytes(config: AttrDict, images: int) -> int:
+def bank_bytes_of(config: AttrDict, images: int) -> int:
     """Bytes of the memory bank on each rank; 0 without one."""
-    if config.LOSS.name != "pirl_loss":
+    loss, machine = loss_section(config), config.DISTRIBUTED
+    if loss is None:
         return 0
-    bank = _bank(config)
-    row = (
-        config.LOSS.pirl_loss.get("embedding_dim", 128) * _DTYPE_BYTES[bank.get("dtype", "float32")]
-    )
-    machine = config.DISTRIBUTED
     ranks = machine.NUM_NODES * machine.NUM_PROC_PER_NODE
-    return row * (math.ceil(images / ranks) if bank.get("placement") == "sharded" else images)
-
-
-def _bank(config: AttrDict) -> dict[str, Any]:
-    return dict(config.LOSS.pirl_loss.get("bank") or {})
+    return bank_bytes(images, ranks, loss.bank.placement, loss.embedding_dim, loss.bank.dtype)
 
 
 def free_bytes(config: AttrDict) -> int | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.data.names import DISK_FOLDER
 from pirl_plugin.data.read import read_file
 from pirl_plugin.host.checks.data import splits_of
+from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.host.checks.parts import check_loss
 from pirl_plugin.host.checks.refusal import refuse
 
@@ -92,8 +93,9 @@ def num_images(config: AttrDict, split: str = "TRAIN") -> int | None:
 def _check_number(config: AttrDict) -> None:
     """Count the images only where a key of the run depends on their number."""
     train, machine = config.DATA.TRAIN, config.DISTRIBUTED
-    without = config.LOSS.name == "pirl_loss" and not config.LOSS.pirl_loss.get("replacement", True)
-    if config.TEST_ONLY or not (without or train.DROP_LAST):
+    loss = loss_section(config)
+    without_replacement = loss is not None and not loss.replacement
+    if config.TEST_ONLY or not (without_replacement or train.DROP_LAST):
         return
     count = num_images(config)
     if count is None:

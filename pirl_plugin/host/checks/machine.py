@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.host.checks.refusal import refuse, shown
 from pirl_plugin.utils.arguments import why_not_writable
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
@@ -76,13 +77,12 @@ def check_draw_memory(config: AttrDict) -> None:
     Raises:
         SystemExit: what was found, what was expected and what to do.
     """
-    if config.LOSS.name != "pirl_loss":
+    loss = loss_section(config)
+    if loss is None:
         return
-    section = config.LOSS.pirl_loss
     batch = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA // num_micro_batches(config)
-    shared = section.get("negatives") == "per_batch"
-    count = section.get("num_negatives", 32000)
-    needed = 8 * count * (1 if shared else batch)
+    count = loss.num_negatives
+    needed = 8 * count * (1 if loss.negatives == "per_batch" else batch)
     available = memory_of_device(config)
     if available and needed > available / 2:
         refuse(
@@ -98,8 +98,8 @@ def check_scores(config: AttrDict) -> None:
     Raises:
         SystemExit: what was found, what was expected and what to do.
     """
-    on_cpu = config.LOSS.name == "pirl_loss" and config.MACHINE.DEVICE == "cpu"
-    if on_cpu and config.LOSS.pirl_loss.get("scores") == "triton":
+    loss = loss_section(config)
+    if loss and loss.scores == "triton" and config.MACHINE.DEVICE == "cpu":
         refuse(
             "config.LOSS.pirl_loss.scores = 'triton' with config.MACHINE.DEVICE = 'cpu': expected "
             "auto, plain or blocked, as Triton compiles for GPUs; set "

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.utils.our_configs import num_micro_batches
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def _built_loss(config: AttrDict, images: int) -> ClassyLoss:
     from classy_vision.losses import build_loss
 
     section = {**config.LOSS[config.LOSS.name], "name": config.LOSS.name}
-    if config.LOSS.name == "pirl_loss":
-        enough = max(_TIMED_ROWS, section.get("num_negatives", 0) + 1)
+    if (loss := loss_section(config)) is not None:
+        enough = max(_TIMED_ROWS, loss.num_negatives + 1)
         section["num_train_samples"] = min(images, enough)
     return build_loss(section)
 

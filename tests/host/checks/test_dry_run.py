@@ -7,7 +7,7 @@ from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.host.checks import dry_run as module
 from pirl_plugin.host.checks import timed_steps
-from pirl_plugin.host.checks.dry_run import bank_bytes, dry_run, forecast
+from pirl_plugin.host.checks.dry_run import bank_bytes_of, dry_run, forecast
 from pirl_plugin.host.checks.timed_steps import Measured
 from pirl_plugin.host.import_hook import finder
 from tests.helpers.configs import compose
@@ -17,23 +17,23 @@ IMAGENET = 1_281_167
 MEASURED = Measured(input_s=0.01, step_s=0.1, memory=2 * 10**9, weights=10**8, momentum=10**8)
 
 
-def test_bank_bytes__are_rows_times_width():
-    assert bank_bytes(compose(PAPER), IMAGENET) == IMAGENET * 128 * 4  # 656 MB
+def test_bank_bytes_of__are_rows_times_width():
+    assert bank_bytes_of(compose(PAPER), IMAGENET) == IMAGENET * (128 * 4 + 1)  # 657 MB
     sharded = compose(PAPER, "+config/pirl/bank=sharded")
-    assert bank_bytes(sharded, 3200) == 100 * 128 * 2  # on each of 32 ranks, in bfloat16
-    assert bank_bytes(compose("config=benchmark/pirl/linear_imagenet1k"), IMAGENET) == 0
+    assert bank_bytes_of(sharded, 3200) == 100 * (128 * 2 + 1)  # on each of 32 ranks, in bfloat16
+    assert bank_bytes_of(compose("config=benchmark/pirl/linear_imagenet1k"), IMAGENET) == 0
 
 
 def test_forecast__is_arithmetic_on_what_was_measured():
     config = compose(PAPER)
-    lines = forecast(config, IMAGENET, bank_bytes(config, IMAGENET), MEASURED, free=10**12)
+    lines = forecast(config, IMAGENET, bank_bytes_of(config, IMAGENET), MEASURED, free=10**12)
     text = "\n".join(lines)
     # 800 · ⌈1,281,167 / 1,024⌉ steps of 0.1 s; 32 · 10 ms of input are 4 workers' 80 ms
     assert "1,001,600 steps of 1,024 images" in text
     assert "27 h 49 min in all, 100 ms a step" in text
     assert "4 workers a process keep up, 8 asked for: enough" in text
-    # 100 MB of weights, as much of momentum, 656 MB of bank; the two newest and the final one
-    assert "856 MB a checkpoint, up to 3 kept: 2.6 GB of 1,000.0 GB free" in text
+    # 100 MB of weights, as much of momentum, 657 MB of bank; the two newest and the final one
+    assert "857 MB a checkpoint, up to 3 kept: 2.6 GB of 1,000.0 GB free" in text
 
 
 @pytest.mark.parametrize(("last", "every", "kept"), [("all", 0, 81), (2, 0, 3), (1, 100, 10)])
