@@ -1,4 +1,4 @@
-"""What the file beside a checkpoint says of it: how it was trained."""
+"""``train_config.yaml``, written beside checkpoints: how they were trained."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from pirl_plugin.utils.our_configs import num_micro_batches
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-_FILE = "train_config.yaml"
+RUN_CONFIG = "train_config.yaml"
 _SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
 _BOTH = ("start_value", "end_value")
-_RATES = {  # schedule → the keys of its rates
-    "cosine": _BOTH,
-    "cosine_warm_restart": _BOTH,
-    "linear": _BOTH,
-    "inverse_sqrt": ("start_value",),
-    "constant": ("value",),
-    "step": ("values",),
-    "multistep": ("values",),
+_RESTARTS = ("restart_interval_length", "wave_type", "lr_multiplier", "is_adaptive")
+SCHEDULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "cosine": (_BOTH, ()),
+    "cosine_warm_restart": (_BOTH, _RESTARTS),
+    "linear": (_BOTH, ()),
+    "inverse_sqrt": (("start_value",), ("warmup_interval_length",)),
+    "constant": (("value",), ()),
+    "step": (("values",), ()),
+    "multistep": (("values",), ("milestones",)),
 }
+"""Schedule of the learning rate → the keys of its rates, and the others that it reads."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def write_run_config(config: AttrDict, folder: Path) -> None:
         if paths := data.get(section, {}).get(key):
             data[section][key] = [_absolute(str(path)) for path in paths]
     text = yaml.dump(content)
-    with atomic_write(folder / _FILE, needed=len(text)) as file:
+    with atomic_write(folder / RUN_CONFIG, needed=len(text)) as file:
         file.write(text.encode())
 
 
@@ -82,10 +84,14 @@ def run_config(checkpoint: Path) -> dict[str, Any] | None:
     Raises:
         ValueError: the file is no YAML of a mapping.
     """
-    for folder in (checkpoint.parent, checkpoint.resolve().parent):
-        if (file := folder / _FILE).is_file():
-            return read_config(file)
-    return None
+    file = run_config_file(checkpoint)
+    return None if file is None else read_config(file)
+
+
+def run_config_file(checkpoint: Path) -> Path | None:
+    """The configuration beside a checkpoint, or beside the file that it links to."""
+    files = (folder / RUN_CONFIG for folder in (checkpoint.parent, checkpoint.resolve().parent))
+    return next((file for file in files if file.is_file()), None)
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
             is_pirl=loss["name"] == "pirl_loss",
         )
     except (AttributeError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(_not_a_run(checkpoint.parent / _FILE, error)) from error
+        raise ValueError(_not_a_run(checkpoint.parent / RUN_CONFIG, error)) from error
 
 
 def image_size_of(config: Mapping[str, Any] | None) -> int | None:
@@ -185,7 +191,7 @@ def learning_rates(schedule: Mapping[str, Any]) -> str:
 def _rates(schedule: Mapping[str, Any]) -> list[float]:
     if schedule["name"] == "composite":
         return [rate for part in schedule["schedulers"] for rate in _rates(part)]
-    keys = _RATES.get(schedule["name"], ("base_lr",))
+    keys, _ = SCHEDULES.get(schedule["name"], (("base_lr",), ()))
     values = [schedule[key] for key in keys if key in schedule]
     return values[0] if keys == ("values",) else values
 

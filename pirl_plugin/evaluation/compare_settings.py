@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from pirl_plugin.checkpoints.training_run import SCHEDULES
 from pirl_plugin.evaluation.paper_settings.common import (
     IMAGENET,
     INATURALIST,
@@ -34,12 +35,6 @@ _TRUNK_SECTIONS = {
     "resnet": ("RESNETS",),
     "pirl_resnet": ("PIRL_RESNET",),
     "pirl_ensemble": ("PIRL_ENSEMBLE", "RESNETS"),
-}
-_RATES = {  # schedule → the keys it reads
-    "cosine": ("start_value", "end_value"),
-    "step": ("values",),
-    "multistep": ("values", "milestones"),
-    "constant": ("value",),
 }
 Differences = dict[str, tuple[object, object]]
 """Key → what the run has, and what the row has."""
@@ -98,7 +93,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
     processes = machines.get("NUM_NODES", 1) * machines.get("NUM_PROC_PER_NODE", 1)
     loss, trunk = found.get("LOSS.name"), found.get("MODEL.TRUNK.NAME")
     rate = "OPTIMIZER.param_schedulers.lr"
-    schedule = _RATES.get(str(found.get(f"{rate}.name")))
+    schedule = SCHEDULES.get(str(found.get(f"{rate}.name")))
     kept = {
         "data set": data_set(train),
         "test data set": data_set(test),
@@ -119,7 +114,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
         ):
             continue
         values = parts[3] if key.startswith(f"{rate}.") else ""
-        if schedule and values not in ("", "name", "update_interval", *schedule):
+        if schedule and values not in ("", "name", "update_interval", *sum(schedule, ())):
             continue
         kept[key] = value
     return kept

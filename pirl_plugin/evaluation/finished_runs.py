@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.settings import epochs
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.evaluation.compare_settings import (
     Differences,
     data_set,
@@ -88,11 +88,11 @@ def read_run(path: Path, method: str | None = None) -> FinishedRun:
     results = path / "results.json"
     if results.is_file():
         return _read_results(path, json.loads(results.read_text()), method)
-    if not (path / "train_config.yaml").is_file():
+    if not (path / RUN_CONFIG).is_file():
         raise FileNotFoundError(
-            f"{path} is no folder of a run: it has neither results.json nor train_config.yaml"
+            f"{path} is no folder of a run: it has neither results.json nor {RUN_CONFIG}"
         )
-    config = read_config(path / "train_config.yaml")
+    config = read_config(path / RUN_CONFIG)
     evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
     if not evaluation["EVAL_MODE_ON"] and not config["DATA"]["TRAIN"].get("LABEL_SOURCES"):
         raise ValueError(

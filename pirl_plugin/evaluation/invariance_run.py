@@ -16,7 +16,6 @@ from pirl_plugin.evaluation.invariance import (
     Distances,
     invariance_distances,
     summarize_distances,
-    unit_distances,
 )
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model, view_size_of
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
@@ -148,23 +147,15 @@ def _to_bank(
                 f"the pre-training, with its {len(bank)} images"
             )
         note = None if known.all() else f"{int(known.sum())} of the {len(rows)} images have a row"
-        return _distances(bank[found[known]], transformed[known]), note
+        return invariance_distances(bank[found[known]], transformed[known]), note
     if len(bank) != len(paths):
         return None, (
             f"it has {len(bank)} rows and --data {len(paths)} images: give the images of the "
             f"pre-training"
         )
-    return _distances(bank[rows], transformed), (
+    return invariance_distances(bank[rows], transformed), (
         "the checkpoint does not say which image a row is of; taken for those of --data, in order"
     )
-
-
-def _distances(own: Tensor, transformed: Tensor) -> Distances:
-    half = len(own) // 2
-    pairs = (
-        unit_distances(bank[:, None], transformed).flatten() for bank in (own, own.roll(-half, 0))
-    )
-    return Distances(*pairs)
 
 
 def _rows_by_path(hashes: Tensor, folder: Path, paths: list[str]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.utils.json_lines import read_json_lines
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def svm_map(folder: Path, config: Mapping[str, Any] | None = None) -> dict[str, 
         ValueError: the run is not finished.
     """
     if config is None:
-        file = folder / "train_config.yaml"
+        file = folder / RUN_CONFIG
         config = read_config(file) if file.is_file() else None
     if config is None:
-        raise ValueError(f"{folder} is not finished: there is no train_config.yaml")
+        raise ValueError(f"{folder} is not finished: there is no {RUN_CONFIG}")
     pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
     files = {layer: folder / layer / "test_ap.npy" for layer, _ in pools}
     missing = [str(file) for file in files.values() if not file.is_file()]

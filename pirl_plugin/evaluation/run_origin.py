@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.training_run import read_config, run_config_file
 from pirl_plugin.data.sources.paths import class_folders
 from pirl_plugin.evaluation.compare_settings import (
     Differences,
@@ -41,7 +41,6 @@ IMAGES = {  # data set → training images, and the part of them by which a coun
 }
 CLASSES = {IMAGENET: 1000, PLACES: 205}  # of the data sets that are folders of classes
 UNKNOWN = "unknown"
-CONFIG = "train_config.yaml"
 _EARLIER = re.compile(r"train_config_(\d+)\.yaml")
 _RESUMES = "Resume from file: "
 _SAMPLES = re.compile(r"Total (\d+) samples in one epoch")
@@ -70,8 +69,8 @@ def origin_of(checkpoint: str) -> Origin:
     """
     seen: set[Path] = set()
     while checkpoint:
-        file = Path(checkpoint).parent / CONFIG
-        if checkpoint == UNKNOWN or file in seen or not file.is_file():
+        file = None if checkpoint == UNKNOWN else run_config_file(Path(checkpoint))
+        if file is None or file in seen:
             return Origin(None, {"pre-training": (UNKNOWN, None)}, checkpoint)
         config = read_config(file)
         if not config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:

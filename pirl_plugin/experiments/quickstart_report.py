@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
-from pirl_plugin.checkpoints.training_run import learning_rates, read_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, learning_rates, read_config
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
@@ -62,7 +62,7 @@ def write_quickstart_report(
         drawn: whether the images are drawn ones and not photos.
     """
     train, test = splits
-    config = read_config(out / "pretrain" / "train_config.yaml")
+    config = read_config(out / "pretrain" / RUN_CONFIG)
     model = load_pretext_model(checkpoints["pirl"])
     models = {"random": _untrained(model, checkpoints["random"], results["seed"]), "pirl": model}
     loss = config["LOSS"]["pirl_loss"]
@@ -91,7 +91,7 @@ def write_quickstart_report(
 def _settings(data: Data, config: dict[str, Any], out: Path, test: Split | None) -> dict[str, str]:
     loss, view = config["LOSS"]["pirl_loss"], config["DATA"]["TRAIN"]["TRANSFORMS"][0]
     network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
-    written = (out / "pretrain" / "train_config.yaml").relative_to(out)
+    written = (out / "pretrain" / RUN_CONFIG).relative_to(out)
     tested = f", {len(test.paths)} test images" if test is not None else ""
     versions = {"pirl_plugin": __version__}
     for package in ("torch", "vissl"):

@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.evaluation.compare_settings import identity, settings_of
 from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
-from pirl_plugin.evaluation.run_origin import CONFIG, earlier_configs
+from pirl_plugin.evaluation.run_origin import earlier_configs
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank
 
@@ -38,14 +38,13 @@ def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: boo
         resumed: whether the run goes on from a checkpoint; of one that starts over, the earlier
             configurations are removed.
     """
-    file, kept = folder / CONFIG, earlier_configs(folder)
+    file, kept = folder / RUN_CONFIG, earlier_configs(folder)
     if not resumed:
         for stale in kept.values():
             stale.unlink()
         return
     try:
-        before = run_config(file)
-        same = before is None or _settings(before) == _settings(config)
+        same = not file.is_file() or _settings(read_config(file)) == _settings(config)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         logging.warning(f"{file} is damaged, and is written again: {error}")
         return

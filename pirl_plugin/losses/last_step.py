@@ -21,7 +21,7 @@ class LastStep:
     Attributes:
         terms: L_NCE of each output, unweighted, by name; the mean over ranks is the mean over all
             valid rows. Terms of weight 0 are not computed and not in it.
-        moved: ``(2,)``, what :meth:`pirl_plugin.memory.MemoryBank.update` returned.
+        moved: ``(2,)``, what :meth:`pirl_plugin.memory.MemoryBank.move` returned.
         queries: the outputs that were scored, of unit norm, by the names of ``terms``: ``(B, D)``,
             without a graph.
         positives: ``(B, D)``, their rows m_I of the bank, as they were then.

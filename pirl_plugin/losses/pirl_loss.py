@@ -17,12 +17,12 @@ from torch import Tensor
 from pirl_plugin.losses.bank_update import BankUpdate
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
-from pirl_plugin.losses.embeddings import check_negatives, check_shapes, find_outside, unit, wide
 from pirl_plugin.losses.engines.base import ContrastBatch, Engine
 from pirl_plugin.losses.engines.choice import check_form, make_engine
 from pirl_plugin.losses.estimators import get_estimator
 from pirl_plugin.losses.estimators.base import NormConstant
 from pirl_plugin.losses.estimators.nce import sum_of_exponentials
+from pirl_plugin.losses.inputs import check_negatives, check_shapes, find_outside, unit, wide
 from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks

@@ -92,21 +92,33 @@ def sweep_jobs(name: str, epochs: int, seed: int, num_train: int, negatives: int
         num_train: images; N is at most half of them.
         negatives: N where it is not swept.
     """
-    most = num_train // 2
-    default = {"lambda": 0.5, "permutations": NUM_ORDERS, "negatives": min(negatives, most)}
-    values = SWEEP_VALUES[name]
+    values = {"pirl_jigsaw": SWEEP_VALUES[name]}
     if name == "negatives":
-        values = tuple(sorted({min(value, most) for value in values}))
-    jobs = [
-        Job("pirl_jigsaw", seed, epochs, () if value == default[name] else ((name, value),))
-        for value in values
-    ]
+        values["pirl_jigsaw"] = tuple(sorted({min(n, num_train // 2) for n in SWEEP_VALUES[name]}))
     if name == "permutations":
-        jobs += [
-            Job("jigsaw", seed, epochs, () if value == 100 else ((name, value),))
-            for value in JIGSAW_PERMUTATIONS
-        ]
-    return jobs
+        values["jigsaw"] = JIGSAW_PERMUTATIONS
+    return [
+        Job(method, seed, epochs, () if value == default else ((name, value),))
+        for method in values
+        for default in [unswept(name, method, num_train, negatives)]
+        for value in values[method]
+    ]
+
+
+def unswept(name: str, method: str, num_train: int, negatives: int) -> float:
+    """The value of a sweep's key that a method has in the other runs.
+
+    Args:
+        name: of the sweep.
+        method: ``pirl_jigsaw`` or ``jigsaw``.
+        num_train: images.
+        negatives: N where it is not swept.
+    """
+    if name == "negatives":
+        return min(negatives, num_train // 2)
+    if name == "permutations":
+        return NUM_ORDERS if method == "pirl_jigsaw" else 100
+    return 0.5
 
 
 def plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pirl_plugin.experiments.claims.plan import Job, main_epochs, sweep_epochs, sweep_jobs
+from pirl_plugin.experiments.claims.plan import Job, main_epochs, sweep_epochs, sweep_jobs, unswept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,17 +44,12 @@ class Rows:
 
     def sweep(self, name: str, method: str, seed: int) -> dict[float, ClaimRow]:
         """Value → run, of a sweep's finished models of one method."""
-        default = {
-            ("lambda", "pirl_jigsaw"): 0.5,
-            ("permutations", "pirl_jigsaw"): 362_880,
-            ("permutations", "jigsaw"): 100,
-            ("negatives", "pirl_jigsaw"): min(self.negatives, self.num_train // 2),
-        }
+        default = unswept(name, method, self.num_train, self.negatives)
         found = {}
         for job in self._sweep_jobs(name, method, seed):
             row = self.job(job)
             if row is not None:
-                found[dict(job.changed).get(name, default[name, method])] = row
+                found[dict(job.changed).get(name, default)] = row
         return dict(sorted(found.items()))
 
     def num_swept(self, name: str, method: str) -> int:

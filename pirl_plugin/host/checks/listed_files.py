@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.run_settings import RunSettings
+from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
@@ -16,19 +17,18 @@ if TYPE_CHECKING:
 SAMPLE = 200  # files
 
 
-def missing(file_of: Callable[[int], str], number: int, sample: int = SAMPLE) -> list[str]:
-    """Those of up to ``sample`` evenly spaced files that are not files that can be read.
+def missing(file_of: Callable[[int], str], number: int) -> list[str]:
+    """Those of up to :data:`SAMPLE` evenly spaced files that are not files that can be read.
 
     Args:
         file_of: path of the file that holds an image.
         number: of images.
-        sample: how many of them to look at.
 
     Example:
         >>> missing(["/nowhere/1.jpg", __file__].__getitem__, 2)
         ['/nowhere/1.jpg']
     """
-    looked_at = sorted({i * number // sample for i in range(sample)} if number else set())
+    looked_at = sorted({i * number // SAMPLE for i in range(SAMPLE)} if number else set())
     paths = [file_of(i) for i in looked_at]
     return [path for path in paths if not (os.path.isfile(path) and os.access(path, os.R_OK))]
 
@@ -51,7 +51,7 @@ def check_listed_files(config: AttrDict) -> None:
     try:
         share = RunSettings.from_config(config).max_unreadable
     except ValueError as error:
-        raise SystemExit(f"pirl_plugin: config.{error}") from None
+        refuse(f"config.{error}", error)
     splits = ["TRAIN"] if not config.TEST_ONLY else []
     for split in [*splits, "TEST"] if config.TEST_MODEL else splits:
         sources = config.DATA[split].DATA_SOURCES
@@ -64,11 +64,11 @@ def check_listed_files(config: AttrDict) -> None:
             try:
                 data = PIRLDiskDataset(config, source, path, split)
             except (OSError, ValueError) as error:
-                raise SystemExit(f"pirl_plugin: {error}") from None
+                refuse(str(error), error)
             gone, looked_at = missing(data.source.file_of, len(data)), min(SAMPLE, len(data))
             if len(gone) > share * looked_at:
-                raise SystemExit(
-                    f"pirl_plugin: config.DATA.{split}.DATA_PATHS = {path}: expected files that "
+                refuse(
+                    f"config.DATA.{split}.DATA_PATHS = {path}: expected files that "
                     f"exist, and {len(gone)} of {looked_at} looked at do not, such as {gone[0]}; "
                     f"mount their folder, or correct the paths (REMOVE_IMG_PATH_PREFIX and "
                     f"NEW_IMG_PATH_PREFIX of config.DATA.{split} change their beginning)"

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.host.checks.refusal import shown
+from pirl_plugin.host.checks.refusal import refuse, shown
 from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.json_lines import read_json_lines
 from pirl_plugin.utils.our_configs import is_ours
@@ -36,14 +36,14 @@ def check_saving(config: AttrDict) -> None:
         section, known = config.CHECKPOINT.get("PIRL") or {}, [field.name for field in fields(Keep)]
         unknown = [section] if not isinstance(section, Mapping) else sorted(set(section) - {*known})
         if unknown:
-            raise SystemExit(
-                f"pirl_plugin: config.CHECKPOINT.PIRL: expected some of {', '.join(known)}, and "
+            refuse(
+                f"config.CHECKPOINT.PIRL: expected some of {', '.join(known)}, and "
                 f"found {unknown[0]}; remove it, or correct its name"
             )
         try:
             Keep(**section)
         except ValueError as error:
-            raise SystemExit(f"pirl_plugin: config.{error}") from None
+            refuse(f"config.{error}", error)
 
 
 def resume_from_what_loads(module: HostModule) -> None:

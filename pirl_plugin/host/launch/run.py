@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pirl_plugin.hooks.run_settings import RunSettings
-from pirl_plugin.host.checks.refusal import traceback_wanted
+from pirl_plugin.host.checks.refusal import refuse, traceback_wanted
 from pirl_plugin.host.launch import ranks
 from pirl_plugin.host.launch.failures import (
     Failure,
@@ -53,7 +53,7 @@ def run_ours(launch: Callable[[], Result], config: AttrDict, node_id: int) -> Re
     try:
         settings = RunSettings.from_config(config)
     except ValueError as error:
-        raise SystemExit(f"pirl_plugin: config.{error}") from None
+        refuse(f"config.{error}", error)
     folder = run_folder(config)
     received = None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.host.launch.supervise import max_restarts, supervise
 from pirl_plugin.host.launch.waiting import wait_passively
 from pirl_plugin.utils.requirements import require_host
@@ -46,8 +47,8 @@ def main(overrides: list[str]) -> None:
         return dry_run(config, args.node_id)
     if restarts:
         if config.SLURM.USE_SLURM:
-            raise SystemExit(
-                f"pirl_plugin: --max-restarts {restarts}: expected a run on this machine, and "
+            refuse(
+                f"--max-restarts {restarts}: expected a run on this machine, and "
                 f"config.SLURM.USE_SLURM is true; remove it, as SLURM requeues the job itself"
             )
         command = [sys.executable, "-m", "pirl_plugin", "train", *overrides]

@@ -1,4 +1,4 @@
-"""The embeddings that the loss is given."""
+"""Checks of what the loss is given: embeddings, rows and draws."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_shapes(outputs: Sequence[Tensor], target: Tensor, dim: int) -> None:
 
 
 def check_negatives(target: Tensor, negatives: Tensor | None) -> None:
-    """Refuse a draw that does not name rows of the bank.
+    """Refuse a draw of another shape or type than the images'.
 
     Args:
         target: ``(B,)``.

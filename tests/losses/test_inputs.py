@@ -2,7 +2,7 @@
 
 import torch
 
-from pirl_plugin.losses.embeddings import find_outside
+from pirl_plugin.losses.inputs import find_outside
 
 
 def test_find_outside__leaves_one_draw_for_the_batch_one():
