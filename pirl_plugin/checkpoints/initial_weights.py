@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 RECORD = "initial_weights"  # key in this plugin's section of a checkpoint
+_MOST_LINKS = 40  # as Linux follows; one that leads back to itself has no end
 _ONE = "MODEL.WEIGHTS_INIT.PARAMS_FILE"
 _SEVERAL = "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
 WEIGHTS = (_ONE, _SEVERAL)
@@ -104,7 +105,7 @@ def _is_file(given: str, before: list[str]) -> bool:
 
 
 def _followed(file: str) -> str:
-    path = Path(file)
-    while path.is_symlink():
-        path = path.parent / path.readlink()
+    path, links = Path(file), 0
+    while path.is_symlink() and links < _MOST_LINKS:
+        path, links = path.parent / path.readlink(), links + 1
     return str(path) if CHECKPOINT_NAME.fullmatch(path.name) else file

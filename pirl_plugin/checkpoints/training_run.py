@@ -57,6 +57,8 @@ class TrainingRun:
 def write_run_config(config: AttrDict, folder: Path) -> None:
     """Write the configuration of a run into its folder, as the host does, with absolute paths.
 
+    Those of images, labels and initial weights: tables and model cards are made elsewhere.
+
     Args:
         config: the host's ``AttrDict``.
         folder: of the run's checkpoints.
@@ -69,6 +71,12 @@ def write_run_config(config: AttrDict, folder: Path) -> None:
     for section, key in itertools.product(("TRAIN", "TEST"), ("DATA_PATHS", "LABEL_PATHS")):
         if paths := data.get(section, {}).get(key):
             data[section][key] = [_absolute(str(path)) for path in paths]
+    weights = content["MODEL"].get("WEIGHTS_INIT") or {}
+    if file := weights.get("PARAMS_FILE"):
+        weights["PARAMS_FILE"] = _absolute(file)
+    ensemble = (content["MODEL"].get("TRUNK") or {}).get("PIRL_ENSEMBLE") or {}
+    if files := ensemble.get("PARAMS_FILES"):
+        ensemble["PARAMS_FILES"] = [_absolute(file) for file in files]
     text = yaml.dump(content)
     with atomic_write(folder / RUN_CONFIG, needed=len(text)) as file:
         file.write(text.encode())
@@ -135,13 +143,21 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
         return TrainingRun(
             settings,
             image_size_of(config),
-            data.get("MEAN"),
-            data.get("STD"),
+            *channel_statistics(config),
             labelled=train["LABEL_TYPE"] == "standard",
             is_pirl=loss["name"] == "pirl_loss",
         )
     except (AttributeError, KeyError, TypeError, IndexError) as error:
         raise ValueError(_not_a_run(checkpoint.parent / RUN_CONFIG, error)) from error
+
+
+def channel_statistics(
+    config: Mapping[str, Any] | None,
+) -> tuple[list[float] | None, list[float] | None]:
+    """Mean and deviation that a run's images were normalised with; None where it gives none."""
+    section = (config or {}).get("HOOKS", {}).get("PIRL_INPUT") or {}
+    data = (config or {}).get("DATA", {})
+    return section.get("mean") or data.get("MEAN"), section.get("std") or data.get("STD")
 
 
 def image_size_of(config: Mapping[str, Any] | None) -> int | None:

@@ -18,6 +18,8 @@ from pirl_plugin.data.resized import (
 from pirl_plugin.data.sources.shard_index import scan_tar
 from pirl_plugin.utils.files import atomic_write
 
+_LONGEST_NAME = 255  # bytes, on all common file systems
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -81,6 +83,10 @@ def copy_block(settings: Settings, names: list[str]) -> Result:
         if copy is None:
             continue
         target = settings.out / f"{name}{copy.suffix}"
+        if not _is_short(target.name):
+            problem = f"its copy's name, with {copy.suffix}, is too long; shorten it"
+            result.problems.append(f"{settings.source / name}: {problem}")
+            continue
         if copy.suffix and _is_anothers(settings, name):
             result.block(
                 f"{settings.source / name}: the image {target.name} beside it is in the way of a "
@@ -108,12 +114,16 @@ def _copy(settings: Settings, name: str, result: Result) -> Copy | None:
 def _present(settings: Settings, name: str) -> Path | None:
     """The file that is where a copy of ``name`` would be, or None; an empty one is removed."""
     names = [name] if _is_anothers(settings, name) else [name, f"{name}{CHANGED_SUFFIX}"]
-    for target in (settings.out / each for each in names):
+    for target in (settings.out / each for each in names if _is_short(os.path.basename(each))):
         if target.is_file() and target.stat().st_size == 0:  # of a machine that lost power
             target.unlink()
         if os.path.lexists(target):
             return target
     return None
+
+
+def _is_short(name: str) -> bool:
+    return len(os.fsencode(name)) <= _LONGEST_NAME
 
 
 def _is_anothers(settings: Settings, name: str) -> bool:

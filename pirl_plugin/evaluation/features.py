@@ -15,6 +15,8 @@ from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 
+_LONGEST = 4  # sides of an image over its shorter one, of what is resized
+
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
     """The middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
@@ -26,6 +28,10 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     Returns:
         uint8 ``(3, size, size)``.
     """
+    height, width = image.shape[1:]
+    most = _LONGEST * min(height, width)
+    if max(height, width) > most:  # resized whole, a thin image would take gigabytes
+        image = tv.center_crop(image, [min(height, most), min(width, most)])
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from pirl_plugin.data.sources.folder import FolderSource
-from pirl_plugin.data.sources.paths import class_folders
+from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders
 from pirl_plugin.evaluation.features import (
     IMAGENET,
     Normalization,
@@ -58,29 +58,27 @@ class LabelledCrops(Dataset[tuple[Tensor, int]]):
 
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: it holds no subfolders, or no images in them.
+        ValueError: it holds no subfolders, no images in them, or images beside them.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder = folder
         self._source = FolderSource(folder)
         self.classes = class_folders(str(folder))
-        numbers = {name: number for number, name in enumerate(self.classes)}
-        tops = [Path(path).relative_to(folder).parts for path in self._source.paths()]
-        self._rows = [row for row, parts in enumerate(tops) if len(parts) > 1]
-        self._labels = [numbers[tops[row][0]] for row in self._rows]
-        if not self._rows:
+        self._labels = self._source.labels().tolist()
+        if not self.classes:
             raise ValueError(
                 f"{folder}: expected a subfolder of images for each class, "
                 f"{Path(folder, 'CLASS', 'IMAGE')}, and there is no such image"
             )
+        check_all_in_classes(folder)
         self._size = size
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._source)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image, is_valid = self._source[self._rows[index]]
+        image, is_valid = self._source[index]
         if not is_valid:
             return torch.zeros(3, self._size, self._size, dtype=torch.uint8), UNREADABLE
         return centre_crop(image, self._size), self._labels[index]

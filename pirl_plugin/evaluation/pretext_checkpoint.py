@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
 from pirl_plugin.evaluation.features import IMAGENET, Normalization
@@ -85,8 +85,8 @@ def view_size_of(config: dict[str, Any] | None) -> int | None:
 
 def normalization_of(config: dict[str, Any] | None) -> Normalization:
     """Mean and deviation that a run's images were normalised with; ImageNet's if it says none."""
-    data = config["DATA"] if config else {}
-    return Normalization(data.get("MEAN") or IMAGENET.mean, data.get("STD") or IMAGENET.std)
+    mean, std = channel_statistics(config)
+    return Normalization(mean or IMAGENET.mean, std or IMAGENET.std)
 
 
 def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:

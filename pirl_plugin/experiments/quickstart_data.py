@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pirl_plugin.data.sources.folder import FolderSource
-from pirl_plugin.data.sources.paths import class_folders, find_images
+from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders, find_images
 from pirl_plugin.evaluation.image_folder import test_folder
 from pirl_plugin.utils.hydra_overrides import quoted
 
@@ -56,6 +56,11 @@ def find_data(folder: Path, option: str = "--data") -> Data:
     classes = class_folders(str(train))
     if train == folder or val is None or len(classes) < 2:
         return Data(train, None, len(images), max(1, len(classes)))
+    try:
+        for folder_of_classes in (train, val):
+            check_all_in_classes(folder_of_classes)
+    except ValueError as error:
+        raise SystemExit(f"pirl_plugin: {option} = {folder}: {error}") from None
     odd = sorted(set(classes) ^ set(class_folders(str(val))))
     if odd:
         raise SystemExit(

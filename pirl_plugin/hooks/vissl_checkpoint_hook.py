@@ -109,19 +109,22 @@ class CheckpointHook(QuietHook):
     def on_step(self, task: SelfSupervisionTask) -> None:
         """Save where it is time or a signal came, on all ranks after the same step.
 
+        A test has nothing to save: a signal ends it, and it is done again.
+
         Raises:
             SystemExit: 128 and the signal's number, once the checkpoint is written.
         """
         saver = self._saver(task)
         saver.paused = False
-        if not task.train or self._agreement is None:
+        if self._agreement is None:
             return
-        wish = self._agreement.exchange(self._wish(saver))
-        if not wish:
+        wish = self._agreement.exchange(self._wish(saver) if task.train else self._wished)
+        if not wish or (wish == _SAVE and not task.train):  # offered in the last step of training
             return
-        if wish > _SAVE or not _host_saves(task):
-            self._save(task)
-        saver.saved_at = time.monotonic()
+        if task.train:
+            if wish > _SAVE or not _host_saves(task):
+                self._save(task)
+            saver.saved_at = time.monotonic()
         self._agreement.finish()  # offered before this save; a signal's wish is offered again
         if wish > _SAVE:
             self._stop(task, STOPPING[wish - _SAVE - 1])
@@ -162,10 +165,13 @@ class CheckpointHook(QuietHook):
         if world_size() > 1:
             distributed.barrier()  # no rank ends while rank 0 writes
         if rank() == 0:
-            logging.warning(
-                f"pirl_plugin: stopped by {number.name} after step {task.iteration}, which is "
-                f"saved in {task.checkpoint_folder}; the same command goes on from there"
+            done = (
+                f"after step {task.iteration}, which is saved in {task.checkpoint_folder}; the "
+                f"same command goes on from there"
+                if task.train
+                else "in a test; the same command goes on from the newest checkpoint"
             )
+            logging.warning(f"pirl_plugin: stopped by {number.name} {done}")
         raise SystemExit(128 + number)
 
     def _section(self, task: SelfSupervisionTask, inside: bool) -> dict[str, object]:

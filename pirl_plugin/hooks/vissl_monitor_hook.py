@@ -115,7 +115,8 @@ class MonitorHook(QuietHook):
         self._trained += began - self._began
         if (task.train_phase_idx + 1) % self.settings.every:
             return
-        due = rank() != 0 or self._spent + self._last <= self.settings.share * self._trained
+        share = self.settings.share  # 1: every epoch, however short
+        due = rank() != 0 or share >= 1 or self._spent + self._last <= share * self._trained
         if not _all(due, task.device):
             if not self._said_skipped and rank() == 0:
                 logging.info(

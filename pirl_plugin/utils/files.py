@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import socket
@@ -12,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pirl_plugin.utils.processes import is_alive
+from pirl_plugin.utils.processes import is_alive, machine_id, process_birth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +123,9 @@ def unfinished_beside(path: Path) -> Path:
 
     What a killed process leaves under it, :func:`remove_unfinished` recognises.
     """
-    return path.with_name(f"{UNFINISHED}{socket.gethostname()}.{os.getpid()}.{next(_numbers)}")
+    pid = os.getpid()
+    mark = f"{socket.gethostname()}.{pid}.{_birth_mark(pid)}"
+    return path.with_name(f"{UNFINISHED}{mark}.{next(_numbers)}")
 
 
 def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
@@ -134,13 +137,29 @@ def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
     """
     found = folder.rglob if subfolders else folder.glob
     for path in found(f"{UNFINISHED}*"):
-        host, _, rest = path.name.removeprefix(UNFINISHED).rpartition(".")[0].rpartition(".")
+        host, *rest = path.name.removeprefix(UNFINISHED).rsplit(".", maxsplit=3)
         try:
             old = time.time() - path.lstat().st_mtime > _DAY
-            if old or (host == socket.gethostname() and not is_alive(int(rest))):
+            if old or (host == socket.gethostname() and not _is_writing(*rest)):
                 remove(path)
         except (OSError, ValueError):  # another process removed it, or the name is not ours
             continue
+
+
+def _is_writing(pid: str, birth: str = "", number: str = "") -> bool:
+    """Whether the process that gave a file its unfinished name is alive.
+
+    Raises:
+        ValueError: the name is none of ours.
+    """
+    if not number:
+        raise ValueError("a name with fewer parts")
+    return is_alive(int(pid)) and birth == _birth_mark(int(pid))
+
+
+def _birth_mark(pid: int) -> str:
+    """Short for what tells a process from an earlier one of its number, as in a new container."""
+    return hashlib.sha256(f"{machine_id()} {process_birth(pid)}".encode()).hexdigest()[:8]
 
 
 def remove(path: Path) -> None:

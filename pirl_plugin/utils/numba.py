@@ -24,18 +24,33 @@ def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     name, by which numba names the file in its cache. Functions called are to be in the same file.
 
     Where neither the package's folder nor the user's cache can be written to (a read-only
-    container), numba refuses to cache: the kernel is then compiled in each process that needs it,
-    which the log says. ``NUMBA_CACHE_DIR`` names a folder that can be written to.
+    container, a full disk), the kernel is compiled in each process that needs it, which the log
+    says. ``NUMBA_CACHE_DIR`` names a folder that can be written to.
     """
     function.__qualname__ += f"_{_digest_of_constants(function.__globals__)}"
     try:
-        return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+        kernel = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     except RuntimeError as error:
-        logging.warning(
-            f"{function.__name__} is compiled again in each process: {error}; set NUMBA_CACHE_DIR "
-            f"to a folder that can be written to"
-        )
+        _not_cached(function.__name__, error)
         return numba.njit(nogil=True, error_model="numpy")(function)
+    cache = kernel._cache  # type: ignore[attr-defined]  # numba offers no other way
+    save = cache.save_overload
+
+    def save_overload(signature: object, machine_code: object) -> None:
+        try:
+            save(signature, machine_code)
+        except OSError as error:
+            _not_cached(function.__name__, error)
+
+    cache.save_overload = save_overload
+    return kernel
+
+
+def _not_cached(name: str, error: Exception) -> None:
+    logging.warning(
+        f"{name} is compiled again in each process: {error}; set NUMBA_CACHE_DIR to a folder that "
+        f"can be written to"
+    )
 
 
 def _digest_of_constants(names: Mapping[str, object]) -> str:

@@ -8,6 +8,9 @@ import socket
 import subprocess
 from pathlib import Path
 
+RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
+"""Variable of the environment: the process number of the rank that started a fork server."""
+
 
 def machine_id() -> str:
     """Where a process number means something: host, boot and, on Linux, process namespace."""

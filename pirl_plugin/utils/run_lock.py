@@ -114,7 +114,8 @@ class RunLock:
             try:
                 os.link(name, self.path)
             except FileExistsError:
-                return False
+                # Of a request that a network file system has sent twice, the second finds our own.
+                return os.stat(name).st_nlink == 2
             except OSError:  # a file system without hard links
                 return self._create_exclusively(content)
             return True

@@ -21,9 +21,18 @@ def test_run_config__has_absolute_paths(tmp_path, monkeypatch):
     """Commands that read them are given in other folders."""
     monkeypatch.chdir(tmp_path)
     train = {"DATA_PATHS": ["photos/train", "/else", "s3://bucket/a"], "LABEL_PATHS": []}
-    config = AttrDict({"MODEL": {}, "DATA": {"TRAIN": train, "MEAN": [0.1]}})
+    model = {
+        "WEIGHTS_INIT": {"PARAMS_FILE": "a.torch"},
+        "TRUNK": {"PIRL_ENSEMBLE": {"PARAMS_FILES": ["", "/b.torch"]}},
+    }
+    config = AttrDict({"MODEL": model, "DATA": {"TRAIN": train, "MEAN": [0.1]}})
     write_run_config(config, tmp_path)
-    found = run_config(tmp_path / "checkpoint.torch")["DATA"]["TRAIN"]
+    written = run_config(tmp_path / "checkpoint.torch")
+    assert written["MODEL"] == {
+        "WEIGHTS_INIT": {"PARAMS_FILE": str(tmp_path / "a.torch")},
+        "TRUNK": {"PIRL_ENSEMBLE": {"PARAMS_FILES": ["", "/b.torch"]}},
+    }
+    found = written["DATA"]["TRAIN"]
     expected = [str(tmp_path / "photos" / "train"), "/else", "s3://bucket/a"]
     assert found == {"DATA_PATHS": expected, "LABEL_PATHS": []}
     assert config.DATA.TRAIN.DATA_PATHS[0] == "photos/train"

@@ -93,10 +93,23 @@ def test_prepare__removes_what_a_killed_run_left_half_written(photos):
     _, out = prepare(photos)
     dead = subprocess.Popen(["true"])
     dead.wait()
-    left = out / "a" / f"{UNFINISHED}{socket.gethostname()}.{dead.pid}.0"
+    left = out / "a" / f"{UNFINISHED}{socket.gethostname()}.{dead.pid}.01234567.0"
     left.write_bytes(b"half an image")
     prepare(photos)
     assert not left.exists()
+
+
+def test_prepare__a_name_too_long_for_a_copys_is_a_problem_of_that_image(photos, make_image):
+    """The whole copy ended with "make room"."""
+    make_image(photos / "a" / f"{'n' * 248}.png", seed=1, size=100)
+    Image.new("RGB", (99, 99)).save(photos / "a" / f"{'n' * 250}.jpg")
+    status, out = prepare(photos)
+    assert status == 0
+    assert (
+        "n.png: its copy's name, with .jpg, is too long; shorten it"
+        in (out / "unreadable.txt").read_text()
+    )
+    assert (out / "a" / f"{'n' * 250}.jpg").is_file()
 
 
 def test_prepare__two_images_never_share_the_name_of_a_copy(photos, capsys):

@@ -174,11 +174,17 @@ def test_knn__size_of_other_runs_than_pirls(transforms, expected, run_of_64_px, 
     assert json.loads((tmp_path / "out" / "results.json").read_text())["size"] == expected
 
 
-def test_features__are_normalised_as_the_run_was_trained(run_of_64_px, data, monkeypatch):
+@pytest.mark.parametrize("where", ["DATA", "HOOKS.PIRL_INPUT"])
+def test_features__are_normalised_as_the_run_was_trained(where, run_of_64_px, data, monkeypatch):
     """ImageNet's mean and deviation were taken without a word."""
     file = run_of_64_px.parent / "train_config.yaml"
     config = yaml.safe_load(file.read_text())
-    config["DATA"] |= {"MEAN": [0.1, 0.2, 0.3], "STD": [0.5, 0.6, 0.7]}
+    statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
+    if where == "DATA":
+        config["DATA"] |= {key.upper(): values for key, values in statistics.items()}
+    else:  # what training reads, whatever DATA says
+        config["HOOKS"] = {"PIRL_INPUT": statistics}
+        config["DATA"] |= {"MEAN": [0.9] * 3, "STD": [0.9] * 3}
     file.write_text(yaml.safe_dump(config))
     images, _ = read_images(data / "val", 64)
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
@@ -254,6 +260,11 @@ def test_knn__refuses_what_no_classifier_is_measured_by(checkpoint, tmp_path):
     with pytest.raises(SystemExit, match="at least two classes in train, and found 'class0' alone"):
         run(["knn", "--checkpoint", str(checkpoint), "--data", str(one), "--size", "32"])
     two = write_classes(tmp_path / "two", {"train": 4, "val": 2}, separable=True, classes=2)
+    stray = two / "train" / "stray.png"
+    stray.write_bytes(b"")
+    with pytest.raises(SystemExit, match=r"stray\.png lies beside the folders of the classes"):
+        run(["knn", "--checkpoint", str(checkpoint), "--data", str(two), "--size", "32"])
+    stray.unlink()
     for path in (two / "val").rglob("*.*"):
         path.write_bytes(b"no image")
     with pytest.raises(SystemExit, match=r"val: expected images that can be read, and none of 2 c"):

@@ -164,7 +164,15 @@ def test_find_data__counts_the_folders_and_wants_the_same_in_val(image_folder, t
         (data / split / ".hidden").mkdir(exist_ok=split == "train")
     (data / "val" / ".hidden").rmdir()
     assert find_data(data).num_classes == 3
+    (data / "val" / "stray.png").touch()
+    with pytest.raises(SystemExit, match=r"stray\.png lies beside the folders of the classes"):
+        find_data(data)
+    (data / "val" / "stray.png").unlink()
     (data / "val" / "empty").rmdir()
+    stray = next((data / "val").rglob("*.*")).rename(data / "val" / "stray.png")
+    with pytest.raises(SystemExit, match=r"stray\.png lies beside the folders of the classes"):
+        find_data(data)
+    stray.unlink()
     with pytest.raises(SystemExit, match=r"the same classes in train and val; the folder 'empty'"):
         find_data(data)
     (data / "train" / "empty").rmdir()

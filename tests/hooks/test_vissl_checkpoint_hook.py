@@ -90,6 +90,27 @@ def test_hook__saves_and_stops_on_signals(tmp_path, numbers, status, every):
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before
 
 
+def test_hook__a_signal_in_a_test_ends_it_with_nothing_saved(tmp_path, caplog):
+    """It was noted, and the test went on to its end: SLURM killed the job before it was requeued.
+
+    A wish by time, offered in the last step of training, is offered again in the next epoch.
+    """
+    host, hook = HostHook(), CheckpointHook(Keep(EVERY_MINUTES=1e-9))
+    task = a_task(tmp_path, hooks=[hook, host], iteration=1)
+    task.config.CHECKPOINT = AttrDict({"CHECKPOINT_ITER_FREQUENCY": -1})
+    hook.on_start(task)
+    task.train = False
+    hook.on_phase_start(task)
+    for _ in range(3):
+        hook.on_step(task)
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        hook.on_step(task)
+    hook.on_end(task)
+    assert (host.saved, stopped.value.code) == ([], 143)
+    assert "stopped by SIGTERM in a test; the same command goes on from the" in caplog.text
+
+
 def _on_rank(rank, world_size, folder, minutes, signals):
     return steps(folder, minutes, signals.get(rank))
 

@@ -169,16 +169,25 @@ def test_hook__names_a_collapse_once_while_it_lasts(caplog):
     assert caplog.text.count("the embeddings differ again") == 1
 
 
-def test_hook__takes_its_share_of_the_time_and_no_more(monkeypatch, caplog):
-    """Epochs of 10 s and measurements of 0.25 s: one in each 25 s, which is said once."""
+@pytest.mark.parametrize(
+    ("share", "measuring", "measured"),
+    [(0.01, 0.25, [0, 4, 7, 9]), (1, 15, list(range(12)))],
+)
+def test_hook__takes_its_share_of_the_time_and_no_more(
+    share, measuring, measured, monkeypatch, caplog
+):
+    """Epochs of 10 s and measurements of 0.25 s: one in each 25 s, which is said once.
+
+    With a share of 1, every epoch.
+    """
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     task, lines = make_task(make_loss(), found := Lines()), found.lines
-    hook = MonitorHook(MonitorSettings())
+    hook = MonitorHook(MonitorSettings(share=share))
     hook.on_start(task)
 
     def measure(*arguments, **options):
-        now[0] += 0.25
+        now[0] += measuring
         return {}
 
     monkeypatch.setattr("pirl_plugin.hooks.vissl_monitor_hook.measure_bank", measure)
@@ -191,8 +200,8 @@ def test_hook__takes_its_share_of_the_time_and_no_more(monkeypatch, caplog):
             )
             hook.on_phase_end(task)
             task.train_phase_idx += 1
-    assert [line["ep"] for line in lines] == [0, 4, 7, 9]
-    assert caplog.text.count("some epochs are left out") == 1
+    assert [line["ep"] for line in lines] == measured
+    assert caplog.text.count("some epochs are left out") == (len(measured) < 12)
 
 
 def test_hook__measures_every_so_many_epochs_of_training():

@@ -69,12 +69,14 @@ def test_remove_unfinished__takes_what_dead_processes_left_alone(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
     of_alive = unfinished_beside(tmp_path / "model.torch")
-    host = of_alive.name.removeprefix(UNFINISHED).rpartition(".")[0].rpartition(".")[0]
-    of_dead = tmp_path / f"{UNFINISHED}{host}.{dead.pid}.0"
-    elsewhere = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.0"
-    old = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.1"
+    host, pid, birth, number = of_alive.name.removeprefix(UNFINISHED).rsplit(".", maxsplit=3)
+    assert pid == str(os.getpid())
+    of_dead = tmp_path / f"{UNFINISHED}{host}.{dead.pid}.{birth}.0"
+    of_earlier = tmp_path / f"{UNFINISHED}{host}.{pid}.01234567.{number}"  # another container's
+    elsewhere = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.{birth}.0"
+    old = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.{birth}.1"
     users = tmp_path / "model_phase0.torch"
-    for path in (of_dead, of_alive, elsewhere, old, users):
+    for path in (of_dead, of_earlier, of_alive, elsewhere, old, users):
         path.write_text("")
     os.utime(old, (0, time.time() - 2 * 24 * 3600))
     remove_unfinished(tmp_path)

@@ -2,6 +2,8 @@
 
 import importlib.util
 import logging
+import resource
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -53,3 +55,24 @@ def test_compiled__is_compiled_again_when_a_constant_of_another_file_changes(tmp
     assert [pick(1), pick(1), pick(2), pick(2)] == [
         (11, False), (11, True), (12, False), (12, True)
     ]  # fmt: skip
+
+
+def test_compiled__where_the_cache_cannot_be_written_goes_on(tmp_path, monkeypatch, caplog):
+    """A full disk ended the run, at the first call."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    def halve(values):
+        return values / 2
+
+    function = compiled(halve)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with caplog.at_level(logging.WARNING):
+            halved = function(np.arange(3.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert halved.tolist() == [0, 0.5, 1]
+    assert caplog.text.count("halve is compiled again in each process") == 1

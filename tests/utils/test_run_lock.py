@@ -139,3 +139,16 @@ def test_lock__does_without_hard_links(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", link)
     with RunLock(tmp_path), pytest.raises(FolderInUseError), RunLock(tmp_path):
         pass
+
+
+def test_lock__whose_link_is_asked_for_twice_is_its_own(tmp_path, monkeypatch):
+    """A network file system sends a request twice; the second finds the file there."""
+    link = os.link
+
+    def twice(source, target):
+        link(source, target)
+        raise FileExistsError(target)
+
+    monkeypatch.setattr(os, "link", twice)
+    with RunLock(tmp_path) as lock:
+        assert json.loads((tmp_path / LOCK_NAME).read_text()) == asdict(lock.holder)

@@ -71,7 +71,8 @@ class FileListSource(ImageSource):
         Raises:
             ValueError: the images' folders do not lie beside each other, or are not there.
         """
-        folders = {os.path.dirname(path) for path in self.paths()}
+        found = {os.path.dirname(path) for path in self.paths()}
+        folders = {os.path.abspath(folder) for folder in found}
         above = sorted({os.path.dirname(folder) for folder in folders})
         if len(above) > 1 or not os.path.isdir(above[0]):
             raise ValueError(

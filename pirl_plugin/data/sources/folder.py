@@ -51,14 +51,15 @@ class FolderSource(ImageSource):
     def labels(self) -> NDArray[np.int64]:
         """Index of each image's first-level subfolder, by name: int64 (N,).
 
-        Images that lie in the folder itself are class 0; if there are both, classes start at 1.
+        Images that lie in the folder itself are class 0; beside the folders of classes they have
+        none, -1.
         """
         tops = [
             head if tail else ""
             for head, _, tail in (path.partition(os.sep) for path in self._images)
         ]
-        loose = [""] if "" in tops else []
-        index = {name: label for label, name in enumerate(loose + class_folders(self.path))}
+        index = {name: label for label, name in enumerate(class_folders(self.path))}
+        index[""] = -1 if index else 0
         return np.array([index[top] for top in tops], dtype=np.int64)
 
     def class_root(self) -> str:

@@ -15,7 +15,7 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
     The images of the folder itself come first, then those of each first-level subfolder (its
     class) in order of name; within one, folders by path and files by name, as torchvision's
     ``ImageFolder`` orders them. Names that start with a dot are skipped. Links to folders are
-    followed, unless they lead back to a folder that contains them.
+    followed, unless they lead back to a folder that the walk came through.
 
     Args:
         folder: an existing folder.
@@ -23,23 +23,43 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
 
     Yields:
         Paths relative to ``folder``.
+
+    Raises:
+        OSError: a folder cannot be listed.
     """
     with os.scandir(folder) as entries:  # which knows the types of files without asking for each
         files = sorted(entry.name for entry in entries if entry.is_file())
     yield from _images_in("", files, skipped)
     for name in class_folders(folder):
         walked = []
-        for root, folders, files in os.walk(os.path.join(folder, name), followlinks=True):
-            folders[:] = [sub for sub in folders if _enters(root, sub)]
+        walk = os.walk(os.path.join(folder, name), followlinks=True, onerror=_not_listed)
+        for root, folders, files in walk:
+            folders[:] = [sub for sub in folders if _enters(folder, root, sub)]
             walked.append((root, files))
         for root, files in sorted(walked):
             yield from _images_in(os.path.relpath(root, folder), sorted(files), skipped)
 
 
+def check_all_in_classes(folder: str | os.PathLike[str]) -> None:
+    """Refuse an image that lies beside the folders of classes, and is of none.
+
+    Raises:
+        ValueError: there is one.
+    """
+    with os.scandir(folder) as entries:
+        files = sorted(entry.name for entry in entries if entry.is_file())
+    image = next(_images_in("", files, None), None)
+    if image is not None and class_folders(os.fspath(folder)):
+        raise ValueError(
+            f"{os.path.join(folder, image)} lies beside the folders of the classes: expected each "
+            f"image in the folder of its class; move it there, or away"
+        )
+
+
 def class_folders(folder: str) -> list[str]:
     """Names of the first-level subfolders that the walk enters, sorted."""
     with os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if e.is_dir() and _enters(folder, e.name))
+        return sorted(e.name for e in entries if e.is_dir() and _enters(folder, folder, e.name))
 
 
 def _images_in(prefix: str, names: list[str], skipped: Counter[str] | None) -> Iterator[str]:
@@ -53,12 +73,27 @@ def _images_in(prefix: str, names: list[str], skipped: Counter[str] | None) -> I
             skipped[extension_of(name)] += 1
 
 
-def _enters(root: str, name: str) -> bool:
-    """Whether a walk may enter this subfolder: not hidden, and not a link to its own ancestor."""
+def _enters(top: str, root: str, name: str) -> bool:
+    """Whether a walk from ``top`` may enter this subfolder of ``root``.
+
+    It is not hidden, and not a link to a folder that contains one that the walk came through.
+    """
     path = os.path.join(root, name)
     if name.startswith("."):
         return False
     if not os.path.islink(path):
         return True
-    target = os.path.realpath(path)
-    return os.path.commonpath([target, os.path.realpath(root)]) != target
+    target, above = os.path.realpath(path), root
+    while os.path.commonpath([target, os.path.realpath(above)]) != target:
+        if above == top:
+            return True
+        above = os.path.dirname(above)
+    return False
+
+
+def _not_listed(error: OSError) -> None:
+    """Raise instead of leaving out a folder that a walk could not list."""
+    raise type(error)(
+        f"{error.filename} cannot be listed ({error.strerror}), and its images would be left out: "
+        f"expected a folder that can be read; repair its mount or rights, or move it elsewhere"
+    ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 from pirl_plugin.data.sources.paths import find_images
@@ -73,7 +74,7 @@ def _fingerprint(data: Data) -> DataFacts:
     paths = {}
     for name, split in (("train", data.train), ("val", data.val)):
         paths[name] = list(find_images(str(split)))
-        digest.update("\n".join([name, *paths[name]]).encode())
+        digest.update(os.fsencode("\n".join([name, *paths[name]])))
     files = (data.train / path for path in paths["train"])
     return {
         "name": data.train.parent.name,

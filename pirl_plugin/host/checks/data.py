@@ -78,7 +78,8 @@ def check_classes(config: AttrDict) -> None:
             would mean other classes; or there are more classes than ``MODEL.HEAD.NUM_CLASSES``;
             or no classes can be read off a list's paths; or labels are of another source.
     """
-    from pirl_plugin.data.sources.paths import class_folders
+    from pirl_plugin.data.names import DISK_FOLDER
+    from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders
 
     folders, highest, numbers = {}, {}, {}
     for split in splits_of(config):
@@ -93,6 +94,12 @@ def check_classes(config: AttrDict) -> None:
             highest[folder, split] = int(labels.max())
             numbers[split] = (folder, named)
     classes = {split: (folder, class_folders(folder)) for split, folder in folders.items()}
+    for split, folder in folders.items():
+        if list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
+            try:
+                check_all_in_classes(folder)
+            except ValueError as error:
+                refuse(f"config.DATA.{split}.DATA_PATHS: {error}", error)
     for split, (folder, found) in classes.items():
         if len(found) < 2:
             refuse(

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.host.checks.data import splits_of
 from pirl_plugin.host.compat.patches import patched
 
 if TYPE_CHECKING:
@@ -188,12 +189,14 @@ def remove_old_results(config: AttrDict) -> None:
     """Remove what an earlier run in the same folder left: features, and SVMs' average precision.
 
     That run may have had more processes or images, and the host's tools read all features that are
-    there. Its precision would stand for the SVMs of this run, which the host trains later. What
+    there. Features of a split that this run does not extract stay. The earlier precision would be
+    taken for that of this run's SVMs, which the host trains later. What
     ``SVM.force_retrain=false`` takes up again stays.
     """
     for result in Path(config.CHECKPOINT.DIR).glob("*/test_ap.npy"):
         result.unlink(missing_ok=True)  # another node may have been first
     folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR
     if config.DISTRIBUTED.NUM_NODES == 1:
-        for file in Path(folder).glob("rank*_chunk*_*.npy"):
-            file.unlink()
+        for split in splits_of(config):
+            for file in Path(folder).glob(f"rank*_chunk*_{split.lower()}_*.npy"):
+                file.unlink()

@@ -65,10 +65,9 @@ def _guarded(
                 raise
             put("pirl_plugin: SIGINT: ended before the run began\n", sys.stderr)
             raise SystemExit(130) from None
-        if extracts:
+        if extracts and is_ours(config):
             remove_old_results(config)
-            if is_ours(config):
-                write_run_config(config, Path(config.CHECKPOINT.DIR))
+            write_run_config(config, Path(config.CHECKPOINT.DIR))
         if starts_ranks and is_ours(config):
             node_id = kwargs.get("node_id", args[1] if len(args) > 1 else 0)
             with forward_signals():

@@ -9,6 +9,8 @@ import signal
 
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
+from pirl_plugin.utils.processes import RANK_PROCESS
+
 _prctl_pr_set_pdeathsig(signal.SIGKILL)  # Linux only; nothing elsewhere
-if os.getppid() == 1:  # the rank has ended already
+if str(os.getppid()) != os.environ[RANK_PROCESS]:  # the rank has ended already
     os._exit(1)

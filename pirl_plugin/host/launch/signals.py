@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 @contextmanager
 def forward_signals() -> Iterator[None]:
-    """Pass SIGTERM and SIGUSR2 on to the processes that this one started, and live on.
+    """Pass SIGTERM and SIGUSR2 on to the ranks that this process started, and live on.
 
-    Where there are none, the signals do what they did before.
+    Where there are none, as in a run of one process, the signals do what they did before.
     """
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def forward(number: int, frame: FrameType | None) -> None:
-        children = multiprocessing.active_children()
-        for child in children:
+        # Readers of images are daemons, and ranks are not.
+        ranks = [child for child in multiprocessing.active_children() if not child.daemon]
+        for rank in ranks:
             with suppress(OSError, TypeError):
-                os.kill(child.pid or 0, number)
-        if not children:
+                os.kill(rank.pid or 0, number)
+        if not ranks:
             signal.signal(number, before[number])
             os.kill(os.getpid(), number)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ finder.install()
 
 from pirl_plugin.host.launch.newest import Newest, newest_checkpoint  # noqa: E402
 from pirl_plugin.utils.our_configs import is_ours  # noqa: E402
+from pirl_plugin.utils.processes import RANK_PROCESS  # noqa: E402
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -45,6 +47,7 @@ def distributed_worker(*args: Any, **kwargs: Any) -> object:
         preload.append("pirl_plugin.host.launch.preload_views")
     if is_ours(config):
         preload.append("pirl_plugin.host.launch.preload_watch")
+        os.environ[RANK_PROCESS] = str(os.getpid())
     multiprocessing.set_forkserver_preload(preload)
     run = _launcher().pirl_plugin_originals["_distributed_worker"]
     if not is_ours(config):

@@ -62,6 +62,12 @@ def test_filelist__classes_are_those_of_the_folder(folder):
     assert source.class_root() == str(folder)
 
 
+def test_filelist__named_without_a_folder_has_classes(folder, monkeypatch):
+    (folder / "list.txt").write_text("b/2.PNG\na/x.webp")
+    monkeypatch.chdir(folder)
+    assert FileListSource("list.txt").labels().tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [

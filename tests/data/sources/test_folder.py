@@ -1,5 +1,6 @@
 """Folders: order, classes, links, and what is not read."""
 
+import errno
 import os
 
 import pytest
@@ -30,9 +31,14 @@ def test_folder__flat_is_one_class(tmp_path):
     assert source.paths() == [str(tmp_path / "1.jpg"), str(tmp_path / "2.jpg")]
 
 
-def test_folder__loose_images_are_a_class_before_the_others(folder):
+def test_folder__images_beside_the_folders_of_classes_have_none(folder):
+    """They were class 0, and all others had another number than those of a folder without them."""
     save_grey(folder / "z.jpg")
-    assert FolderSource(folder).labels().tolist() == [0, 1, 1, 1, 2, 2, 4]
+    assert FolderSource(folder).labels().tolist() == [-1, 0, 0, 0, 1, 1, 3]
+    with pytest.raises(
+        ValueError, match=r"z\.jpg lies beside the folders of the classes: expected"
+    ):
+        paths.check_all_in_classes(folder)
 
 
 def test_folder__survives_links_in_a_circle(folder):
@@ -40,6 +46,35 @@ def test_folder__survives_links_in_a_circle(folder):
     os.symlink(folder, folder / "all")
     os.symlink(folder / "b", folder / "c")
     assert [os.path.basename(p) for p in FolderSource(folder).paths()].count("1.jpg") == 2
+
+
+def test_folder__survives_links_between_siblings(folder):
+    """Two images became 82, and with one link more the walk did not end."""
+    for link, target in (("a/u", "b"), ("a/v", "b"), ("b/w", "a")):
+        os.symlink(folder / target, folder / link)
+    names = [os.path.relpath(path, folder) for path in FolderSource(folder).paths()]
+    assert [name for name in names if name.endswith("1.jpg")] == [
+        "a/u/1.jpg",
+        "a/v/1.jpg",
+        "b/1.jpg",
+    ]
+    assert len(names) == len(set(names)) == 6 + 2 * 2 + 3
+
+
+def test_folder__that_cannot_be_listed_is_named(folder, monkeypatch):
+    """Its images were left out without a word."""
+    scandir = os.scandir
+
+    def stale(path):
+        if str(path).endswith("/z"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", stale)
+    with pytest.raises(
+        OSError, match=r"a/z cannot be listed \(Stale file handle\), and its images"
+    ):
+        FolderSource(folder)
 
 
 def test_folder__of_files_asks_for_the_status_of_none(tmp_path, monkeypatch):

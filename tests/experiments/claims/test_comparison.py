@@ -1,6 +1,8 @@
 """The setting of a comparison: which images are the same."""
 
 import json
+import os
+import shutil
 
 from pirl_plugin.experiments.claims.comparison import new_setting
 from pirl_plugin.experiments.quickstart_data import find_data
@@ -27,3 +29,10 @@ def test_setting__tells_images_apart_by_their_names(image_folder, make_image, tm
     assert {**first["data"], **NAMES} == {**second["data"], **NAMES}
     assert first["data"]["digest"] != second["data"]["digest"]
     assert str(tmp_path) not in json.dumps(second)
+
+
+def test_setting__takes_names_that_are_no_text(image_folder, tmp_path):
+    shutil.copytree(image_folder, tmp_path / "data")
+    image = next((tmp_path / "data" / "train").rglob("*.jpg"))
+    image.rename(image.with_name(os.fsdecode(b"caf\xe9.jpg")))
+    assert new_setting("quick", find_data(tmp_path / "data"), 4, 1, 1)["data"]["train_images"] == 20

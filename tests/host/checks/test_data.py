@@ -115,6 +115,16 @@ def test_check_classes__refuses_numbers_that_would_mean_other_classes(classes):
     check_classes(linear(classes))
 
 
+def test_check_classes__refuses_an_image_beside_the_classes(classes, make_image):
+    """It shifted the numbers of all classes of its split."""
+    (classes / "val" / "c").mkdir()
+    make_image(classes / "val" / "stray.jpg", seed=0)
+    with pytest.raises(
+        SystemExit, match=r"TEST\.DATA_PATHS: .*val/stray\.jpg lies beside the fold"
+    ):
+        check_classes(linear(classes))
+
+
 def test_check_classes__refuses_folders_without_classes(classes):
     """The host made one class of them, and the benchmark ended with 0 % and status 0."""
     with pytest.raises(SystemExit, match=r"TRAIN.DATA_PATHS: .*train/a has 0 subfolders: expected"):

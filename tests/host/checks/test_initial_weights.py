@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.import_hook import finder
 from tests.helpers.configs import compose
@@ -28,6 +29,16 @@ def test_check_initial_weights__names_what_is_not_there(overrides, key):
     with pytest.raises(SystemExit, match=f"{key}: expected a file that exists; name") as stopped:
         check_initial_weights(compose(*overrides))
     assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_follow_links__ends_where_a_link_leads_to_itself(tmp_path):
+    """The command hung before its first check."""
+    file = tmp_path / "model_phase1.torch"
+    file.symlink_to(file)
+    config = compose(*LINEAR, f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={file}")
+    follow_links(config)
+    with pytest.raises(SystemExit, match="expected a file that exists"):
+        check_initial_weights(config)
 
 
 def test_check_initial_weights__refuses_an_ensembles_files_where_the_trunk_takes_none():

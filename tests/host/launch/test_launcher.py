@@ -1,5 +1,7 @@
 """What is done before a launch, and the line at its start."""
 
+import os
+
 import pytest
 import yaml
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
@@ -22,10 +24,21 @@ def config(*overrides):
 
 
 def test_remove_old_results__leaves_all_else(tmp_path):
-    for name in ("rank1_chunk0_train_res5_inds.npy", "test_ap.npy", "rank1.txt"):
+    kept = ["rank1.txt", "rank1_chunk0_test_res5_inds.npy", "test_ap.npy"]
+    for name in ("rank1_chunk0_train_res5_inds.npy", *kept):
         (tmp_path / name).touch()
-    remove_old_results(config(f"config.CHECKPOINT.DIR={tmp_path}"))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["rank1.txt", "test_ap.npy"]
+    remove_old_results(config(f"config.CHECKPOINT.DIR={tmp_path}", "config.TEST_MODEL=false"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == kept
+
+
+def test_extraction__of_vissls_own_approaches_removes_nothing(tmp_path):
+    """Features of train and test, extracted in two runs into one folder, lost the first."""
+    (tmp_path / "rank0_chunk0_test_res5_inds.npy").touch()
+    own = config(
+        "config=test/integration_test/quick_simclr_multicrop", f"config.CHECKPOINT.DIR={tmp_path}"
+    )
+    _guarded(lambda cfg, engine_name: None, ())(cfg=own, engine_name="extract_features")
+    assert [p.name for p in tmp_path.iterdir()] == ["rank0_chunk0_test_res5_inds.npy"]
 
 
 def test_extraction__removes_the_results_of_an_earlier_run_before_its_configuration(tmp_path):
@@ -43,7 +56,8 @@ def test_extraction__removes_the_results_of_an_earlier_run_before_its_configurat
 
     def launch(cfg, engine_name):
         assert read_config(tmp_path / "train_config.yaml")["MODEL"]["WEIGHTS_INIT"] == {
-            **svm.MODEL.WEIGHTS_INIT
+            **svm.MODEL.WEIGHTS_INIT,
+            "PARAMS_FILE": os.path.abspath("second.torch"),
         }
         with pytest.raises(ValueError, match="is not finished"):
             svm_map(tmp_path)

@@ -1,0 +1,47 @@
+"""Stop signals reach ranks; where there are none, they do what they did before."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from pirl_plugin.host.launch.signals import forward_signals
+
+CODE = """
+import multiprocessing, signal, sys, time
+from pirl_plugin.host.launch.signals import forward_signals
+
+def read():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as readers of images do
+    time.sleep(60)
+
+if __name__ == "__main__":
+    with forward_signals():
+        multiprocessing.get_context("fork").Process(target=read, daemon=True).start()
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_sigterm__ends_a_run_of_one_process_whatever_readers_it_has():
+    """Sent to the readers alone, which ignore it, it was lost until the first step."""
+    run = subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "ready\n"
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(timeout=20) == -signal.SIGTERM
+
+
+def wait_for_ever():
+    time.sleep(60)
+
+
+def test_sigterm__goes_to_ranks_and_the_launcher_lives_on():
+    rank = multiprocessing.get_context("fork").Process(target=wait_for_ever, daemon=False)
+    with forward_signals():
+        rank.start()
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        rank.join(20)
+    assert rank.exitcode == -signal.SIGTERM
