@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 CHECKPOINT_NAME = re.compile(
     r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
+
+PLUGIN_SECTION: Final = "pirl_plugin"
+"""Key of what this plugin adds to a checkpoint."""
 
 
 class ClassyState(TypedDict, total=False):

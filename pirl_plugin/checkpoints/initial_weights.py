@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
+from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME, PLUGIN_SECTION
 from pirl_plugin.checkpoints.run_folder import identity
 
 if TYPE_CHECKING:
@@ -48,23 +48,20 @@ def initial_weights(config: AttrDict) -> dict[str, list[list[str]]]:
     return {key: [_recorded(file) for file in files] for key, files in _files(config).items()}
 
 
-def describe_other_weights(
-    config: AttrDict, content: Mapping[str, Any], section: str, path: str
-) -> str | None:
+def describe_other_weights(config: AttrDict, content: Mapping[str, Any], path: str) -> str | None:
     """Which file of a configuration is not the one that a checkpoint's run started from.
 
     A file may have been moved or copied, or be gone: nothing reads it after the run's start.
 
     Args:
         config: the host's.
-        content: of the checkpoint.
-        section: the key under which this plugin saves; older checkpoints have no record there.
+        content: of the checkpoint; older ones have no record.
         path: what the sentence calls the checkpoint.
 
     Returns:
         One sentence, found and expected; None where all are the same, or none is recorded.
     """
-    recorded = (content.get(section) or {}).get(RECORD) or {}
+    recorded = (content.get(PLUGIN_SECTION) or {}).get(RECORD) or {}
     for key, given in _files(config).items():
         before = recorded.get(key)
         if before is None or _same(given, before):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME, HostCheckpoint
 from pirl_plugin.checkpoints.run_folder import shards_of_step
@@ -15,8 +15,6 @@ from pirl_plugin.checkpoints.write import NonFiniteStateError, check_finite
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-SECTION: Final = "pirl_plugin"  # what this plugin adds to the host's checkpoint
 
 
 @dataclass

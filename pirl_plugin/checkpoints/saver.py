@@ -7,7 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.resume import SECTION, bank_of
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
+from pirl_plugin.checkpoints.resume import bank_of
 from pirl_plugin.checkpoints.write import check_finite
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Saver:
         for part in (state["base_model"], state["optimizer"], content["loss"]):
             check_finite(part, str(self.folder.folder / name))
         inside = "model_iteration" in name
-        content[SECTION] = self.section(inside)
+        content[PLUGIN_SECTION] = self.section(inside)
         if inside:
             content["iteration_num"] -= 1  # counted once more where the epoch begins again
         self.folder.announce(name)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.initial_weights import WEIGHTS
 
 if TYPE_CHECKING:
@@ -38,21 +39,20 @@ def resume_settings(config: AttrDict) -> dict[str, str]:
 
 
 def describe_other_run(
-    config: AttrDict, content: Mapping[str, Any], section: str, path: str, ended: bool = False
+    config: AttrDict, content: Mapping[str, Any], path: str, ended: bool = False
 ) -> str | None:
     """What makes a configuration that of another run than a checkpoint's.
 
     Args:
         config: the host's configuration.
         content: of the checkpoint.
-        section: the key under which this plugin saves; older checkpoints have none.
         path: what the sentence calls the checkpoint.
         ended: whether the run has ended with it, so that no epoch need be left.
 
     Returns:
         One sentence with the first key that differs, found and expected; None where none does.
     """
-    before = (content.get(section) or {}).get("settings") or {}
+    before = (content.get(PLUGIN_SECTION) or {}).get("settings") or {}
     now = resume_settings(config)
     different = [key for key in now if key in before and now[key] != before[key]]
     again = (

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pirl_plugin.utils.precision import at_least_float32
+
 
 @torch.no_grad()
 def effective_rank(features: Tensor) -> float:
@@ -199,7 +201,7 @@ def random_effective_rank(count: int, dim: int) -> float:
 
 def _unit(features: Tensor) -> Tensor:
     """Unit-norm rows, in float32 or wider."""
-    return normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
+    return normalize(at_least_float32(features), dim=1)
 
 
 def _check(features: Tensor, rows: int = 1) -> None:

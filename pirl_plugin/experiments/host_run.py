@@ -51,7 +51,7 @@ def run_host(
     """
     out.mkdir(parents=True, exist_ok=True)
     log = out / "console.log"
-    command = [*launcher(tool), *overrides, f"config.CHECKPOINT.DIR={quoted(out)}"]
+    command = [*host_command(tool), *overrides, f"config.CHECKPOINT.DIR={quoted(out)}"]
     progress = _Progress(_bar(title))
     with progress.bar:
         ended = stream(
@@ -71,7 +71,7 @@ def run_host(
     return rate
 
 
-def launcher(tool: str | None = None) -> list[str]:
+def host_command(tool: str | None = None) -> list[str]:
     """What starts the host's engine, or another of its scripts, on this Python."""
     if tool is None:
         return [sys.executable, "-m", "pirl_plugin", "train"]

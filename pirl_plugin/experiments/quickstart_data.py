@@ -32,26 +32,24 @@ class Data:
     num_classes: int
 
 
-def find_data(folder: Path, option: str = "--data") -> Data:
+def find_data(folder: Path) -> Data:
     """Look at ``train/<class>/*``, ``val/<class>/*`` (or ``validation/``), or a folder of images.
 
     Args:
         folder: what was given.
-        option: what gave it, for messages.
 
     Raises:
         SystemExit: there are no images, or fewer than two; or none in ``val``, or other classes.
     """
     if not folder.is_dir():
         raise SystemExit(
-            f"pirl_plugin: {option} = {folder}: expected a folder of images; there is no such "
-            f"folder"
+            f"pirl_plugin: --data = {folder}: expected a folder of images; there is no such folder"
         )
     train = folder / "train" if (folder / "train").is_dir() else folder
     try:
         images = FolderSource(train)
     except (OSError, ValueError) as error:
-        raise SystemExit(f"pirl_plugin: {option} = {folder}: {error}") from None
+        raise SystemExit(f"pirl_plugin: --data = {folder}: {error}") from None
     val = test_folder(folder)
     classes = class_folders(str(train))
     if train == folder or val is None or len(classes) < 2:
@@ -60,16 +58,16 @@ def find_data(folder: Path, option: str = "--data") -> Data:
         for folder_of_classes in (train, val):
             check_all_in_classes(folder_of_classes)
     except ValueError as error:
-        raise SystemExit(f"pirl_plugin: {option} = {folder}: {error}") from None
+        raise SystemExit(f"pirl_plugin: --data = {folder}: {error}") from None
     odd = sorted(set(classes) ^ set(class_folders(str(val))))
     if odd:
         raise SystemExit(
-            f"pirl_plugin: {option} = {folder}: expected the same classes in {train.name} and "
+            f"pirl_plugin: --data = {folder}: expected the same classes in {train.name} and "
             f"{val.name}; the folder '{odd[0]}' is in one of them alone; an empty one will do"
         )
     if next(iter(find_images(str(val))), None) is None:
         raise SystemExit(
-            f"pirl_plugin: {option} = {folder}: expected images in {val}, and there is none; add "
+            f"pirl_plugin: --data = {folder}: expected images in {val}, and there is none; add "
             f"some, or remove the folder to train without a measurement"
         )
     return Data(train, val, len(images), len(classes))

@@ -19,7 +19,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from pirl_plugin.experiments.host_run import launcher, run_host
+from pirl_plugin.experiments.host_run import host_command, run_host
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.processes import is_alive
 
@@ -61,12 +61,7 @@ class Here:
 
     def command(self, run: Run) -> list[str]:
         """The host's launcher."""
-        start = ["pirl-plugin", "train"] if run.tool is None else launcher(run.tool)
-        return [
-            *start,
-            *run.overrides,
-            f"config.CHECKPOINT.DIR={quoted(run.folder)}",
-        ]
+        return _command(run)
 
     def start(self, run: Run) -> None:
         """Make the run; its progress on one line."""
@@ -112,7 +107,7 @@ class Slurm:
     def command(self, run: Run) -> list[str]:
         """The host's launcher, with a port of the run's own: several jobs may share a node."""
         return [
-            *Here(threads=1).command(run),
+            *_command(run),
             "config.SLURM.USE_SLURM=true",
             f"config.SLURM.PARTITION={quoted(self._partition)}",
             f"config.SLURM.NAME={run.folder.parent.name}_{run.folder.name}",
@@ -153,6 +148,12 @@ class Slurm:
     def log(self, run: Run) -> str:
         """SLURM's logs and the host's own."""
         return f"{run.folder / 'slurm'} and {run.folder / 'log.txt'}"
+
+
+def _command(run: Run) -> list[str]:
+    """What makes a run on this machine."""
+    start = ["pirl-plugin", "train"] if run.tool is None else host_command(run.tool)
+    return [*start, *run.overrides, f"config.CHECKPOINT.DIR={quoted(run.folder)}"]
 
 
 def _lock(file: TextIO) -> bool:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from torch import distributed
 
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.initial_weights import RECORD, initial_weights
-from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
 from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import resume_settings
@@ -76,14 +76,14 @@ class CheckpointHook(QuietHook):
         self._weights = (
             initial_weights(task.config)
             if resumed is None
-            else (task.checkpoint.get(SECTION) or {}).get(RECORD)
+            else (task.checkpoint.get(PLUGIN_SECTION) or {}).get(RECORD)
         )
         if rank() == 0:
             remove_unfinished(folder)
             if resumed is not None and resumed.parent == folder.resolve():
                 saver.take_up(task.checkpoint, resumed.name)
             write_run_config(task.config, folder)
-        scale = (task.checkpoint or {}).get(SECTION, {}).get(_SCALER)
+        scale = (task.checkpoint or {}).get(PLUGIN_SECTION, {}).get(_SCALER)
         if scale and (scaler := _scaler_of(task)) is not None:
             scaler.load_state_dict(scale)
         self._agreement = Agreement(task.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.resume import SECTION
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
@@ -22,8 +22,8 @@ def samples_done(task: SelfSupervisionTask) -> int:
         checkpoint["train_phase_idx"] + 1,  # when the epoch begins
     ):
         return 0
-    if SECTION in checkpoint:
-        return int(checkpoint[SECTION]["samples_done"])
+    if PLUGIN_SECTION in checkpoint:
+        return int(checkpoint[PLUGIN_SECTION]["samples_done"])
     if "model_iteration" not in Path(task.checkpoint_path).resolve().name:
         return 0
     batches = len(task.dataloaders["train"])  # as the host counts, who wrote it

@@ -126,8 +126,6 @@ class PIRLLossConfig:
         values = {key: value for key, value in section.items() if key != "name"}
         check_keys(SECTION, values, [f.name for f in fields(cls)])
         bank = values.pop("bank", None) or {}
-        if isinstance(bank, BankConfig):
-            return cls(bank=bank, **values)
         if not hasattr(bank, "items"):
             refuse(f"{SECTION}.bank", bank, "a section", "write it as {momentum: 0.5, …}")
         check_keys(f"{SECTION}.bank", bank, [f.name for f in fields(BankConfig)])

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pirl_plugin.memory.checks import check_embeddings, check_rows
+from pirl_plugin.utils.precision import at_least_float32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,9 +87,4 @@ def find_outside(
 
 def unit(embedding: Tensor, valid: Tensor) -> Tensor:
     """Unit-norm rows, in float32 or wider; zeros where they are not valid."""
-    return normalize(torch.where(valid[:, None], embedding, 0).to(wide(embedding.dtype)))
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """Float32, or a wider type."""
-    return torch.promote_types(dtype, torch.float32)
+    return normalize(at_least_float32(torch.where(valid[:, None], embedding, 0)))

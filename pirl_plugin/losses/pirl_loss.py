@@ -16,18 +16,19 @@ from torch import Tensor
 
 from pirl_plugin.losses.bank_update import BankUpdate
 from pirl_plugin.losses.checkpoint import LossCheckpoint
-from pirl_plugin.losses.config import BankConfig, PIRLLossConfig
+from pirl_plugin.losses.config import PIRLLossConfig
 from pirl_plugin.losses.engines.base import ContrastBatch, Engine
 from pirl_plugin.losses.engines.choice import check_form, make_engine
 from pirl_plugin.losses.estimators import get_estimator
 from pirl_plugin.losses.estimators.base import NormConstant
 from pirl_plugin.losses.estimators.nce import sum_of_exponentials
-from pirl_plugin.losses.inputs import check_negatives, check_shapes, find_outside, unit, wide
+from pirl_plugin.losses.inputs import check_negatives, check_shapes, find_outside, unit
 from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks
 from pirl_plugin.memory.checks import row_vector
 from pirl_plugin.utils.distributed import sum_over_ranks
+from pirl_plugin.utils.precision import at_least_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +99,7 @@ class PIRLLoss(LossCheckpoint):
         term_weights: Sequence[float] | None = None,
         embedding_dim: int = 128,
         scores: str = "auto",
-        bank: Mapping[str, object] | BankConfig | None = None,
+        bank: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         keys = {
@@ -156,7 +157,7 @@ class PIRLLoss(LossCheckpoint):
         check_negatives(target, negatives)
         weights = self.config.weights(len(outputs))
         if not (self.training and torch.is_grad_enabled()):
-            return outputs[-1].new_zeros((), dtype=wide(outputs[-1].dtype))
+            return at_least_float32(outputs[-1].new_zeros(()))
         outside, negatives = find_outside(target, negatives, self.bank.num_rows)
         valid = (target >= 0) & (target < self.bank.num_rows)  # B
         rows = torch.where(valid, target, 0)

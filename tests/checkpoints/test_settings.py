@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.settings import describe_other_run, resume_settings
 
 CONFIG = {
@@ -15,13 +16,13 @@ CONFIG = {
     "OPTIMIZER": {"name": "sgd", "num_epochs": 8},
     "DATA": {"TRAIN": {"TRANSFORMS": [{"name": "PIRLJigsaw", "patch_size": 8}]}},
 }
-CONTENT = {"train_phase_idx": 2, "section": {"settings": resume_settings(CONFIG)}}
+CONTENT = {"train_phase_idx": 2, PLUGIN_SECTION: {"settings": resume_settings(CONFIG)}}
 
 
 def difference(change, content=CONTENT):
     config = copy.deepcopy(CONFIG)
     change(config)
-    return describe_other_run(config, content, "section", "OUT/model_phase2.torch")
+    return describe_other_run(config, content, "OUT/model_phase2.torch")
 
 
 @pytest.mark.parametrize(

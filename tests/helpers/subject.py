@@ -135,5 +135,5 @@ def orders(num_permutations: int, num_patches: int, seed: int) -> Tensor:
 def drawn_orders(num_permutations: int | None, num_patches: int, seed: int, count: int) -> Tensor:
     """``(count, 1 + num_patches)`` int64, orders drawn from a set, each after its number."""
     chosen, rng = PermutationSet(num_permutations, num_patches), np.random.default_rng(seed)
-    drawn = [chosen.draw_numbered(rng) for _ in range(count)]
+    drawn = [chosen.draw(rng) for _ in range(count)]
     return torch.tensor([[number, *order.tolist()] for number, order in drawn])

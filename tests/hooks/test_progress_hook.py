@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.resume import SECTION
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.hooks.progress_hook import ProgressHook
 from pirl_plugin.utils.console import LINE
 
@@ -56,7 +56,7 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
 def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
     hook, per_epoch = ProgressHook(), 4
     resumed = task(5, train=True)
-    resumed.checkpoint = {"train_phase_idx": 0, SECTION: {"samples_done": 25}}
+    resumed.checkpoint = {"train_phase_idx": 0, PLUGIN_SECTION: {"samples_done": 25}}
     resumed.train_phase_idx = 1
     hook.on_phase_start(resumed)
     for step in range(6, 9):

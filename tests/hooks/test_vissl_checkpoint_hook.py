@@ -9,8 +9,8 @@ import torch
 from vissl.config import AttrDict
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.initial_weights import RECORD
-from pirl_plugin.checkpoints.resume import SECTION
 from pirl_plugin.checkpoints.run_folder import Keep
 from pirl_plugin.hooks import vissl_checkpoint_hook
 from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
@@ -145,7 +145,7 @@ def test_weights__are_those_of_the_very_start(tmp_path, monkeypatch):
     path = str(tmp_path / "out" / "model_phase0.torch")
     assert section[RECORD]["MODEL.WEIGHTS_INIT.PARAMS_FILE"] == [[str(first), "1-e8b7be43"]]
     for before in (section, {}):  # of an earlier version, which did not say
-        content = {SECTION: before}
+        content = {PLUGIN_SECTION: before}
         assert recorded(other, checkpoint=content, checkpoint_path=path)[RECORD] == before.get(
             RECORD
         )
@@ -167,7 +167,7 @@ def test_loss_scale__goes_on_where_it_was(tmp_path, monkeypatch):
     path = str(tmp_path / "model_phase0.torch")
     torch.save(section, path)
     saved = torch.load(path, weights_only=True)
-    resumed = {"checkpoint": {SECTION: saved}, "checkpoint_path": path}
+    resumed = {"checkpoint": {PLUGIN_SECTION: saved}, "checkpoint_path": path}
     second = torch.amp.GradScaler("cpu")
     assert section_of(second, **resumed)["grad_scaler"] == section["grad_scaler"]
     assert second.get_scale() == 8

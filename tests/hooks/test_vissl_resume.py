@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pirl_plugin.checkpoints.resume import SECTION
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.hooks.vissl_resume import samples_done
 
 
@@ -21,7 +21,7 @@ from pirl_plugin.hooks.vissl_resume import samples_done
 def test_samples_done__are_of_the_epoch_that_goes_on(tmp_path, section, name, phase, expected):
     checkpoint = {"train_phase_idx": 0, "iteration": 13}
     if section is not None:
-        checkpoint[SECTION] = section
+        checkpoint[PLUGIN_SECTION] = section
     task = SimpleNamespace(
         checkpoint=checkpoint,
         checkpoint_path=str(tmp_path / name),

@@ -96,7 +96,7 @@ class JigsawViews(Views):
         crop = self._random_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
             crop = _turn(crop, int(rng.integers(4)))
-        number, order = self.permutations.draw_numbered(rng)
+        number, order = self.permutations.draw(rng)
         corners = patch_offsets(self.patches_crop_size, self.grid, self.patch_size, rng)
         rows = self.photometric.sample(rng, len(corners))
         if self.flip == "none":

@@ -61,22 +61,15 @@ class PermutationSet:
         """Number of orders in the set."""
         return self.num_permutations or math.factorial(self.num_patches)
 
-    def draw(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def draw(self, rng: np.random.Generator) -> tuple[int, NDArray[np.int64]]:
         """Draw one order uniformly.
 
         Args:
             rng: generator to draw from.
 
         Returns:
+            The order's number in ``orders``, −1 where all orders are drawn from, and the order,
             int64 (num_patches,): position i shows patch ``order[i]``.
-        """
-        return self.draw_numbered(rng)[1]
-
-    def draw_numbered(self, rng: np.random.Generator) -> tuple[int, NDArray[np.int64]]:
-        """Draw as ``draw`` does.
-
-        Returns:
-            The order's number in ``orders``, −1 where all orders are drawn from, and the order.
         """
         if self.orders is None:
             return -1, rng.permutation(self.num_patches)

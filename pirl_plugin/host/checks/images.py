@@ -75,18 +75,18 @@ def _some_files(config: AttrDict, split: str, source: str, path: str) -> Iterabl
     return [(images.path_of(row), functools.partial(images.read, row)) for row in rows]
 
 
-def num_images(config: AttrDict, split: str = "TRAIN") -> int | None:
-    """Number of images of a split; None where a source is not one of this plugin."""
+def num_images(config: AttrDict) -> int | None:
+    """Number of training images; None where a source is not one of this plugin."""
     from vissl.data.dataset_catalog import get_data_files
 
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
-    data = config.DATA[split]
-    paths, _ = get_data_files(split, config.DATA)
+    data = config.DATA.TRAIN
+    paths, _ = get_data_files("TRAIN", config.DATA)
     if not all(source.startswith("pirl_disk_") for source in data.DATA_SOURCES):
         return None
     pairs = zip(data.DATA_SOURCES, paths, strict=False)
-    count = sum(len(PIRLDiskDataset(config, *pair, split)) for pair in pairs)
+    count = sum(len(PIRLDiskDataset(config, *pair, "TRAIN")) for pair in pairs)
     return min(count, data.DATA_LIMIT) if data.DATA_LIMIT > 0 else count
 
 

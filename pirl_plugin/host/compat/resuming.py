@@ -230,7 +230,6 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
         SystemExit: what differs, found and expected.
     """
     from pirl_plugin.checkpoints.initial_weights import describe_other_weights
-    from pirl_plugin.checkpoints.resume import SECTION
     from pirl_plugin.checkpoints.settings import describe_other_run, epochs
 
     path = str(found.path)
@@ -244,10 +243,10 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
             f"config.MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME=classy_state_dict, or rename it to "
             f"model_phase{done - 1}.torch to go on from it as it is"
         )
-    other = describe_other_weights(config, found.content, SECTION, path)
+    other = describe_other_weights(config, found.content, path)
     if other is None:
         ended = found.final and total == done
-        other = describe_other_run(config, found.content, SECTION, path, ended)
+        other = describe_other_run(config, found.content, path, ended)
     if other is not None:
         raise SystemExit(f"pirl_plugin: {other}")
     if found.final:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -75,8 +74,3 @@ class StreamedEstimator(Estimator):
         Returns:
             The value, ``(T, B)``, and its gradient with respect to q / τ, ``(T, B, D)``.
         """
-
-
-def at_least_float32(scores: Tensor) -> Tensor:
-    """``scores`` in float32, or wider if they are."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.losses.estimators.base import NormConstant, StreamedEstimator, at_least_float32
+from pirl_plugin.losses.estimators.base import NormConstant, StreamedEstimator
+from pirl_plugin.utils.precision import at_least_float32
 
 if TYPE_CHECKING:
     from pirl_plugin.losses.engines.sums import DrawnSums

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from pirl_plugin.losses.estimators.base import NormConstant, StreamedEstimator, at_least_float32
+from pirl_plugin.losses.estimators.base import NormConstant, StreamedEstimator
+from pirl_plugin.utils.precision import at_least_float32
 
 if TYPE_CHECKING:
     from pirl_plugin.losses.engines.sums import DrawnSums

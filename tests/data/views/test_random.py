@@ -121,10 +121,10 @@ def test_permutations__all_orders_are_uniform():
     every = PermutationSet(None, 3)
     assert every.orders is None
     assert len(every) == 6
-    draws = rank(np.stack([every.draw(rng) for _ in range(6000)]).astype(np.int8))
+    draws = rank(np.stack([every.draw(rng)[1] for _ in range(6000)]).astype(np.int8))
     counts = np.bincount(draws, minlength=6)
     assert ((counts - 1000) ** 2 / 1000).sum() < 26  # 0.01 % point for 5 degrees of freedom
-    positions = np.stack([PermutationSet().draw(rng) for _ in range(3000)])
+    positions = np.stack([PermutationSet().draw(rng)[1] for _ in range(3000)])
     assert abs((positions == np.arange(9)).mean() - 1 / 9) < 0.01
 
 
@@ -152,7 +152,7 @@ def test_permutations__small_sets_lie_far_apart(size, least):
 def test_permutations__draws_the_whole_finite_set():
     rng = np.random.default_rng(0)
     chosen = PermutationSet(20, 4)
-    drawn = {tuple(chosen.draw(rng)) for _ in range(1000)}
+    drawn = {tuple(chosen.draw(rng)[1]) for _ in range(1000)}
     assert drawn == {tuple(order) for order in chosen.orders.tolist()}
 
 

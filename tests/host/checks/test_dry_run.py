@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.resume import SECTION
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.host.checks import dry_run as module
 from pirl_plugin.host.checks import timed_steps
@@ -133,7 +133,7 @@ def tiny(image_folder, *more):
 
 def write_checkpoint_of(config, folder, name, done=0):
     content = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": done}
-    content |= {"phase_idx": 0, SECTION: {"settings": resume_settings(config)}}
+    content |= {"phase_idx": 0, PLUGIN_SECTION: {"settings": resume_settings(config)}}
     folder.mkdir(exist_ok=True)
     torch.save(content, folder / name)
 

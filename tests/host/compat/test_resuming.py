@@ -8,8 +8,9 @@ import yaml
 from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
+from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initial_weights
-from pirl_plugin.checkpoints.resume import SECTION, find_newest
+from pirl_plugin.checkpoints.resume import find_newest
 from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.checkpoints.training_run import write_run_config
@@ -31,7 +32,7 @@ def write(folder, name, config=None, **content):
     content = {**least, "phase_idx": 0, **content}
     if config is not None:
         settings, weights = resume_settings(config), initial_weights(config)
-        content[SECTION] = {"settings": settings, RECORD: weights, "samples_done": 0}
+        content[PLUGIN_SECTION] = {"settings": settings, RECORD: weights, "samples_done": 0}
     torch.save(content, folder / name)
     return str(folder / name)
 
