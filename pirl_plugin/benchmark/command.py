@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import platform
 from pathlib import Path
 from typing import Any
 
 from pirl_plugin.benchmark.arguments import ARGUMENTS
 from pirl_plugin.utils.arguments import HelpFormatter, why_not_writable
+from pirl_plugin.utils.outputs import write_json
+from pirl_plugin.utils.processes import processor_name
 from pirl_plugin.utils.requirements import require_host
 
 # Name -> what it measures. Each is a module of this package with a function run(options), which
@@ -48,8 +49,7 @@ def main(arguments: list[str]) -> None:
     module = importlib.import_module(f"pirl_plugin.benchmark.{options.name}")
     figures = {"machine": machine(), **module.run(options)}
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+        write_json(options.json, figures)
 
 
 def _file(text: str) -> Path:
@@ -65,17 +65,8 @@ def machine() -> dict[str, Any]:
     import torch
 
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

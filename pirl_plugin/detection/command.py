@@ -22,7 +22,7 @@ from pirl_plugin.detection.setup import (
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
 from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder, whole_number
-from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json
+from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json, write_text
 from pirl_plugin.utils.requirements import require_detectron2
 from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream
 
@@ -125,7 +125,7 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
         folder.mkdir(parents=True, exist_ok=True)
         config = config.clone()
         config.merge_from_list(["SEED", seed, "OUTPUT_DIR", str(folder)])
-        (folder / CONFIG).write_text(config.dump())
+        write_text(folder / CONFIG, config.dump())
         quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
         command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial"]
         log = folder / "console.log"

@@ -193,7 +193,7 @@ def same(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-def identity(found: Mapping[str, object], free: Iterable[str]) -> str:
+def settings_key(found: Mapping[str, object], free: Iterable[str]) -> str:
     """A text that is the same for runs which may be averaged: all settings that are not free."""
     free = tuple(free)
     kept = {k: v for k, v in found.items() if not _matches(k, free)}

@@ -14,7 +14,7 @@ from pirl_plugin.evaluation.compare_settings import (
     data_set,
     describe,
     differences,
-    identity,
+    settings_key,
     settings_of,
 )
 from pirl_plugin.evaluation.detection_run import (
@@ -118,7 +118,7 @@ def read_run(path: Path, method: str | None = None) -> FinishedRun:
             figures |= {f"{name} {layer}": layers[layer] for layer in LAYERS if layer in layers}
             best = best if best in LAYERS else None
     found, origin = settings_of(config), _origin(config)
-    text = identity(found, [*FREE, *free]) + origin.identity
+    text = settings_key(found, [*FREE, *free]) + origin.identity
     if not set(figures) & set(BENCHMARKS):
         paths = [str(p) for p in config["DATA"]["TRAIN"].get("DATA_PATHS") or []]
         own = f"{data} in {', '.join(paths) or 'the catalog'}"

@@ -19,7 +19,7 @@ from pirl_plugin.evaluation.invariance import (
 )
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model, view_size_of
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
-from pirl_plugin.memory.row_paths import compare, hash_paths
+from pirl_plugin.memory.row_paths import hash_paths, match_paths
 
 if TYPE_CHECKING:
     import argparse
@@ -168,7 +168,7 @@ def _rows_by_path(hashes: Tensor, folder: Path, paths: list[str]) -> Tensor:
     prefixes = ["", *(str(whole.relative_to(parent)) for parent in whole.parents), str(whole)]
     best = torch.full((len(paths),), -1)
     for prefix in prefixes:
-        changes = compare(hashes, hash_paths([os.path.join(prefix, path) for path in paths]))
+        changes = match_paths(hashes, hash_paths([os.path.join(prefix, path) for path in paths]))
         found = torch.arange(len(paths)) if changes is None else changes.rows
         if (found >= 0).sum() > (best >= 0).sum():
             best = found

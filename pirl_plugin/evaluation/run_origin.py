@@ -16,7 +16,7 @@ from pirl_plugin.evaluation.compare_settings import (
     Differences,
     data_set,
     differences,
-    identity,
+    settings_key,
     settings_of,
 )
 from pirl_plugin.evaluation.paper_settings.common import (
@@ -89,7 +89,7 @@ def _origin_in(file: Path, config: dict[str, Any], checkpoint: str) -> Origin:
     if done != wanted:
         differ[nearest]["pre-training epochs done"] = (done, wanted)
     configs = [config, *_earlier(file.parent)]
-    kept = [identity(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs]
+    kept = [settings_key(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs]
     images = _num_images(config, file.parent, data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"]))
     images_seen = " and ".join(map(str, dict.fromkeys(images)))
     return Origin(nearest, differ[nearest], f"{''.join(kept)} {done} epochs, {images_seen} images")

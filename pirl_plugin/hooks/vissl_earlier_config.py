@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
-from pirl_plugin.evaluation.compare_settings import identity, settings_of
+from pirl_plugin.evaluation.compare_settings import settings_key, settings_of
 from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
 from pirl_plugin.evaluation.run_origin import earlier_configs
 from pirl_plugin.hooks.vissl_hook import QuietHook
@@ -53,4 +53,4 @@ def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: boo
 
 
 def _settings(config: Mapping[str, object]) -> str:
-    return identity(settings_of(config), [*FREE, *PRETRAINING_FREE])
+    return settings_key(settings_of(config), [*FREE, *PRETRAINING_FREE])

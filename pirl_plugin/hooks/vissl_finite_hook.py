@@ -56,7 +56,7 @@ class FiniteHook(QuietHook):
 
     @staticmethod
     def _not_finite(task: SelfSupervisionTask) -> tuple[int, list[int]]:
-        """Number of this rank's data points that are not finite, and the first rows of them."""
+        """Number of this rank's images that are not finite, and the first rows of them."""
         output = task.last_batch.model_output
         outputs = [output] if isinstance(output, torch.Tensor) else list(output)
         target = task.last_batch.target.reshape(-1)

@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_hook import QuietHook
-from pirl_plugin.memory.row_paths import Changes, compare, hash_paths, relative_paths
+from pirl_plugin.memory.row_paths import Changes, hash_paths, match_paths, relative_paths
 from pirl_plugin.utils.distributed import rank
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def check_checkpoint_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
     if before is None or paths is None:
         logging.info("The checkpoint does not say which images its rows are of: not compared")
         return
-    changes = compare(before, hash_paths(paths))
+    changes = match_paths(before, hash_paths(paths))
     if changes is None or _is_of_the_source(before, task):
         return
     wanted = RunSettings.from_config(task.config).changed_data
@@ -163,7 +163,7 @@ def _is_of_the_source(before: Tensor, task: SelfSupervisionTask) -> bool:
     """Whether a fingerprint is that of all images, which earlier versions saved with DATA_LIMIT."""
     if task.datasets["train"].data_limit < 0:
         return False
-    return compare(before, hash_paths(source_paths(task) or [])) is None
+    return match_paths(before, hash_paths(source_paths(task) or [])) is None
 
 
 def match_rows(saved: Mapping[str, Any], fresh: MemoryBank, changes: Changes) -> dict[str, Any]:

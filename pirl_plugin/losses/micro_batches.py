@@ -34,7 +34,7 @@ class BatchLoss(Protocol):
     bank: MemoryBank
 
     @property
-    def moves_norm_constant(self) -> bool:
+    def needs_norm_constant(self) -> bool:
         """Whether this step's batch sets or moves Z."""
 
     def contrast(self, outputs: Sequence[Tensor], rows: Tensor, valid: Tensor) -> ContrastBatch:
@@ -85,7 +85,7 @@ class WholeBatch:
         It is in the first step of ``nce``, and with ``norm_constant_momentum`` below 1 in all. The
         same on all ranks.
         """
-        return self._loss.moves_norm_constant
+        return self._loss.needs_norm_constant
 
     def share_of(self, target: Tensor) -> Tensor:
         """Weight of an image in the mean over the valid images of all ranks, a scalar.

@@ -232,7 +232,7 @@ class PIRLLoss(LossCheckpoint):
             self._whole = None
 
     @property
-    def moves_norm_constant(self) -> bool:
+    def needs_norm_constant(self) -> bool:
         """Whether this step's batch sets or moves Z."""
         moves = self.config.norm_constant_momentum < 1 or not self.norm_constant_known
         return self.estimator.uses_norm_constant and moves
@@ -256,7 +256,7 @@ class PIRLLoss(LossCheckpoint):
         """Compute L_NCE of each term and image, ``(T, B)``, and Z first where it is due."""
         if self._whole is not None:
             self._whole.check_surveyed()
-        elif self.moves_norm_constant:
+        elif self.needs_norm_constant:
             sums = sum_of_exponentials(engine.log_sums(), valid, num_negatives)
             self.move_norm_constant(sums)
         # Still unknown where no rank had a valid row: any constant does for a loss of 0.

@@ -1,4 +1,4 @@
-"""The draw of negatives: N images for each data point, uniform over the data set without itself."""
+"""The draw of negatives: N others for each image, uniform over the data set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARED = 0xFFFFFFFF  # key of a draw that the whole batch shares
 
 @dataclass(frozen=True)
 class Draw:
-    """A draw that is made where it is used: for one data point at a time, or inside a kernel.
+    """A draw that is made where it is used: for one image at a time, or inside a kernel.
 
     Args:
         rows: ``(B,)`` int64, each image's row in the data set.
@@ -38,7 +38,7 @@ class Draw:
 
     @property
     def in_kernel(self) -> bool:
-        """Whether a kernel can make this draw: it is with replacement, one for each data point."""
+        """Whether a kernel can make this draw: it is with replacement, one for each image."""
         return self.replacement and not self.per_batch
 
     def all(self) -> Tensor:
@@ -46,7 +46,7 @@ class Draw:
         return self._of(slice(None))
 
     def of(self, point: int) -> Tensor:
-        """``(N,)`` int64, the draw of one data point of the batch; not for ``per_batch``."""
+        """``(N,)`` int64, the draw of one image of the batch; not for ``per_batch``."""
         return self._of(slice(point, point + 1))[0]
 
     def _of(self, points: slice) -> Tensor:
@@ -73,9 +73,9 @@ def draw_negatives(
     per_batch: bool = False,
     exclude: Tensor | None = None,
 ) -> Tensor:
-    """Draw the negatives of each data point (Sec. 2.1: N per data point, never the image itself).
+    """Draw the negatives of each image (Sec. 2.1: N per image, never the image itself).
 
-    The draw of a data point is a function of (seed, step, row) and of what it draws from: with a
+    The draw of a image is a function of (seed, step, row) and of what it draws from: with a
     replicated bank the same at any world size, on any device and after a restart. With
     ``per_batch`` it depends on the rows of the batch too.
 
@@ -85,7 +85,7 @@ def draw_negatives(
         num_negatives: N.
         seed: key of the draw.
         step: training step.
-        replacement: whether one image may be drawn twice for a data point. Without it each row
+        replacement: whether one image may be drawn twice for a image. Without it each row
             sorts |D| random keys, which suits small data sets.
         per_batch: one draw for the whole batch, uniform over the images outside ``rows``.
         exclude: ``(B,)`` int64, the index of each image itself among the ``num_rows``, −1 where

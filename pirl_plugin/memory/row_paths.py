@@ -104,7 +104,7 @@ class Changes(NamedTuple):
         return " and ".join(parts)
 
 
-def compare(before: torch.Tensor, now: torch.Tensor) -> Changes | None:
+def match_paths(before: torch.Tensor, now: torch.Tensor) -> Changes | None:
     """Find the images of a data set among a checkpoint's.
 
     Args:

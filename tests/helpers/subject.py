@@ -93,7 +93,7 @@ def positions(num_rows: int, seed: int | None) -> Tensor:
 def draw(
     rows: Tensor, num_rows: int, num_negatives: int, seed: int, step: int, **options: Any
 ) -> Tensor:
-    """``(B, N)`` int64, the negatives of each data point."""
+    """``(B, N)`` int64, the negatives of each image."""
     return draw_negatives(rows, num_rows, num_negatives, seed, step, **options)
 
 

@@ -20,7 +20,7 @@ from tests.helpers.loss_cases import (
 
 
 def loop(loss, output, target, negatives):
-    """Eq. 5 with the nce estimator, one data point and one negative at a time."""
+    """Eq. 5 with the nce estimator, one image and one negative at a time."""
     bank, config = loss.bank.rows.double(), loss.config
     noise = negatives.shape[1] / bank.shape[0]
     total = 0

@@ -6,7 +6,7 @@ import torch
 from pirl_plugin.hooks.vissl_rows_hook import match_rows
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
-from pirl_plugin.memory.row_paths import compare, hash_paths
+from pirl_plugin.memory.row_paths import hash_paths, match_paths
 
 PATHS = [f"n{c}/{i}.jpg" for c in range(3) for i in range(4)]
 
@@ -39,7 +39,7 @@ def naive(before, now):
     ],
 )
 def test_compare__finds_each_image_again(now, says):
-    changes = compare(hash_paths(PATHS), hash_paths(now))
+    changes = match_paths(hash_paths(PATHS), hash_paths(now))
     assert changes.rows.tolist() == naive(PATHS, now)
     with pytest.raises(ValueError, match=says):
         raise ValueError(changes.sentence(now))
@@ -48,8 +48,8 @@ def test_compare__finds_each_image_again(now, says):
 def test_compare__counts_images_that_are_listed_twice():
     seven, eight = torch.tensor([7]), torch.tensor([8])
     once, twice = torch.cat([seven, eight]), torch.cat([seven, eight, eight])
-    assert compare(twice, once).sentence(["a", "b"]) == "1 of the checkpoint's are gone"
-    turned = compare(twice, twice.flip(0))
+    assert match_paths(twice, once).sentence(["a", "b"]) == "1 of the checkpoint's are gone"
+    turned = match_paths(twice, twice.flip(0))
     assert (turned.num_new, turned.num_gone) == (0, 0)
 
 
@@ -57,8 +57,8 @@ def test_compare__agrees_with_a_search_of_each_path():
     rng = random.Random(0)
     now = [path for path in PATHS if rng.random() < 0.7] + ["new/1.jpg", "new/2.jpg"]
     rng.shuffle(now)
-    assert compare(hash_paths(PATHS), hash_paths(now)).rows.tolist() == naive(PATHS, now)
-    assert compare(hash_paths(PATHS), hash_paths(list(PATHS))) is None
+    assert match_paths(hash_paths(PATHS), hash_paths(now)).rows.tolist() == naive(PATHS, now)
+    assert match_paths(hash_paths(PATHS), hash_paths(list(PATHS))) is None
 
 
 def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
@@ -68,7 +68,7 @@ def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
     now = ["new.jpg", *PATHS[3:]]
     fresh = MemoryBank(10, 12)
     fresh.rows.fill_(0.5)
-    changes = compare(hash_paths(PATHS), hash_paths(now))
+    changes = match_paths(hash_paths(PATHS), hash_paths(now))
     matched = match_rows(saved, fresh, changes)
     assert torch.equal(matched["bank.rows"][1:], torch.eye(12)[3:])
     assert torch.equal(matched["bank.rows"][0], torch.full((12,), 0.5))
@@ -79,7 +79,7 @@ def test_match_rows__keeps_rows_of_the_same_paths_and_initialises_new_ones():
 
 def test_match_rows__keeps_a_given_norm_constant():
     saved = PIRLLoss(len(PATHS), embedding_dim=12, num_negatives=4, norm_constant=36).state_dict()
-    changes = compare(hash_paths(PATHS), hash_paths(PATHS[3:]))
+    changes = match_paths(hash_paths(PATHS), hash_paths(PATHS[3:]))
     assert match_rows(saved, MemoryBank(len(PATHS) - 3, 12), changes)["norm_constant"] == 36
 
 
@@ -89,7 +89,7 @@ def test_match_rows__of_a_replicated_bank_for_a_sharded_one():
     before.update(torch.arange(3), torch.eye(12)[:3])
     now = ["new.jpg", *reversed(PATHS)]
     loss = PIRLLoss(len(now), embedding_dim=12, num_negatives=4, bank={"placement": "sharded"})
-    changes = compare(hash_paths(PATHS), hash_paths(now))
+    changes = match_paths(hash_paths(PATHS), hash_paths(now))
     loss.load_state_dict(match_rows(before.state_dict(), loss.new_bank("replicated"), changes))
     found = loss.bank.lookup(torch.arange(len(now)))
     assert torch.equal(found[1:], before.bank.rows.flip(0))

@@ -14,6 +14,7 @@ from pirl_plugin.benchmark.gpu_check.parts import PARTS, Part
 from pirl_plugin.benchmark.gpu_check.record import CUT, FAILED, PASSED, SKIPPED, Record
 from pirl_plugin.benchmark.gpu_check.run_part import run_part
 from pirl_plugin.benchmark.gpu_check.tables import page
+from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ def _keep(record: Record, parts: Sequence[Part], out: Path) -> None:
     ended = (PASSED, FAILED, SKIPPED)
     record.left = [part.name for part in parts if record.status(part) not in ended]
     record.write(out / "gpu.json")
-    (out / "gpu.md").write_text(page([record]))
+    write_text(out / "gpu.md", page([record]))
 
 
 def _say_end(record: Record, out: Path) -> int:

@@ -11,9 +11,9 @@ from PIL import Image
 from pirl_plugin.data.columns import BLUR
 from pirl_plugin.data.geometry import Box
 from pirl_plugin.data.kernels.blur import blur_views
+from pirl_plugin.data.kernels.photometric_pil import apply_pil
 from pirl_plugin.data.kernels.render import render_views
 from pirl_plugin.data.kernels.resize import crop_resize_pil, crop_resize_torch
-from pirl_plugin.data.photometric import apply_pil
 
 Bytes = NDArray[np.uint8]
 Corners = NDArray[np.int32]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.evaluation.invariance_run import Comparison
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Spread
-    from pirl_plugin.experiments.claims.settings import Settings
+    from pirl_plugin.experiments.claims.workspace import Workspace
 
 # PIRL and the classifier of the same transformation.
 PAIRS = (("pirl_jigsaw", "jigsaw"), ("pirl_rotation", "rotation"))
@@ -30,20 +30,20 @@ def lacks_invariance(row: ClaimRow) -> bool:
     return measured and "own_statistics" not in row.get("invariance", {})
 
 
-def add_invariance(row: ClaimRow, checkpoint: Path, settings: Settings) -> str | None:
+def add_invariance(row: ClaimRow, checkpoint: Path, workspace: Workspace) -> str | None:
     """Measure a finished run; a row whose run cannot be measured stays as it is.
 
     Args:
         row: gets the key ``invariance``.
         checkpoint: the run's final one.
-        settings: of the comparison.
+        workspace: of the comparison.
 
     Returns:
         What is to be said of a failure.
     """
     job = job_of(row)
     try:
-        row["invariance"] = _measure(checkpoint, settings, settings.out / job.name / "invariance")
+        row["invariance"] = _measure(checkpoint, workspace, workspace.out / job.name / "invariance")
     except (Exception, SystemExit) as error:
         return f"{job.title}: no invariance: {first_line(error)}"
     finally:
@@ -51,12 +51,12 @@ def add_invariance(row: ClaimRow, checkpoint: Path, settings: Settings) -> str |
     return None
 
 
-def add_missing_invariance(rows: Iterable[ClaimRow], settings: Settings) -> list[str]:
+def add_missing_invariance(rows: Iterable[ClaimRow], workspace: Workspace) -> list[str]:
     """Measure the finished runs that lack it and whose checkpoints are here; name the others.
 
     Args:
         rows: of ``claims.json``.
-        settings: where the runs are.
+        workspace: where the runs are.
 
     Returns:
         What is to be said of each failure.
@@ -64,10 +64,10 @@ def add_missing_invariance(rows: Iterable[ClaimRow], settings: Settings) -> list
     failures, gone = [], []
     for row in filter(lacks_invariance, rows):
         job = job_of(row)
-        checkpoint = checkpoints(settings.out / job.name / "pretrain").get(row["epochs"])
+        checkpoint = checkpoints(workspace.out / job.name / "pretrain").get(row["epochs"])
         if checkpoint is None:
             gone.append(job.title)
-        elif said := add_invariance(row, checkpoint, settings):
+        elif said := add_invariance(row, checkpoint, workspace):
             failures.append(said)
     if gone:
         print(
@@ -84,13 +84,13 @@ def first_line(error: BaseException) -> str:
     return text if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
 
 
-def _measure(checkpoint: Path, settings: Settings, out: Path) -> Invariance:
+def _measure(checkpoint: Path, workspace: Workspace, out: Path) -> Invariance:
     """``mean``, ``std`` and the density; of different images beside them."""
     if not _is_of(out / "invariance.json", checkpoint):
-        where = ["--data", str(settings.data.val), "--out", str(out), "--images", str(IMAGES)]
+        where = ["--data", str(workspace.data.val), "--out", str(out), "--images", str(IMAGES)]
         # A jigsaw classifier's run does not say which view of the image its patches are compared
         # with: that of PIRL.
-        size = ["--image-size", str(settings.scale.image_size)]
+        size = ["--image-size", str(workspace.scale.image_size)]
         invariance(["--checkpoint", str(checkpoint), *where, *size])
     results = json.loads((out / "invariance.json").read_text())
     (model,) = results["models"]

@@ -31,10 +31,10 @@ from pirl_plugin.utils.outputs import claim_folder, write_json
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Measured, Point, Seconds
     from pirl_plugin.experiments.claims.scales import Scale
-    from pirl_plugin.experiments.claims.settings import Settings
+    from pirl_plugin.experiments.claims.workspace import Workspace
 
 
-def make(job: Job, settings: Settings) -> ClaimRow:
+def make(job: Job, workspace: Workspace) -> ClaimRow:
     """Pre-train and evaluate a model, or go on where that stopped.
 
     Returns:
@@ -45,13 +45,13 @@ def make(job: Job, settings: Settings) -> ClaimRow:
         OSError: its folder cannot be written.
         ValueError: its folder holds what another recipe made.
     """
-    torch.set_num_threads(settings.threads)
-    folder = settings.out / job.name
-    made = made_with(job, settings)
+    torch.set_num_threads(workspace.threads)
+    folder = workspace.out / job.name
+    made = made_with(job, workspace)
     claim_folder(folder, {"recipe": made["recipe"]}, "recipe.json", "recipe")
-    points = evaluated(job.epochs, settings.step)
-    found = _random(job, settings, folder) if job.method == "random" else None
-    found = found or _pretrain(job, settings, folder, points)
+    points = evaluated(job.epochs, workspace.step)
+    found = _random(job, workspace, folder) if job.method == "random" else None
+    found = found or _pretrain(job, workspace, folder, points)
     spent = costs(folder / "pretrain", points)
     began = time.monotonic()
     measured: list[Point] = []
@@ -59,15 +59,15 @@ def make(job: Job, settings: Settings) -> ClaimRow:
         measured.append(
             {
                 "epoch": epoch,
-                "images_seen": epoch * settings.data.num_train,
-                **_seconds(spent[epoch], settings.scale),
-                **_evaluate(job, settings, found[epoch], folder, epoch),
+                "images_seen": epoch * workspace.data.num_train,
+                **_seconds(spent[epoch], workspace.scale),
+                **_evaluate(job, workspace, found[epoch], folder, epoch),
             }
         )
     final = {name: value for name, value in measured[-1].items() if name != "epoch"}
     more = {"evaluation_seconds": round(time.monotonic() - began, 1), "made_with": made}
     row = cast("ClaimRow", {**job.row(), **final, **more, "points": measured})
-    if lacks_invariance(row) and (said := add_invariance(row, found[points[-1]], settings)):
+    if lacks_invariance(row) and (said := add_invariance(row, found[points[-1]], workspace)):
         print(said, file=sys.stderr, flush=True)
     return row
 
@@ -80,22 +80,22 @@ def _seconds(cost: dict[str, float] | None, scale: Scale) -> Seconds:
     return {"seconds": round(seconds, 1), "wall_seconds": round(cost["wall"], 1)}
 
 
-def _random(job: Job, settings: Settings, folder: Path) -> dict[int, Path]:
+def _random(job: Job, workspace: Workspace, folder: Path) -> dict[int, Path]:
     """A trunk that was not trained."""
     file = folder / "pretrain" / "random.torch"
     file.parent.mkdir(exist_ok=True)
     torch.manual_seed(job.seed)
-    save_trunk(new_trunk(settings.scale.trunk), file)
+    save_trunk(new_trunk(workspace.scale.trunk), file)
     return {0: file}
 
 
-def _pretrain(job: Job, settings: Settings, folder: Path, points: list[int]) -> dict[int, Path]:
+def _pretrain(job: Job, workspace: Workspace, folder: Path, points: list[int]) -> dict[int, Path]:
     """Epoch → checkpoint."""
     overrides = pretraining(
-        job.method, settings.scale, settings.data, job.epochs, job.seed, job.overrides
+        job.method, workspace.scale, workspace.data, job.epochs, job.seed, job.overrides
     )
     run = Run(job.title, folder / "pretrain", overrides)
-    finish(run, settings.threads, points)
+    finish(run, workspace.threads, points)
     found = checkpoints(run.folder)
     missing = [epoch for epoch in points if epoch not in found]
     if missing:
@@ -127,7 +127,9 @@ def finish(run: Run, threads: int, points: list[int] | None = None) -> None:
             here.start(run)
 
 
-def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoch: int) -> Measured:
+def _evaluate(
+    job: Job, workspace: Workspace, checkpoint: Path, folder: Path, epoch: int
+) -> Measured:
     """Run the host's linear benchmark of every layer, and kNN; what is measured is not again."""
     file = folder / f"evaluation_{epoch}.json"
     if file.is_file():
@@ -137,19 +139,19 @@ def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoc
         f"{METHODS[job.method].label}, seed {job.seed}, epoch {epoch}: linear",
         folder / f"linear_{epoch}",
         (
-            *quick_linear(settings.data, checkpoint),
-            f"+config/pirl/linear={settings.scale.model}",
+            *quick_linear(workspace.data, checkpoint),
+            f"+config/pirl/linear={workspace.scale.model}",
             f"config.SEED_VALUE={job.seed}",
-            *settings.scale.linear,
+            *workspace.scale.linear,
         ),
         measures=True,
     )
-    finish(run, settings.threads)
+    finish(run, workspace.threads)
     layers = {layer: round(top1, 2) for layer, top1 in linear_top1(run.folder).items()}
     best = max(layers, key=lambda layer: layers[layer])
     measured = {
         "linear_top1": layers.get("res5avg", layers["res5"]),
-        "knn_top1": round(knn_top1(checkpoint, settings), 2),
+        "knn_top1": round(knn_top1(checkpoint, workspace), 2),
         "linear_by_layer": layers,
         "linear_best_top1": layers[best],
         "best_layer": best,
@@ -161,14 +163,14 @@ def _evaluate(job: Job, settings: Settings, checkpoint: Path, folder: Path, epoc
     return measured
 
 
-def knn_top1(checkpoint: Path, settings: Settings) -> float:
+def knn_top1(checkpoint: Path, workspace: Workspace) -> float:
     """Top-1 of the kNN classifier (k = 20) on the trunk's pooled res5 features, percent."""
-    size = settings.scale.image_size
-    device = "cuda" if settings.scale.machine != "cpu" and torch.cuda.is_available() else "cpu"
+    size = workspace.scale.image_size
+    device = "cuda" if workspace.scale.machine != "cpu" and torch.cuda.is_available() else "cpu"
     trunk = load_trunk(checkpoint).to(device)
     features, labels = [], []
-    for split in (settings.data.train, settings.data.val):
-        images, numbers = _labelled_images(Path(str(split)), settings.data.train, size)
+    for split in (workspace.data.train, workspace.data.val):
+        images, numbers = _labelled_images(Path(str(split)), workspace.data.train, size)
         features.append(trunk_features(trunk, images))
         labels.append(numbers)
     return knn_accuracy(features[0], labels[0], features[1], labels[1])

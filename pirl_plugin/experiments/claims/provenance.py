@@ -14,13 +14,14 @@ import torch
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.plan import job_of
 from pirl_plugin.experiments.quickstart_data import quick_linear
+from pirl_plugin.utils.processes import processor_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, MadeWith
     from pirl_plugin.experiments.claims.plan import Job
-    from pirl_plugin.experiments.claims.settings import Settings
+    from pirl_plugin.experiments.claims.workspace import Workspace
 
 _PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 _OF_A_RUN = ("python", "pirl-plugin", "vissl", "torch")
@@ -39,50 +40,50 @@ _NO_RECIPE = (
 )
 
 
-def made_with(job: Job, settings: Settings) -> MadeWith:
+def made_with(job: Job, workspace: Workspace) -> MadeWith:
     """What a job is made with here."""
     found = versions()
-    casts = dict(word.split("=", 1) for word in _overrides(job, settings) if "=" in word)
+    casts = dict(word.split("=", 1) for word in _overrides(job, workspace) if "=" in word)
     return {
         "precision": precision(casts.get(_AUTOCAST, "null")),
-        "threads": settings.threads,
+        "threads": workspace.threads,
         "versions": {name: found[name] for name in _OF_A_RUN if name in found},
-        "hardware": hardware(settings.threads, on_gpu=not settings.scale.cpu_time),
-        "recipe": recipe(job, settings),
+        "hardware": hardware(workspace.threads, on_gpu=not workspace.scale.cpu_time),
+        "recipe": recipe(job, workspace),
     }
 
 
-def recipe(job: Job, settings: Settings) -> str:
+def recipe(job: Job, workspace: Workspace) -> str:
     """A digest of the overrides of a job's runs, without paths, seeds, devices and precision."""
-    size, data = settings.scale, settings.data
+    size, data = workspace.scale, workspace.data
     overrides = [
         f"trunk={sorted(size.trunk.items())}",
         *quick_linear(data, Path()),
         f"+config/pirl/linear={size.model}",
         *size.linear,
-        *_overrides(job, settings),
+        *_overrides(job, workspace),
     ]
     kept = sorted({word for word in overrides if not word.startswith(_NO_RECIPE)})
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
 
 
-def _overrides(job: Job, settings: Settings) -> tuple[str, ...]:
+def _overrides(job: Job, workspace: Workspace) -> tuple[str, ...]:
     """Of the pre-training."""
     if METHODS[job.method].config is None:
         return ()
     return pretraining(
-        job.method, settings.scale, settings.data, job.epochs, job.seed, job.overrides
+        job.method, workspace.scale, workspace.data, job.epochs, job.seed, job.overrides
     )
 
 
 def refuse_other_recipes(
-    rows: Iterable[ClaimRow], settings: Settings, files: Iterable[Path]
+    rows: Iterable[ClaimRow], workspace: Workspace, files: Iterable[Path]
 ) -> None:
     """Refuse rows that would be made in another way now; those that do not say how are taken.
 
     Args:
         rows: finished runs.
-        settings: of what they are compared with.
+        workspace: of what they are compared with.
         files: where they are from, for the message.
 
     Raises:
@@ -91,7 +92,7 @@ def refuse_other_recipes(
     other = [
         job_of(row).title
         for row in rows
-        if "made_with" in row and row["made_with"]["recipe"] != recipe(job_of(row), settings)
+        if "made_with" in row and row["made_with"]["recipe"] != recipe(job_of(row), workspace)
     ]
     if other:
         raise SystemExit(
@@ -114,13 +115,7 @@ def hardware(threads: int, on_gpu: bool) -> str:
     """Processor or GPU, and the threads of a run."""
     if on_gpu and torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()}, {os.cpu_count()} cores"
-    model = platform.processor() or platform.machine()
-    file = Path("/proc/cpuinfo")
-    for line in file.read_text().splitlines() if file.is_file() else ():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return f"{model}, {os.cpu_count()} cores, {threads} thread(s) a run"
+    return f"{processor_name()}, {os.cpu_count()} cores, {threads} thread(s) a run"
 
 
 def versions() -> dict[str, str]:

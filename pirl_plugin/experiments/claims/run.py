@@ -23,10 +23,10 @@ from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
+from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.quickstart_data import find_labelled_data
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
     step = max(1, epochs // 4)
     setting = new_setting(options.scale, data, epochs, step, options.threads)
     setting["command"] = _without_paths(arguments)
-    settings = Settings(scale, data, options.out / "runs", step, options.threads)
+    workspace = Workspace(scale, data, options.out / "runs", step, options.threads)
     jobs = plan(
         options.methods,
         options.sweeps,
@@ -69,10 +69,10 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         )
     if options.dry_run:
         if options.resume is not None:
-            _record(options, setting, settings, jobs)
+            _record(options, setting, workspace, jobs)
         print("\n".join(job.title for job in jobs))
         return
-    settings.out.mkdir(parents=True, exist_ok=True)
+    workspace.out.mkdir(parents=True, exist_ok=True)
     with (options.out / "lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,15 +81,15 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
                 f"pirl_plugin: --out = {options.out}: expected a folder that no other process "
                 f"works in; wait for it, or give another"
             ) from None
-        record = _record(options, setting, settings, jobs)
+        record = _record(options, setting, workspace, jobs)
         failed: list[str] = []
         if options.report_only:
             others = _write(record)
         elif options.time:
-            record.cost = time_methods(options.methods, settings, setting, options.time)
+            record.cost = time_methods(options.methods, workspace, setting, options.time)
             others = _write(record)
         else:
-            failed, others = _run(jobs, record, settings, options.jobs)
+            failed, others = _run(jobs, record, workspace, options.jobs)
     said = []
     if failed:
         said.append(f"{len(failed)} of {len(jobs)} models failed; the same command starts them "
@@ -102,7 +102,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
 
 
 def _record(
-    options: argparse.Namespace, setting: Setting, settings: Settings, jobs: Sequence[Job]
+    options: argparse.Namespace, setting: Setting, workspace: Workspace, jobs: Sequence[Job]
 ) -> Record:
     """What is finished, here and in the file to resume from, less what is to be made again."""
     files = [options.out / "claims.json"]
@@ -114,7 +114,7 @@ def _record(
         again = record.drop([job for job in jobs if job.method in options.again])
         print(f"Made again, but for what their folders hold: {_titles(again)}", flush=True)
     if len(files) > 1 or not options.report_only:
-        refuse_other_recipes(record.rows, settings, [file for file in files if file.is_file()])
+        refuse_other_recipes(record.rows, workspace, [file for file in files if file.is_file()])
     return record
 
 
@@ -123,7 +123,7 @@ def _titles(jobs: Sequence[Job]) -> str:
 
 
 def _run(
-    jobs: Sequence[Job], record: Record, settings: Settings, side_by_side: int
+    jobs: Sequence[Job], record: Record, workspace: Workspace, side_by_side: int
 ) -> tuple[list[str], list[str]]:
     """Make what is not recorded yet.
 
@@ -132,12 +132,12 @@ def _run(
     """
     known = {job_of(row) for row in record.rows}
     left = [job for job in jobs if job not in known]
-    progress = Progress(left, record.rows, settings.data.num_train, side_by_side, settings.step)
+    progress = Progress(left, record.rows, workspace.data.num_train, side_by_side, workspace.step)
     print(f"{len(jobs)} models, {len(jobs) - len(left)} of them finished", flush=True)
-    others = add_missing_invariance(record.rows, settings)
+    others = add_missing_invariance(record.rows, workspace)
     others += _write(record)
     failed = []
-    with closing(finished_rows(left, settings, side_by_side, progress.announce)) as rows:
+    with closing(finished_rows(left, workspace, side_by_side, progress.announce)) as rows:
         for job, result in rows:
             if isinstance(result, str):
                 failed.append(

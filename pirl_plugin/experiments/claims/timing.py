@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pirl_plugin.experiments.claims.claims_file import Cost, Setting
-    from pirl_plugin.experiments.claims.settings import Settings
+    from pirl_plugin.experiments.claims.workspace import Workspace
 
 _STEPS = 312  # of a short run; a quarter of them is its start, and is not counted
 
 
-def time_methods(methods: Sequence[str], settings: Settings, setting: Setting, rounds: int) -> Cost:
+def time_methods(
+    methods: Sequence[str], workspace: Workspace, setting: Setting, rounds: int
+) -> Cost:
     """Time each method once a round, on a machine that should do nothing else.
 
     Args:
         methods: those that train; ``random`` is left out.
-        settings: of the comparison.
+        workspace: of the comparison.
         setting: the same, as ``claims.json`` has it.
         rounds: short runs of each.
 
@@ -42,7 +44,7 @@ def time_methods(methods: Sequence[str], settings: Settings, setting: Setting, r
     found: dict[str, list[float]] = {method: [] for method in trained}
     for number in range(rounds):
         for method in trained:
-            seconds = _seconds_per_image(method, settings, number)
+            seconds = _seconds_per_image(method, workspace, number)
             found[method].append(round(1000 * seconds, 4))
             print(
                 f"Round {number + 1} of {rounds}: {METHODS[method].label}: "
@@ -59,18 +61,18 @@ def time_methods(methods: Sequence[str], settings: Settings, setting: Setting, r
     }
 
 
-def _seconds_per_image(method: str, settings: Settings, number: int) -> float:
-    scale, num_train = settings.scale, settings.data.num_train
+def _seconds_per_image(method: str, workspace: Workspace, number: int) -> float:
+    scale, num_train = workspace.scale, workspace.data.num_train
     epochs = max(1, round(_STEPS * scale.batch / num_train))
     per_epoch = math.ceil(num_train / scale.batch)  # the last batch of an epoch may be smaller
     every = max(1, epochs * per_epoch // 4)
     often = (f"config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY={every}",)
-    folder = settings.out / "timing" / f"{method}_{number}"
+    folder = workspace.out / "timing" / f"{method}_{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    overrides = pretraining(method, scale, settings.data, epochs, number, often)
+    overrides = pretraining(method, scale, workspace.data, epochs, number, often)
     title = f"{METHODS[method].label}, timing {number + 1}"
-    finish(Run(title, folder / "pretrain", overrides), settings.threads, [])
+    finish(Run(title, folder / "pretrain", overrides), workspace.threads, [])
     steps = marked(folder / "pretrain", per_epoch)
     shutil.rmtree(folder)
     if len(steps) < 2:

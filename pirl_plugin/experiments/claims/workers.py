@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from pirl_plugin.experiments.claims.claims_file import ClaimRow
     from pirl_plugin.experiments.claims.plan import Job
-    from pirl_plugin.experiments.claims.settings import Settings
+    from pirl_plugin.experiments.claims.workspace import Workspace
 
 _BY_CTRL_C = (130, 1)  # exit codes of a job's process: while it works, and while it starts
 
 
 def finished_rows(
     jobs: Sequence[Job],
-    settings: Settings,
+    workspace: Workspace,
     side_by_side: int,
     announce: Callable[[Job], object],
 ) -> Generator[tuple[Job, ClaimRow | str], None, None]:
@@ -35,7 +35,7 @@ def finished_rows(
 
     Args:
         jobs: in the order in which they are started.
-        settings: of all of them.
+        workspace: of all of them.
         side_by_side: how many at a time. With more than one, each has a process and sees one GPU;
             where they need one, there must be as many.
         announce: called before a job starts; where they run side by side, of all at the beginning.
@@ -45,7 +45,7 @@ def finished_rows(
     if side_by_side == 1:
         for job in jobs:
             announce(job)
-            yield job, _outcome(job, settings)
+            yield job, _outcome(job, workspace)
         return
     free: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(side_by_side):
@@ -54,7 +54,7 @@ def finished_rows(
         announce(job)
     ending = threading.Event()
     with ThreadPoolExecutor(side_by_side) as pool:
-        futures = {pool.submit(_apart, job, settings, free, ending): job for job in jobs}
+        futures = {pool.submit(_apart, job, workspace, free, ending): job for job in jobs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -64,7 +64,7 @@ def finished_rows(
 
 
 def _apart(
-    job: Job, settings: Settings, free: queue.SimpleQueue[int], ending: threading.Event
+    job: Job, workspace: Workspace, free: queue.SimpleQueue[int], ending: threading.Event
 ) -> ClaimRow | str:
     """The outcome of a job in a process of its own, which sees a GPU that no other uses.
 
@@ -75,7 +75,7 @@ def _apart(
     device = free.get()
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_send_outcome, args=(sender, job, settings, device))
+    process = context.Process(target=_send_outcome, args=(sender, job, workspace, device))
     process.start()
     sender.close()
     try:
@@ -90,18 +90,18 @@ def _apart(
     return outcome
 
 
-def _send_outcome(sender: Connection, job: Job, settings: Settings, device: int) -> None:
+def _send_outcome(sender: Connection, job: Job, workspace: Workspace, device: int) -> None:
     take_device(device)
     try:
         with ended_by_sigterm():
-            sender.send(_outcome(job, settings))
+            sender.send(_outcome(job, workspace))
     except (Interrupted, KeyboardInterrupt):  # the command itself says so
         sys.exit(_BY_CTRL_C[0])
 
 
-def _outcome(job: Job, settings: Settings) -> ClaimRow | str:
+def _outcome(job: Job, workspace: Workspace) -> ClaimRow | str:
     try:
-        return make(job, settings)
+        return make(job, workspace)
     except SystemExit as error:
         return str(error)
     except Exception as error:  # whatever it is, it ends this model alone

@@ -89,7 +89,7 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.trainer.train_task": (
         "pirl_plugin.host.compat.checkpoints:read_more_formats",
         f"{_RESUMING}:skip_batches_done",
-        "pirl_plugin.host.import_hook.hooks:prepare_models",
+        "pirl_plugin.host.import_hook.training_hooks:prepare_models",
     ),
     "vissl.utils.checkpoint": (
         "pirl_plugin.host.compat.checkpoints:refuse_mismatches",
@@ -102,7 +102,7 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
     "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
     "vissl.utils.logger": ("pirl_plugin.host.start_page:page_of_our_runs",),
-    "vissl.hooks": ("pirl_plugin.host.import_hook.hooks:add_our_hooks",),
+    "vissl.hooks": ("pirl_plugin.host.import_hook.training_hooks:add_our_hooks",),
     "vissl.utils.hydra_config": (
         "pirl_plugin.host.search_path:add_our_configs",
         "pirl_plugin.host.composing:check_composing",

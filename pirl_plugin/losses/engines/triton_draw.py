@@ -46,10 +46,10 @@ def _row(high, low, below, excluded):
 
 
 def make_draw(draw: Draw) -> Tensor:
-    """``(B, N)`` int32, the draw of each data point; for draws that a kernel can make.
+    """``(B, N)`` int32, the draw of each image; for draws that a kernel can make.
 
     Args:
-        draw: with replacement, one for each data point; on a GPU, or a CPU with Triton's
+        draw: with replacement, one for each image; on a GPU, or a CPU with Triton's
             interpreter.
     """
     keys, exclude = draw.rows.contiguous(), draw.exclude.contiguous()

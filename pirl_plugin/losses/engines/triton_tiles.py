@@ -48,7 +48,7 @@ def load_rows(
     table, draw, point, n, is_real, D, count,
     FULL: tl.constexpr, EXACT: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows number ``n`` of a data point's draw; zeros where they are not real.
+    """Rows number ``n`` of a image's draw; zeros where they are not real.
 
     ``FULL`` says that all are, ``EXACT`` that a row has as many dimensions as the tile: no masks.
     """

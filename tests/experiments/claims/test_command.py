@@ -27,7 +27,7 @@ def made(monkeypatch):
     jobs = Made()
     drawn = jobs.drawn = []
 
-    def make(job, settings):
+    def make(job, workspace):
         jobs.append(job)
         if job.method in jobs.failing:
             raise SystemExit(f"pirl_plugin: {job.title} failed with exit status 1; the end of …")
@@ -126,7 +126,7 @@ def test_command__goes_on_where_a_report_fails(image_folder, tmp_path, made, mon
 def test_command__says_where_seconds_are_unknown(image_folder, tmp_path, made, monkeypatch, capsys):
     """No clock saw the run; every report divided by zero."""
 
-    def make(job, settings):
+    def make(job, workspace):
         found = row(job.method, job.seed, 40.0, job.epochs)
         for part in (found, *found["points"]):
             part.update({"seconds": None, "wall_seconds": None})
@@ -139,7 +139,7 @@ def test_command__says_where_seconds_are_unknown(image_folder, tmp_path, made, m
 
 
 def test_command__goes_on_where_invariance_fails(image_folder, tmp_path, made, monkeypatch):
-    def make(job, settings):
+    def make(job, workspace):
         return row(job.method, job.seed, 40.0, job.epochs)
 
     monkeypatch.setattr(workers, "make", make)

@@ -13,7 +13,7 @@ from pirl_plugin.experiments.claims.invariance import (
 from pirl_plugin.experiments.claims.plan import job_of
 from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.experiments.claims.settings import Settings
+from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.quickstart_data import Data
 from tests.helpers.claims_rows import SETTING, row
 
@@ -22,7 +22,7 @@ METHODS = ("pirl_jigsaw", "jigsaw", "rotation")
 
 def finished(tmp_path, *methods):
     """A record of finished runs, with their final checkpoints."""
-    settings = Settings(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
+    workspace = Workspace(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
     record = Record(tmp_path / "claims.json", SETTING)
     for method in methods:
         record.add(row(method, 0, 30))
@@ -30,7 +30,7 @@ def finished(tmp_path, *methods):
         folder.mkdir(parents=True)
         last = record.rows[-1]["epochs"] - 1
         torch.save({}, folder / f"model_final_checkpoint_phase{last}.torch")
-    return record, settings
+    return record, workspace
 
 
 def measured(options):
@@ -58,8 +58,8 @@ def measured(options):
 
 def test_invariance__of_each_model_is_measured_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(invariance_run, "measure_invariance", measured)
-    record, settings = finished(tmp_path, *METHODS, "npid")
-    assert add_missing_invariance(record.rows, settings) == []
+    record, workspace = finished(tmp_path, *METHODS, "npid")
+    assert add_missing_invariance(record.rows, workspace) == []
     found = {r["method"]: r.get("invariance") for r in record.rows}
     assert [found[method]["mean"] for method in METHODS] == [0.11] * 3
     assert [found[method]["own_statistics"]["mean"] for method in METHODS] == [0.055] * 3
@@ -75,18 +75,18 @@ def test_invariance__of_a_swept_model_is_not_measured():
 def test_invariance__of_an_older_kind_is_measured_again(tmp_path, monkeypatch):
     """In the record, and in a file that another checkpoint, or an older command, has left."""
     monkeypatch.setattr(invariance_run, "measure_invariance", measured)
-    record, settings = finished(tmp_path, "jigsaw")
+    record, workspace = finished(tmp_path, "jigsaw")
     (old,) = record.rows
     old["invariance"] = {"mean": 0.9}
     left = tmp_path / job_of(old).name / "invariance" / "invariance.json"
     left.parent.mkdir(parents=True)
     left.write_text('{"models": [{"checkpoint": "a"}]}')
-    add_missing_invariance(record.rows, settings)
+    add_missing_invariance(record.rows, workspace)
     assert old["invariance"]["mean"] == 0.11
     times = []
     monkeypatch.setattr(invariance_run, "measure_invariance", lambda options: times.append(1))
     del old["invariance"]
-    add_missing_invariance(record.rows, settings)
+    add_missing_invariance(record.rows, workspace)
     assert old["invariance"]["mean"] == 0.11
     assert not times
 
@@ -106,16 +106,16 @@ def test_invariance__that_cannot_be_measured_loses_nothing(tmp_path, monkeypatch
         raise error
 
     monkeypatch.setattr(invariance_run, "measure_invariance", fail)
-    record, settings = finished(tmp_path, "pirl_jigsaw")
+    record, workspace = finished(tmp_path, "pirl_jigsaw")
     title = "PIRL (jigsaw), 4 epochs, seed 0"
-    assert add_missing_invariance(record.rows, settings) == [f"{title}: no invariance: {said}"]
+    assert add_missing_invariance(record.rows, workspace) == [f"{title}: no invariance: {said}"]
     assert [r["linear_top1"] for r in record.rows] == [30]
 
 
 def test_invariance__without_a_checkpoint_is_named_once(tmp_path, capsys):
-    settings = Settings(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
+    workspace = Workspace(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
     rows = [row("jigsaw", seed, 30) for seed in (0, 1)]
-    assert add_missing_invariance(rows, settings) == []
+    assert add_missing_invariance(rows, workspace) == []
     (line,) = capsys.readouterr().out.splitlines()
     assert "Jigsaw classifier, 4 epochs, seed 0; Jigsaw classifier, 4 epochs, seed 1" in line
     assert "--again" in line

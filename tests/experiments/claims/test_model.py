@@ -9,7 +9,7 @@ import pytest
 from pirl_plugin.experiments.claims import command, model
 from pirl_plugin.experiments.claims.plan import Job
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.experiments.claims.settings import Settings
+from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.quickstart_data import Data
 from pirl_plugin.experiments.sweep_launch import Here
 from pirl_plugin.experiments.sweep_runs import Run
@@ -39,9 +39,9 @@ def test_folder__of_another_recipe_is_refused(tmp_path, monkeypatch):
     job = Job("npid", 0, 4)
     (tmp_path / job.name).mkdir()
     (tmp_path / job.name / "recipe.json").write_text('{"recipe": "0123"}')
-    settings = Settings(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
+    workspace = Workspace(SCALES["quick"], Data(tmp_path, tmp_path, 100, 2), tmp_path, 1, 1)
     with pytest.raises(ValueError, match=r"npid_4epochs_seed0: .* the recipe of recipe 0123"):
-        model.make(job, settings)
+        model.make(job, workspace)
 
 
 def test_labels__are_the_training_folders_in_both_splits(tmp_path, make_image):

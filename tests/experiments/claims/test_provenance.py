@@ -9,11 +9,11 @@ from pirl_plugin.experiments.claims import methods
 from pirl_plugin.experiments.claims.plan import Job
 from pirl_plugin.experiments.claims.provenance import made_with, recipe, refuse_other_recipes
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.experiments.claims.settings import Settings
+from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.quickstart_data import Data
 from tests.helpers.claims_rows import row
 
-HERE = Settings(
+HERE = Workspace(
     SCALES["quick"], Data(Path("photos/train"), Path("photos/val"), 10_000, 2), Path("out"), 1, 1
 )
 PIRL = Job("pirl_jigsaw", 0, 4)

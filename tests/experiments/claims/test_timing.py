@@ -12,8 +12,8 @@ from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.experiments.claims.settings import Settings
 from pirl_plugin.experiments.claims.verdicts import verdicts
+from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.quickstart_data import find_data
 from tests.helpers.claims_rows import SETTING, row
 
@@ -28,14 +28,14 @@ COST = {
 
 
 @pytest.fixture
-def settings(image_folder, tmp_path):
+def workspace(image_folder, tmp_path):
     data = dataclasses.replace(find_data(image_folder), num_train=640)
-    return Settings(SCALES["quick"], data, tmp_path, 6, 1)
+    return Workspace(SCALES["quick"], data, tmp_path, 6, 1)
 
 
 @pytest.fixture
-def setting(settings):
-    return new_setting("quick", settings.data, 24, 6, 1)
+def setting(workspace):
+    return new_setting("quick", workspace.data, 24, 6, 1)
 
 
 def of_marks(monkeypatch, **marks):
@@ -56,31 +56,31 @@ def of_marks(monkeypatch, **marks):
     return made
 
 
-def test_time_methods__is_the_median_of_rounds_in_turn(settings, setting, monkeypatch):
+def test_time_methods__is_the_median_of_rounds_in_turn(workspace, setting, monkeypatch):
     """300 steps of 32 images, the last 225 of them in 72 seconds; the second round is slower."""
     made = of_marks(monkeypatch, inside={75: 20, 150: 40}, marks={10: 20, 15: 92})
-    cost = timing.time_methods(["random", "npid", "pirl_jigsaw"], settings, setting, 3)
+    cost = timing.time_methods(["random", "npid", "pirl_jigsaw"], workspace, setting, 3)
     assert cost["rounds"] == {"npid": [10.0, 20.0, 10.0], "pirl_jigsaw": [10.0, 20.0, 10.0]}
     assert cost["seconds_per_1000_images"] == {"npid": 10.0, "pirl_jigsaw": 10.0}
     assert cost["precision"] == setting["precision"]
     titles = [run.title for run in made]
     assert titles[:3] == ["NPID, timing 1", "PIRL (jigsaw), timing 1", "NPID, timing 2"]
     assert "config.OPTIMIZER.num_epochs=16" in made[0].overrides  # 312 steps, 20 an epoch
-    assert not list((settings.out / "timing").iterdir())
+    assert not list((workspace.out / "timing").iterdir())
 
 
-def test_time_methods__counts_the_smaller_batch_that_ends_an_epoch(settings, setting, monkeypatch):
+def test_time_methods__counts_the_smaller_batch_that_ends_an_epoch(workspace, setting, monkeypatch):
     """20 images are one step of an epoch: 312 steps are of 500 epochs."""
-    data = dataclasses.replace(settings.data, num_train=20)
+    data = dataclasses.replace(workspace.data, num_train=20)
     of_marks(monkeypatch, inside={125: 0}, marks={499: 75})
-    cost = timing.time_methods(["npid"], dataclasses.replace(settings, data=data), setting, 1)
+    cost = timing.time_methods(["npid"], dataclasses.replace(workspace, data=data), setting, 1)
     assert cost["rounds"] == {"npid": [round(1000 * 75 / (374 * 20), 4)]}
 
 
-def test_time_methods__says_which_run_was_too_short(settings, setting, monkeypatch):
+def test_time_methods__says_which_run_was_too_short(workspace, setting, monkeypatch):
     of_marks(monkeypatch, marks={1: 1})
     with pytest.raises(SystemExit, match=r"NPID, timing 1: .* saw 1: .* give more images"):
-        timing.time_methods(["npid"], settings, setting, 1)
+        timing.time_methods(["npid"], workspace, setting, 1)
 
 
 def test_timed__gives_all_runs_the_seconds_of_one_machine():
@@ -96,7 +96,7 @@ def test_timed__gives_all_runs_the_seconds_of_one_machine():
     assert timed([row("jigsaw", 0, 40)], COST)[0]["seconds"] is None
 
 
-def test_record__keeps_the_cost(tmp_path, settings, setting):
+def test_record__keeps_the_cost(tmp_path, workspace, setting):
     record = Record(tmp_path / "claims.json", setting)
     record.cost = COST
     record.write([])

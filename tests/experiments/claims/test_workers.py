@@ -113,7 +113,7 @@ def test_process__sees_one_device(visible, expected, monkeypatch):
     ],
 )
 def test_outcome__of_any_failure_is_what_is_to_be_said(error, said, monkeypatch):
-    def fail(job, settings):
+    def fail(job, workspace):
         raise error
 
     monkeypatch.setattr(workers, "make", fail)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Workspace:
     """How, of what and where the models are made.
 
     Attributes:
