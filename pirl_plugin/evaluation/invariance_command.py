@@ -24,7 +24,16 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.utils.outputs import write_json
 
     try:
-        results = measure_invariance(options)
+        results = measure_invariance(
+            options.checkpoint,
+            options.data,
+            images=options.images,
+            transforms=options.transforms,
+            seed=options.seed,
+            image_size=options.image_size,
+            device=options.device,
+            trust_pickle=options.trust_pickle,
+        )
     except (OSError, ValueError) as error:
         raise SystemExit(f"pirl_plugin: {error}") from None
     options.out.mkdir(parents=True, exist_ok=True)

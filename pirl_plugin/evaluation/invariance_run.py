@@ -22,7 +22,7 @@ from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_o
 from pirl_plugin.memory.row_paths import hash_paths, match_paths
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Sequence
 
     from pirl_plugin.evaluation.invariance import DistanceSummary
     from pirl_plugin.evaluation.pretext_model import PretextModel
@@ -62,11 +62,29 @@ class InvarianceResults(TypedDict):
     models: list[ModelDistances]
 
 
-def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
+def measure_invariance(
+    checkpoints: Sequence[Path],
+    data: Path,
+    *,
+    images: int = 1000,
+    transforms: int = 4,
+    seed: int = 0,
+    image_size: int | None = None,
+    device: str | None = None,
+    trust_pickle: bool = False,
+) -> InvarianceResults:
     """The distances of each checkpoint on the same images.
 
     Args:
-        options: as the command's arguments.
+        checkpoints: files of one or more models.
+        data: folder of images.
+        images: number of them, drawn at random from the folder.
+        transforms: transformed versions of each image.
+        seed: of images and transforms.
+        image_size: side of the image view, pixels, of a run without one; None: another run's, or
+            224.
+        device: None: a GPU where there is one.
+        trust_pickle: run the code in a file if torch's safe loading refuses it.
 
     Returns:
         ``data``, ``images``, ``transforms``, ``seed`` and ``models``: of each its ``name``,
@@ -80,29 +98,29 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
         ValueError: a checkpoint is named twice, or holds no whole ResNet, or there are fewer than
             two images.
     """
-    if not options.data.is_dir():
+    if not data.is_dir():
         raise FileNotFoundError(
-            f"--data = {options.data}: expected a folder of images; there is no such folder"
+            f"--data = {data}: expected a folder of images; there is no such folder"
         )
-    for checkpoint in options.checkpoint:
+    for checkpoint in checkpoints:
         check_is_file(checkpoint)
-    names = _names(options.checkpoint)
-    paths = list(find_images(str(options.data)))
-    rows = sample_rows(len(paths), options.images, options.seed)
-    configs = [run_config(checkpoint) for checkpoint in options.checkpoint]
+    names = _names(checkpoints)
+    paths = list(find_images(str(data)))
+    rows = sample_rows(len(paths), images, seed)
+    configs = [run_config(checkpoint) for checkpoint in checkpoints]
     other = next((config for config in configs if view_size_of(config)), None)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = [  # all of them before one is measured, which takes minutes
-        load_pretext_model(checkpoint, options.trust_pickle, other, device, options.image_size)
-        for checkpoint in options.checkpoint
+        load_pretext_model(checkpoint, trust_pickle, other, device, image_size)
+        for checkpoint in checkpoints
     ]
     models: list[ModelDistances] = []
-    for name, checkpoint, model in zip(names, options.checkpoint, loaded, strict=True):
-        image, transformed, kept = embed(model, options.data, paths, rows, options, name)
-        bank, note = _to_bank(model, transformed, kept, options.data, paths)
-        own = with_own_statistics(model, options.data, paths, kept, options.seed)
+    for name, checkpoint, model in zip(names, checkpoints, loaded, strict=True):
+        image, transformed, kept = embed(model, data, paths, rows, transforms, seed, name)
+        bank, note = _to_bank(model, transformed, kept, data, paths)
+        own = with_own_statistics(model, data, paths, kept, seed)
         title = f"{name}, own statistics"
-        own_image, own_transformed, _ = embed(own, options.data, paths, kept, options, title)
+        own_image, own_transformed, _ = embed(own, data, paths, kept, transforms, seed, title)
         models.append(
             {
                 "name": name,
@@ -115,10 +133,10 @@ def measure_invariance(options: argparse.Namespace) -> InvarianceResults:
             }
         )
     return {
-        "data": str(options.data.resolve()),
+        "data": str(data.resolve()),
         "images": len(kept),
-        "transforms": options.transforms,
-        "seed": options.seed,
+        "transforms": transforms,
+        "seed": seed,
         "models": models,
     }
 
@@ -182,7 +200,7 @@ def _summaries(distances: Distances) -> Comparison:
     }
 
 
-def _names(checkpoints: list[Path]) -> list[str]:
+def _names(checkpoints: Sequence[Path]) -> list[str]:
     """Distinct names, as short as may be: of the folders, or of files where some share a folder."""
     paths = [checkpoint.resolve() for checkpoint in checkpoints]
     named = [path.parent for path in paths]

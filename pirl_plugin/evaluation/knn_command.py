@@ -25,7 +25,17 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.utils.outputs import write_json
 
     try:
-        results = evaluate_knn(options)
+        results = evaluate_knn(
+            options.checkpoint,
+            options.data,
+            k=options.k,
+            temperature=options.temperature,
+            size=options.size,
+            batch=options.batch,
+            workers=options.workers,
+            device=options.device,
+            trust_pickle=options.trust_pickle,
+        )
     except (OSError, ValueError) as error:
         raise SystemExit(f"pirl_plugin: {error}") from None
     print(

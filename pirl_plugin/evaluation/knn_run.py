@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import torch
 
@@ -17,9 +17,6 @@ from pirl_plugin.evaluation.image_folder import (
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.pretext_checkpoint import normalization_of
 from pirl_plugin.models.load import load_trunk
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class KNNResults(TypedDict):
@@ -38,12 +35,30 @@ class KNNResults(TypedDict):
     unreadable: int
 
 
-def evaluate_knn(options: argparse.Namespace) -> KNNResults:
+def evaluate_knn(
+    checkpoint: Path,
+    data: Path | None = None,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+    size: int | None = None,
+    batch: int = 128,
+    workers: int | None = None,
+    device: str | None = None,
+    trust_pickle: bool = False,
+) -> KNNResults:
     """Measure.
 
     Args:
-        options: as the command's arguments: ``checkpoint``, ``data``, ``k``, ``temperature``,
-            ``size``, ``batch``, ``workers``, ``device`` and ``trust_pickle``.
+        checkpoint: of a pre-training, or another file of weights of a ResNet or of timm.
+        data: folder with ``train/CLASS/*`` and ``val/CLASS/*``; None: that of the run.
+        k: neighbours.
+        temperature: of their votes.
+        size: side of the images, pixels; None: that of the run.
+        batch: images at a time.
+        workers: processes that read them; None: by the number of cores.
+        device: None: a GPU where there is one.
+        trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
         ``knn_top1`` in percent, and what it was measured on.
@@ -53,11 +68,11 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
         ValueError: the checkpoint holds no whole ResNet, its run has no image size and none is
             given, train and val hold different classes or a single one, or no image can be read.
     """
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trunk = load_trunk(options.checkpoint, options.trust_pickle).to(device)
-    config = run_config(options.checkpoint)
-    size = options.size or _run_size(config, options.checkpoint)
-    root = options.data or _run_data(config, options.checkpoint)
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    trunk = load_trunk(checkpoint, trust_pickle).to(where)
+    config = run_config(checkpoint)
+    size = size or _run_size(config, checkpoint)
+    root = data or _run_data(config, checkpoint)
     folders = labelled_folders(root)
     print(f"{size}-px crops of {folders[0]} and {folders[1]}", flush=True)
     train, val = (LabelledCrops(folder, size) for folder in folders)
@@ -73,25 +88,25 @@ def evaluate_knn(options: argparse.Namespace) -> KNNResults:
             f"--data = {root}: expected at least two classes in {folders[0].name}, and found "
             f"'{train.classes[0]}' alone, of which every classifier is right"
         )
-    how = (options.batch, options.workers, device, normalization_of(config))
+    how = (batch, workers, where, normalization_of(config))
     train_features, train_labels, bad_train = labelled_features(
         trunk, train, *how, "training images"
     )
     test_features, test_labels, bad_test = labelled_features(trunk, val, *how, "test images")
     accuracy = knn_accuracy(
-        train_features.to(device),
+        train_features.to(where),
         train_labels,
         test_features,
         test_labels,
-        k=options.k,
-        temperature=options.temperature,
+        k=k,
+        temperature=temperature,
     )
     return {
         "benchmark": "knn",
         "knn_top1": round(accuracy, 2),
-        "k": min(options.k, len(train_features)),
-        "temperature": options.temperature,
-        "checkpoint": str(options.checkpoint.resolve()),
+        "k": min(k, len(train_features)),
+        "temperature": temperature,
+        "checkpoint": str(checkpoint.resolve()),
         "data": str(root.resolve()),
         "size": size,
         "classes": len(train.classes),

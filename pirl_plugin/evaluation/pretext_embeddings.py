@@ -13,7 +13,6 @@ from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.read import read_file
 
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
 
     from pirl_plugin.evaluation.pretext_model import PretextModel
@@ -40,22 +39,35 @@ def embed(
     folder: Path,
     paths: list[str],
     rows: list[int],
-    options: argparse.Namespace,
+    transforms: int,
+    seed: int,
     name: str,
 ) -> tuple[Tensor, Tensor, list[int]]:
     """Embeddings of images of a folder and of transformed versions of them.
 
+    Args:
+        model: of a pre-training.
+        folder: of the images.
+        paths: of all images in it.
+        rows: of ``paths``, of the images.
+        transforms: T, versions of each image.
+        seed: of the transforms.
+        name: of the model, for the progress bar.
+
     Returns:
         ``(N, D)``, ``(N, T, D)``, and the N rows: those of images that can be read.
+
+    Raises:
+        ValueError: fewer than two can be read.
     """
     found: list[Tensor] = []
     versions: list[Tensor] = []
     kept: list[int] = []
-    per_batch = max(1, _AT_ONCE // options.transforms)
+    per_batch = max(1, _AT_ONCE // transforms)
     with tqdm(total=len(rows), desc=name, unit=" images", mininterval=2) as bar:
         for start in range(0, len(rows), per_batch):
             batch = rows[start : start + per_batch]
-            drawn = _views(model, folder, paths, batch, options.transforms, options.seed)
+            drawn = _views(model, folder, paths, batch, transforms, seed)
             bar.update(len(batch))
             if drawn is None:
                 continue

@@ -1,19 +1,20 @@
-"""Distances of images to their transformed versions (Fig. 4), by ``pirl-plugin invariance``."""
+"""Distances of images to their transformed versions (Fig. 4)."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.evaluation.invariance_command import main as invariance
+from pirl_plugin.evaluation import invariance_run
 from pirl_plugin.experiments.claims.clock import checkpoints
 from pirl_plugin.experiments.claims.plan import job_of
+from pirl_plugin.utils.outputs import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from pirl_plugin.evaluation.invariance_run import Comparison
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Spread
@@ -44,7 +45,7 @@ def add_invariance(row: ClaimRow, checkpoint: Path, workspace: Workspace) -> str
     job = job_of(row)
     try:
         row["invariance"] = _measure(checkpoint, workspace, workspace.out / job.name / "invariance")
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         return f"{job.title}: no invariance: {first_line(error)}"
     finally:
         torch.cuda.empty_cache()
@@ -81,17 +82,22 @@ def add_missing_invariance(rows: Iterable[ClaimRow], workspace: Workspace) -> li
 def first_line(error: BaseException) -> str:
     """What an exception says, for a list of failures."""
     text = (str(error).splitlines() or [""])[0].removeprefix("pirl_plugin: ")
-    return text if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
+    is_sentence = isinstance(error, (SystemExit, OSError, ValueError))
+    return text if is_sentence else f"{type(error).__name__}: {text}"
 
 
 def _measure(checkpoint: Path, workspace: Workspace, out: Path) -> Invariance:
     """``mean``, ``std`` and the density; of different images beside them."""
     if not _is_of(out / "invariance.json", checkpoint):
-        where = ["--data", str(workspace.data.val), "--out", str(out), "--images", str(IMAGES)]
-        # A jigsaw classifier's run does not say which view of the image its patches are compared
-        # with: that of PIRL.
-        size = ["--image-size", str(workspace.scale.image_size)]
-        invariance(["--checkpoint", str(checkpoint), *where, *size])
+        found = invariance_run.measure_invariance(
+            [checkpoint],
+            Path(str(workspace.data.val)),
+            images=IMAGES,
+            # A jigsaw classifier's run does not say which view of the image its patches are
+            # compared with: that of PIRL.
+            image_size=workspace.scale.image_size,
+        )
+        write_json(out / "invariance.json", found)
     results = json.loads((out / "invariance.json").read_text())
     (model,) = results["models"]
     return {
@@ -104,7 +110,7 @@ def _measure(checkpoint: Path, workspace: Workspace, out: Path) -> Invariance:
 
 
 def _is_of(file: Path, checkpoint: Path) -> bool:
-    """Whether a file of ``pirl-plugin invariance`` is of this checkpoint, and says all."""
+    """Whether a file of distances is of this checkpoint, and says all."""
     if not file.is_file():
         return False
     models = json.loads(file.read_text())["models"]

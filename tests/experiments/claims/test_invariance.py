@@ -33,9 +33,9 @@ def finished(tmp_path, *methods):
     return record, workspace
 
 
-def measured(options):
-    """What ``pirl-plugin invariance`` finds: the n-th model's distances are n / 10."""
-    assert options.image_size == 64
+def measured(checkpoints, data, images, image_size):
+    """What is found: the n-th model's distances are n / 10."""
+    assert image_size == 64
     models = [
         {
             "name": str(n),
@@ -51,9 +51,9 @@ def measured(options):
             "bank": None,
             "bank_note": "none",
         }
-        for n, checkpoint in enumerate(options.checkpoint, 1)
+        for n, checkpoint in enumerate(checkpoints, 1)
     ]
-    return {"images": options.images, "transforms": options.transforms, "models": models}
+    return {"images": images, "models": models}
 
 
 def test_invariance__of_each_model_is_measured_by_itself(tmp_path, monkeypatch):
@@ -84,7 +84,7 @@ def test_invariance__of_an_older_kind_is_measured_again(tmp_path, monkeypatch):
     add_missing_invariance(record.rows, workspace)
     assert old["invariance"]["mean"] == 0.11
     times = []
-    monkeypatch.setattr(invariance_run, "measure_invariance", lambda options: times.append(1))
+    monkeypatch.setattr(invariance_run, "measure_invariance", lambda *_, **__: times.append(1))
     del old["invariance"]
     add_missing_invariance(record.rows, workspace)
     assert old["invariance"]["mean"] == 0.11
@@ -102,7 +102,7 @@ def test_invariance__of_an_older_kind_is_measured_again(tmp_path, monkeypatch):
     ],
 )
 def test_invariance__that_cannot_be_measured_loses_nothing(tmp_path, monkeypatch, error, said):
-    def fail(options):
+    def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(invariance_run, "measure_invariance", fail)
