@@ -1,1 +1,1 @@
-"""Compatibility patches: repairs of VISSL on today's Python, torch and setuptools."""
+"""Patches of VISSL: repairs on today's Python and torch, and how our runs save, resume and load."""
