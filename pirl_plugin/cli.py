@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "the configs and overlays of this plugin, with a line each",
     ),
     "quickstart": (
-        "pirl_plugin.experiments.quickstart_command:main",
+        "pirl_plugin.experiments.quickstart.command:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
     ),
     "benchmark": (
@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "time a part of the plugin beside VISSL's own, in the same process",
     ),
     "sweep": (
-        "pirl_plugin.experiments.sweep_command:main",
+        "pirl_plugin.experiments.sweep.command:main",
         "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
     ),
     "claims": (

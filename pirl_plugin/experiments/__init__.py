@@ -1,1 +1,1 @@
-"""What runs several runs: the quickstart, sweeps, reports, sample images."""
+"""What makes several runs: the quickstart, sweeps, claims, their reports and sample images."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from pirl_plugin.experiments import sweep_launch
+from pirl_plugin.experiments import launchers
 
 # Sec. 4 of the paper.
 VALUES = {
@@ -65,7 +65,7 @@ def host(monkeypatch):
             finish(folder, {"res4": 30.0, "res5": 40.0} if folder.name == "linear" else None)
 
     host = Host()
-    monkeypatch.setattr(sweep_launch, "run_host", host)
+    monkeypatch.setattr(launchers, "run_host", host)
     return host
 
 

@@ -15,7 +15,7 @@ from pirl_plugin.experiments.claims.differences import (
     swept,
 )
 from pirl_plugin.experiments.claims.plan import JIGSAW_PERMUTATIONS, SWEEP_VALUES
-from pirl_plugin.experiments.sweep_values import NUM_ORDERS
+from pirl_plugin.experiments.sweep.values import NUM_ORDERS
 
 _SPACES = (
     "measured in different spaces, of PIRL's heads and of the classifier's pooled features, and so "

@@ -14,7 +14,7 @@ from pirl_plugin.experiments.claims.scales import SCALES, autocast
 
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import DataFacts, Setting
-    from pirl_plugin.experiments.quickstart_data import Data
+    from pirl_plugin.experiments.data import Data
 
 
 def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) -> Setting:

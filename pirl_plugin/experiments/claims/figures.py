@@ -12,7 +12,7 @@ from pirl_plugin.experiments.claims.invariance import PAIRS
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import imagenet_by_layer, layer_row
 from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
-from pirl_plugin.experiments.sweep_values import SWEEPS
+from pirl_plugin.experiments.sweep.values import SWEEPS
 
 if TYPE_CHECKING:
     from pathlib import Path

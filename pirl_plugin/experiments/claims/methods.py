@@ -18,7 +18,7 @@ from pirl_plugin.utils.our_configs import VISSL_PIRL
 
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.scales import Scale
-    from pirl_plugin.experiments.quickstart_data import Data
+    from pirl_plugin.experiments.data import Data
 
 _LOSS = "config.LOSS.pirl_loss."
 _LR = "config.OPTIMIZER.param_schedulers.lr."

@@ -21,9 +21,9 @@ from pirl_plugin.experiments.claims.invariance import add_invariance, lacks_inva
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.plan import Job, evaluated
 from pirl_plugin.experiments.claims.provenance import made_with
-from pirl_plugin.experiments.quickstart_data import quick_linear
-from pirl_plugin.experiments.sweep_launch import Here
-from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.experiments.data import quick_linear
+from pirl_plugin.experiments.launchers import Here
+from pirl_plugin.experiments.runs import Run
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.outputs import claim_folder, write_json

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.methods import METHODS
-from pirl_plugin.experiments.sweep_results import label
-from pirl_plugin.experiments.sweep_values import NUM_ORDERS, SWEEPS
+from pirl_plugin.experiments.sweep.results import label
+from pirl_plugin.experiments.sweep.values import NUM_ORDERS, SWEEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

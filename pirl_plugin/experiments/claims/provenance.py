@@ -13,7 +13,7 @@ import torch
 
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.plan import job_of
-from pirl_plugin.experiments.quickstart_data import quick_linear
+from pirl_plugin.experiments.data import quick_linear
 from pirl_plugin.utils.processes import processor_name
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pirl_plugin.experiments.claims.figures import write_figures
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import imagenet_top1
 from pirl_plugin.experiments.claims.rows import Rows
-from pirl_plugin.experiments.sweep_results import label
-from pirl_plugin.experiments.sweep_values import SWEEPS
+from pirl_plugin.experiments.sweep.results import label
+from pirl_plugin.experiments.sweep.values import SWEEPS
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:

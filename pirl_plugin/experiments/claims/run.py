@@ -27,7 +27,7 @@ from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.quickstart_data import find_labelled_data
+from pirl_plugin.experiments.data import find_labelled_data
 
 if TYPE_CHECKING:
     import argparse

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pirl_plugin.experiments.claims.drawing import COLORS, DASHED, METRICS, new_figure
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import swept
-from pirl_plugin.experiments.sweep_results import label
-from pirl_plugin.experiments.sweep_values import SWEEPS
+from pirl_plugin.experiments.sweep.results import label
+from pirl_plugin.experiments.sweep.values import SWEEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

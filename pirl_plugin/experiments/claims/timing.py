@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.experiments.claims.clock import marked
 from pirl_plugin.experiments.claims.methods import METHODS, pretraining
 from pirl_plugin.experiments.claims.model import finish
-from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.experiments.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pirl_plugin.experiments.claims.scales import Scale
-    from pirl_plugin.experiments.quickstart_data import Data
+    from pirl_plugin.experiments.data import Data
 
 
 @dataclass(frozen=True)

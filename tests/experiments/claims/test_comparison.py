@@ -5,7 +5,7 @@ import os
 import shutil
 
 from pirl_plugin.experiments.claims.comparison import new_setting
-from pirl_plugin.experiments.quickstart_data import find_data
+from pirl_plugin.experiments.data import find_data
 
 NAMES = {"name": "", "digest": "", "train_bytes": 0}
 

@@ -14,7 +14,7 @@ from pirl_plugin.experiments.claims.plan import job_of
 from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.quickstart_data import Data
+from pirl_plugin.experiments.data import Data
 from tests.helpers.claims_rows import SETTING, row
 
 METHODS = ("pirl_jigsaw", "jigsaw", "rotation")

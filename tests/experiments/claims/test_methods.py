@@ -7,7 +7,7 @@ import torch
 
 from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS, pretraining
 from pirl_plugin.experiments.claims.scales import SCALES, autocast
-from pirl_plugin.experiments.quickstart_data import Data
+from pirl_plugin.experiments.data import Data
 from pirl_plugin.utils.our_configs import is_ours
 from tests.helpers.configs import compose
 

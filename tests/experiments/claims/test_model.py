@@ -10,9 +10,9 @@ from pirl_plugin.experiments.claims import command, model
 from pirl_plugin.experiments.claims.plan import Job
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.quickstart_data import Data
-from pirl_plugin.experiments.sweep_launch import Here
-from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.experiments.data import Data
+from pirl_plugin.experiments.launchers import Here
+from pirl_plugin.experiments.runs import Run
 
 
 @pytest.mark.parametrize("points", [[6, 12], None], ids=["pretraining", "linear"])

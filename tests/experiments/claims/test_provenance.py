@@ -10,7 +10,7 @@ from pirl_plugin.experiments.claims.plan import Job
 from pirl_plugin.experiments.claims.provenance import made_with, recipe, refuse_other_recipes
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.quickstart_data import Data
+from pirl_plugin.experiments.data import Data
 from tests.helpers.claims_rows import row
 
 HERE = Workspace(

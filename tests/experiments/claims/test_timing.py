@@ -14,7 +14,7 @@ from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.quickstart_data import find_data
+from pirl_plugin.experiments.data import find_data
 from tests.helpers.claims_rows import SETTING, row
 
 COST = {

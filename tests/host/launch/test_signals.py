@@ -41,7 +41,6 @@ def test_sigterm__goes_to_ranks_and_the_launcher_lives_on():
     rank = multiprocessing.get_context("fork").Process(target=wait_for_ever, daemon=False)
     with forward_signals():
         rank.start()
-        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
         rank.join(20)
     assert rank.exitcode == -signal.SIGTERM

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.experiments import sweep_command
+from pirl_plugin.experiments.sweep import command as sweep_command
 from tests.helpers.sweeps import VALUES
 
 

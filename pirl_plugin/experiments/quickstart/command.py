@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> None:
     """
     options = parse(arguments)
     require_host()
-    from pirl_plugin.experiments.quickstart import run_quickstart
+    from pirl_plugin.experiments.quickstart.run import run_quickstart
 
     with ended_by_sigterm():
         run_quickstart(options, arguments)

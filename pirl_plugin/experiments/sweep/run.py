@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.linear_run import linear_top1, svm_map
 from pirl_plugin.evaluation.paper_settings.free import FREE
-from pirl_plugin.experiments.quickstart_data import find_labelled_data
-from pirl_plugin.experiments.sweep_launch import Here, Launcher, Slurm, make_all
-from pirl_plugin.experiments.sweep_results import Result, markdown, write_results
-from pirl_plugin.experiments.sweep_runs import Settings, chain, check_overrides, check_runs, key_of
-from pirl_plugin.experiments.sweep_values import SWEEPS, points
+from pirl_plugin.experiments.data import find_labelled_data
+from pirl_plugin.experiments.launchers import Here, Launcher, Slurm, make_all
+from pirl_plugin.experiments.sweep.models import (
+    Settings,
+    chain,
+    check_overrides,
+    check_runs,
+    key_of,
+)
+from pirl_plugin.experiments.sweep.results import Result, markdown, write_results
+from pirl_plugin.experiments.sweep.values import SWEEPS, points
 from pirl_plugin.utils.outputs import check_claim, read_claim, write_json
 
 if TYPE_CHECKING:

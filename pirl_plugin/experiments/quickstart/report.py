@@ -22,10 +22,10 @@ from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.evaluation.pretext_model import PretextModel
-from pirl_plugin.experiments.quickstart_features import Split, knn_by_class
-from pirl_plugin.experiments.report import FeatureMap, Jigsaw, Neighbors, Report, write_report
-from pirl_plugin.experiments.report_figures import feature_map
-from pirl_plugin.experiments.report_monitor import read_monitor
+from pirl_plugin.experiments.quickstart.features import Split, knn_by_class
+from pirl_plugin.experiments.report.figures import feature_map
+from pirl_plugin.experiments.report.monitor import read_monitor
+from pirl_plugin.experiments.report.page import FeatureMap, Jigsaw, Neighbors, Report, write_report
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.load import load_trunk
 from pirl_plugin.utils.json_lines import read_json_lines
@@ -33,8 +33,8 @@ from pirl_plugin.utils.json_lines import read_json_lines
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pirl_plugin.experiments.quickstart_data import Data
-    from pirl_plugin.experiments.report_plots import Cosines
+    from pirl_plugin.experiments.data import Data
+    from pirl_plugin.experiments.report.plots import Cosines
 
 _SHOWN, _NEIGHBORS, _PICTURE = 6, 6, 144
 _MAPPED, _THUMBNAIL = 300, 40

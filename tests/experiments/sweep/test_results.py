@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.experiments.sweep_results import Result, figure, label, markdown, write_results
+from pirl_plugin.experiments.sweep.results import Result, figure, label, markdown, write_results
 
 PERMUTATIONS = [
     Result("PIRL", 1, {"res4": 50.0, "res5": 52.34}),

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pirl_plugin.experiments.sweep_values import SCALES, SWEEPS
+from pirl_plugin.experiments.sweep.values import SCALES, SWEEPS
 from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
     """
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.experiments.sweep import run_sweep
+    from pirl_plugin.experiments.sweep.run import run_sweep
 
     with ended_by_sigterm():
         run_sweep(options)

@@ -26,7 +26,7 @@ from pirl_plugin.utils.processes import is_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pirl_plugin.experiments.sweep_runs import Run
+    from pirl_plugin.experiments.runs import Run
 
 
 class Launcher(Protocol):

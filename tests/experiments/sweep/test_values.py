@@ -2,7 +2,7 @@
 
 import pytest
 
-from pirl_plugin.experiments.sweep_values import points
+from pirl_plugin.experiments.sweep.values import points
 from tests.helpers.sweeps import VALUES
 
 

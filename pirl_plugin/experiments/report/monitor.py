@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY
-from pirl_plugin.experiments.report_plots import Curves, monitor_svg
+from pirl_plugin.experiments.report.plots import Curves, monitor_svg
 from pirl_plugin.utils.json_lines import read_json_lines
 
 Measures = tuple[int, dict[str, tuple[float, float]]]

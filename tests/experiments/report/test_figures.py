@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.experiments.report_figures import feature_map, patch_grid, png_uri
-from pirl_plugin.experiments.report_plots import cosines_svg, loss_curve_svg, smoothed
+from pirl_plugin.experiments.report.figures import feature_map, patch_grid, png_uri
+from pirl_plugin.experiments.report.plots import cosines_svg, loss_curve_svg, smoothed
 from tests.helpers.report_pages import Page, picture, written
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.experiments.quickstart_data import IMAGE_SIZE
+from pirl_plugin.experiments.data import IMAGE_SIZE
 from pirl_plugin.models.load import load_trunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pirl_plugin.experiments.quickstart_data import Data
+    from pirl_plugin.experiments.data import Data
 
 
 @dataclass(frozen=True)

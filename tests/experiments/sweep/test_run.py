@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
-from pirl_plugin.experiments import sweep_command, sweep_launch
+from pirl_plugin.experiments import launchers
+from pirl_plugin.experiments.sweep import command as sweep_command
 from tests.helpers.sweeps import finish
 
 
@@ -94,7 +95,7 @@ def test_sweep__survives_a_folder_that_cannot_be_written(image_folder, tmp_path,
     def run_host(overrides, folder, title, threads, held, tool):
         finish(folder, {"res5": 40.0} if folder.name == "linear" else None)
 
-    monkeypatch.setattr(sweep_launch, "run_host", run_host)
+    monkeypatch.setattr(launchers, "run_host", run_host)
     (tmp_path / "pirl_0").write_text("in the way")
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
     with pytest.raises(SystemExit, match="1 of 2 models failed"):
@@ -190,7 +191,7 @@ def test_sweep__waits_for_a_run_that_outlived_another_sweep(
         finish(folder)
         other.communicate()
 
-    monkeypatch.setattr(sweep_launch.time, "sleep", end_it)
+    monkeypatch.setattr(launchers.time, "sleep", end_it)
     where = ["--scale", "quick", "--data", str(image_folder), "--out", str(tmp_path)]
     sweep_command.main(["lambda", *where, "--values", "0", "1"])
     assert "PIRL, λ = 0: pre-training: under way already" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """A page that shows what a pre-training run learnt: one HTML file, nothing loaded from outside.
 
 Pictures are embedded as PNG, plots as SVG whose colours follow the page's light or dark mode, and
-the words around them are in ``report.html.j2``.
+the words around them are in ``page.html.j2``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, TypedDict
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pirl_plugin.experiments.report_figures import PALETTE, Picture, patch_grid, png_uri
-from pirl_plugin.experiments.report_monitor import Measures, monitor_facts, signed
-from pirl_plugin.experiments.report_plots import Cosines, cosines_svg, loss_curve_svg, smoothed
+from pirl_plugin.experiments.report.figures import PALETTE, Picture, patch_grid, png_uri
+from pirl_plugin.experiments.report.monitor import Measures, monitor_facts, signed
+from pirl_plugin.experiments.report.plots import Cosines, cosines_svg, loss_curve_svg, smoothed
 from pirl_plugin.utils.outputs import write_text
 
 Jigsaw = tuple[Picture, Picture, list[Picture]]
@@ -113,7 +113,7 @@ def write_report(path: Path, report: Report) -> None:
     pages = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     settings = {name: value for name, value in report.settings.items() if name != "command"}
     level = math.log(report.num_negatives + 1) if report.num_negatives else None
-    page = pages.get_template("report.html.j2").render(
+    page = pages.get_template("page.html.j2").render(
         title=report.title,
         run=_run_facts(report.results),
         comparisons=_comparisons(report),

@@ -8,9 +8,10 @@ import pytest
 import submitit
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint
-from pirl_plugin.experiments import sweep_command, sweep_launch
-from pirl_plugin.experiments.sweep_launch import Slurm, make_all
-from pirl_plugin.experiments.sweep_runs import Run
+from pirl_plugin.experiments import launchers
+from pirl_plugin.experiments.launchers import Slurm, make_all
+from pirl_plugin.experiments.runs import Run
+from pirl_plugin.experiments.sweep import command as sweep_command
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def cluster(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", cluster.submit)
     monkeypatch.setattr(submitit, "SlurmJob", Job)
-    monkeypatch.setattr(sweep_launch.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(launchers.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(Run, "finished", lambda self: (self.folder / "done").exists())
     return cluster
 
@@ -70,7 +71,7 @@ def test_slurm__submits_side_by_side_and_each_run_once(chains, cluster, monkeypa
         assert seconds == 30
         cluster.end(*story.pop(0))
 
-    monkeypatch.setattr(sweep_launch.time, "sleep", look_again)
+    monkeypatch.setattr(launchers.time, "sleep", look_again)
     ended = []
     assert make_all(chains, Slurm("learn"), lambda: ended.append(len(cluster.jobs))) == {}
     names = [f"{folder.parent.name}/{folder.name}" for folder in cluster.jobs]
@@ -82,7 +83,7 @@ def test_slurm__takes_up_jobs_of_an_earlier_sweep(chains, cluster, monkeypatch):
     def stop(seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep_launch.time, "sleep", stop)
+    monkeypatch.setattr(launchers.time, "sleep", stop)
     with pytest.raises(KeyboardInterrupt):
         make_all(chains, Slurm("learn"), list)
     assert len(cluster.jobs) == 2
@@ -95,7 +96,7 @@ def test_slurm__takes_up_jobs_of_an_earlier_sweep(chains, cluster, monkeypatch):
 
 def test_slurm__a_job_that_ends_unfinished_is_a_failure(chains, cluster, monkeypatch):
     story = [(1, False), (2, True), (3, True)]
-    monkeypatch.setattr(sweep_launch.time, "sleep", lambda seconds: cluster.end(*story.pop(0)))
+    monkeypatch.setattr(launchers.time, "sleep", lambda seconds: cluster.end(*story.pop(0)))
     failures = make_all(chains, Slurm("learn"), list)
     assert list(failures) == ["one"]
     assert "one a ended unfinished: see" in failures["one"]

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pirl_plugin.evaluation.linear_run import linear_top1
-from pirl_plugin.experiments.host_run import run_host
-from pirl_plugin.experiments.quickstart_data import (
+from pirl_plugin.experiments.data import (
     TRUNK,
     Data,
     find_data,
     quick_epochs,
     quick_linear,
 )
-from pirl_plugin.experiments.quickstart_features import Split, knn_by_class, read_splits
-from pirl_plugin.experiments.quickstart_report import write_quickstart_report
+from pirl_plugin.experiments.host_run import run_host
+from pirl_plugin.experiments.quickstart.features import Split, knn_by_class, read_splits
+from pirl_plugin.experiments.quickstart.report import write_quickstart_report
 from pirl_plugin.experiments.sample.scenes import write_sample_dataset
 from pirl_plugin.models.load import save_trunk
 from pirl_plugin.models.resnet import new_trunk

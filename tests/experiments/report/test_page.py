@@ -6,8 +6,8 @@ import re
 import pytest
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY
-from pirl_plugin.experiments.report import FeatureMap, Neighbors, write_report
-from pirl_plugin.experiments.report_monitor import read_monitor
+from pirl_plugin.experiments.report.monitor import read_monitor
+from pirl_plugin.experiments.report.page import FeatureMap, Neighbors, write_report
 from tests.helpers.report_pages import RUN, Page, picture, report, written
 
 

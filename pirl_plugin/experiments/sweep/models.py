@@ -1,4 +1,4 @@
-"""The runs of a sweep: each model's pre-training and linear benchmark, as the host's overrides."""
+"""The models of a sweep: the pre-training and benchmarks of each, as the host's overrides."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1, svm_map
-from pirl_plugin.experiments.quickstart_data import (
+from pirl_plugin.evaluation.linear_run import final_checkpoint
+from pirl_plugin.experiments.data import (
     IMAGE_SIZE,
     TRUNK,
     Data,
     quick_epochs,
     quick_linear,
 )
-from pirl_plugin.experiments.sweep_values import SWEEPS
+from pirl_plugin.experiments.runs import Run
+from pirl_plugin.experiments.sweep.values import SWEEPS
 from pirl_plugin.utils.hydra_overrides import compose, quoted
 
 if TYPE_CHECKING:
@@ -37,43 +38,6 @@ _PIRLS = (  # what the jigsaw classifier has not: bank, image view, heads f and 
     "config.MODEL.HEAD.F",
     "config.MODEL.HEAD.G",
 )
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of the host's engine.
-
-    Attributes:
-        title: for people.
-        folder: the host's ``CHECKPOINT.DIR``.
-        overrides: Hydra overrides without that folder, beginning with ``config=…``.
-        measures: whether it is a linear benchmark, finished when its last epoch was tested.
-        tool: the host's script, where it is not its engine: then it trains SVMs on VOC07.
-    """
-
-    title: str
-    folder: Path
-    overrides: tuple[str, ...]
-    measures: bool = False
-    tool: str | None = None
-
-    def finished(self) -> bool:
-        """Whether there is nothing left to do."""
-        if self.tool is not None:
-            try:
-                return bool(svm_map(self.folder))
-            except ValueError:
-                return False
-        if not self.measures:
-            return final_checkpoint(self.folder) is not None
-        try:
-            return bool(linear_top1(self.folder))
-        except ValueError:
-            return False
-
-    def begun(self) -> bool:
-        """Whether it has trained or extracted anything."""
-        return any(file.suffix in (".torch", ".npy") for file in self.folder.rglob("*"))
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ import torch
 
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.evaluation.features import read_images
-from pirl_plugin.experiments import quickstart, quickstart_command, quickstart_report
-from pirl_plugin.experiments.quickstart_data import TRUNK, find_data
+from pirl_plugin.experiments.data import TRUNK, find_data
+from pirl_plugin.experiments.quickstart import command as quickstart_command
+from pirl_plugin.experiments.quickstart import report as quickstart_report
+from pirl_plugin.experiments.quickstart import run as quickstart
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
 
@@ -51,7 +53,7 @@ def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
     ],
 )
 def test_script__looks_at_its_options_before_it_installs(words, status, said, tmp_path):
-    script = Path(__file__).parents[2] / "extra_scripts" / "quickstart.sh"
+    script = Path(__file__).parents[3] / "extra_scripts" / "quickstart.sh"
     environment = os.environ | {"PIRL_VENV": str(tmp_path / "venv"), "PIRL_PYTHON": sys.executable}
     done = subprocess.run(
         ["bash", script, *words],

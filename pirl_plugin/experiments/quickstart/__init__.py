@@ -1,0 +1,1 @@
+"""The quickstart: pre-training, evaluation and report in minutes."""
