@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -123,9 +124,7 @@ def unfinished_beside(path: Path) -> Path:
 
     What a killed process leaves under it, :func:`remove_unfinished` recognises.
     """
-    pid = os.getpid()
-    mark = f"{socket.gethostname()}.{pid}.{_birth_mark(pid)}"
-    return path.with_name(f"{UNFINISHED}{mark}.{next(_numbers)}")
+    return path.with_name(f"{UNFINISHED}{_mark(os.getpid())}.{next(_numbers)}")
 
 
 def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
@@ -155,6 +154,11 @@ def _is_writing(pid: str, birth: str = "", number: str = "") -> bool:
     if not number:
         raise ValueError("a name with fewer parts")
     return is_alive(int(pid)) and birth == _birth_mark(int(pid))
+
+
+@lru_cache(maxsize=1)
+def _mark(own_pid: int) -> str:
+    return f"{socket.gethostname()}.{own_pid}.{_birth_mark(own_pid)}"
 
 
 def _birth_mark(pid: int) -> str:
