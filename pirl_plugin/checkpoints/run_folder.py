@@ -178,7 +178,7 @@ class RunFolder:
                     path = path.rename(path.with_name(f"{UNFINISHED}{path.name}.removed"))
                 remove(path)
         except OSError as error:
-            logging.warning(f"{path} need not stay and could not be removed: {error}")
+            logging.root.warning(f"{path} need not stay and could not be removed: {error}")
 
     def _write_ledger(self) -> None:
         content = {name: asdict(entry) for name, entry in self.written.items()}
@@ -213,7 +213,9 @@ def _read_ledger(path: Path) -> tuple[dict[str, Written], list[str]]:
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        logging.warning(f"{path} cannot be read ({error}): the checkpoints in its folder all stay")
+        logging.root.warning(
+            f"{path} cannot be read ({error}): the checkpoints in its folder all stay"
+        )
         return {}, []
 
 

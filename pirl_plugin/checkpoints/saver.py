@@ -47,7 +47,7 @@ class Saver:
             NonFiniteStateError: it holds NaN or infinities.
         """
         if self.paused:
-            logging.warning(f"{name} was not saved: the model's output is not finite")
+            logging.root.warning(f"{name} was not saved: the model's output is not finite")
             return False
         state = content["classy_state_dict"]
         for part in (state["base_model"], state["optimizer"], content["loss"]):

@@ -154,7 +154,7 @@ def check_shards(folder: Path) -> None:
     stored = reader.read_metadata().storage_data
     manifest = folder / MANIFEST
     if not manifest.exists():
-        logging.info(f"{folder} was saved without checksums: taken as it is")
+        logging.root.info(f"{folder} was saved without checksums: taken as it is")
         ends: dict[str, int] = {}
         for info in stored.values():
             end = info.offset + info.length

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare
 from pirl_plugin.checkpoints.timm_networks import create_network
-from pirl_plugin.checkpoints.trunk import DESCRIPTION, Trunk, dictionaries, find_trunk
+from pirl_plugin.checkpoints.trunk import CHOOSE, DESCRIPTION, Trunk, dictionaries, find_trunk
 
 _BYTES = 512
 
@@ -101,7 +101,7 @@ def find_any_trunk(
         return find_trunk(checkpoint, name, at)
     if len(described) > 1:
         places = ", ".join(where for where, _, _ in described)
-        raise ValueError(f"{name} holds {len(described)} trunks, at {places}: choose with --trunk")
+        raise ValueError(f"{name} holds {len(described)} trunks, at {places}: {CHOOSE}")
     ((where, full, tensors),) = described
     architecture, options = read_description(tensors[full])
     if re.fullmatch(r"resnet(18|34|50|101|152)", architecture) and not options:

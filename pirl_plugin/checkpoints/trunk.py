@@ -21,6 +21,9 @@ _NAME = re.compile(
 DESCRIPTION = "timm_model"
 _ENOUGH = 20  # names that make a trunk; the smallest, ResNet-10's, has 72
 
+CHOOSE = "take one out: pirl-plugin export IN OUT.torch --to vissl --trunk NAME"
+"""What to do about a file of several trunks."""
+
 
 @dataclass(frozen=True)
 class Trunk:
@@ -77,9 +80,7 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
             f"{f'it has {truncate(names)}' if names else 'it has no tensors'}"
         )
     if len(found) > 1:
-        raise ValueError(
-            f"{name} holds {len(found)} trunks, at {', '.join(found)}: choose with --trunk"
-        )
+        raise ValueError(f"{name} holds {len(found)} trunks, at {', '.join(found)}: {CHOOSE}")
     ((where, (prefix, tensors)),) = found.items()
     # All that VISSL keeps under "trunk" must be the trunk's; torchvision has a classifier in it.
     keys = where.removesuffix(prefix)

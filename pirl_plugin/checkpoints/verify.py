@@ -80,5 +80,5 @@ def verify(path: Path) -> HostCheckpoint:
     """
     content = open_checkpoint(path)
     if not check_sums(path):
-        logging.info(f"{path} was saved without checksums: taken as it is")
+        logging.root.info(f"{path} was saved without checksums: taken as it is")
     return content

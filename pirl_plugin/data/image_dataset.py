@@ -73,7 +73,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
                 f"root_or_source is a {type(root_or_source).__name__}: expected a folder, a file "
                 f"that lists images, or an ImageSource; write paths into a file, one a line"
             )
-        if not callable(views) or not hasattr(views, "placeholder"):
+        if isinstance(views, type) or not callable(views) or not hasattr(views, "placeholder"):
             raise ValueError(f"views = {views!r}: expected what makes views, such as JigsawViews()")
         image_generator(seed, 0, 0)  # raises if the seed is invalid
         self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]

@@ -68,7 +68,7 @@ class LossCheckpoint(nn.Module):
         if self._is_z_outdated(before):
             changed.append("Z is estimated again from the next batch")
         if changed:
-            logging.warning(
+            logging.root.warning(
                 f"{SECTION} differs from the checkpoint's, and the configuration wins: "
                 f"{', '.join(changed)}"
             )
@@ -174,7 +174,7 @@ class LossCheckpoint(nn.Module):
         # VISSL averages the ranks' random banks, which leaves rows not yet visited short.
         ours["bank.rows"] = normalize(state[_VISSL_BANK])
         ours["bank.visited"] = state[_VISSL_BANK].new_ones(len(state[_VISSL_BANK])).bool()
-        logging.info(f"Loaded the memory bank of VISSL's loss: {len(state[_VISSL_BANK])} rows")
+        logging.root.info(f"Loaded the memory bank of VISSL's loss: {len(state[_VISSL_BANK])} rows")
         return ours
 
     def _check_shape(self, rows: Tensor) -> None:

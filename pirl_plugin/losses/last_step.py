@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pirl_plugin.losses.engines.base import ContrastBatch
+
+_FORGOTTEN = 100  # batches without an update, after which one is asked for
 
 
 @dataclass
@@ -33,6 +36,11 @@ class LastStep:
     queries: dict[str, Tensor] = field(default_factory=dict)
     positives: Tensor = field(default_factory=lambda: torch.zeros(0))
     valid: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    _batches: int = 0  # since the bank was last updated
+
+    def end(self, moved: Tensor) -> None:
+        """Take what the bank's update returned."""
+        self.moved, self._batches = moved, 0
 
     def record(
         self, names: Sequence[str], means: Tensor, batch: ContrastBatch, valid: Tensor, adds: bool
@@ -46,6 +54,13 @@ class LastStep:
             valid: ``(B,)`` bool.
             adds: whether this is a further part of the step.
         """
+        self._batches += 1
+        if self._batches == _FORGOTTEN:
+            logging.root.warning(
+                f"PIRLLoss was given {_FORGOTTEN} batches since its memory bank was last updated: "
+                f"expected loss.update(rows, f_image) after each step of the optimiser; without it "
+                f"the bank stays as it was initialised, and each step draws the same negatives"
+            )
         terms = dict(zip(names, means.detach(), strict=True))
         queries = dict(zip(names, batch.queries.detach(), strict=True))
         if adds and self.terms:

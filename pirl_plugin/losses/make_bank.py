@@ -46,7 +46,7 @@ def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -
                 f"replacement: true"
             )
     if config.num_negatives > config.num_train_samples and rank() == 0:
-        logging.warning(
+        logging.root.warning(
             f"LOSS.pirl_loss.num_negatives = {config.num_negatives} with "
             f"{config.num_train_samples} images: each of them is drawn several times for an image; "
             f"fewer negatives take less time"

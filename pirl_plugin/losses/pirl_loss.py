@@ -120,8 +120,7 @@ class PIRLLoss(LossCheckpoint):
         self.config = config = PIRLLossConfig.from_mapping(keys)
         self.estimator = get_estimator(config.estimator)
         check_form(config.scores, self.estimator)
-        self.step = 0
-        self.seed = config.bank.seed
+        self.step, self.seed = 0, config.bank.seed
         self.last_step = LastStep()
         self.bank = make_bank(config, self.seed or 0)
         constant = math.nan if norm_constant is None else float(norm_constant)
@@ -204,7 +203,7 @@ class PIRLLoss(LossCheckpoint):
         return BankUpdate(self.bank, self.step, rows, embeddings, self._count_step)
 
     def _count_step(self, moved: Tensor) -> None:
-        self.last_step.moved = moved
+        self.last_step.end(moved)
         self.step += 1
 
     @contextmanager

@@ -134,14 +134,14 @@ class ShardedMemoryBank(MemoryBank):
         self.visited[index[is_local]] = visited[is_local].to(self.visited)
         self.loaded, self.awaits_load = True, False
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Collective: write all shards with torch.distributed.checkpoint, committed by a rename."""
         from pirl_plugin.checkpoints.shards import save_shards
 
         row = self.rows.shape[1] * self.rows.element_size() + self.visited.element_size()
-        save_shards(self._sharded_state(), folder, needed=self.num_rows * row)
+        save_shards(self._sharded_state(), Path(folder), needed=self.num_rows * row)
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: str | Path) -> None:
         """Collective: read the shards, which any number of ranks may have written.
 
         Raises:
@@ -149,6 +149,7 @@ class ShardedMemoryBank(MemoryBank):
         """
         from pirl_plugin.checkpoints.shards import load_shards, read_shapes
 
+        folder = Path(folder)
         shapes: dict[str, tuple[int, ...]] = {}
 
         def check() -> None:

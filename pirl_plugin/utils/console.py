@@ -49,7 +49,7 @@ def put(text: str, stream: TextIO | None = None) -> None:
             sink = os.open(os.devnull, os.O_WRONLY)
             os.dup2(sink, stream.fileno())
             os.close(sink)
-        logging.warning(f"The console cannot be written to ({error}): what it shows is lost")
+        logging.root.warning(f"The console cannot be written to ({error}): what it shows is lost")
 
 
 class ProgressLine:

@@ -47,7 +47,7 @@ def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
 
 def _not_cached(name: str, error: Exception) -> None:
-    logging.warning(
+    logging.root.warning(
         f"{name} is compiled again in each process: {error}; set NUMBA_CACHE_DIR to a folder that "
         f"can be written to"
     )

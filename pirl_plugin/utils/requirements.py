@@ -9,7 +9,10 @@ import sys
 import sysconfig
 import warnings
 
-NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
+NOT_INSTALLED = (
+    "VISSL is not installed: pip install --no-deps vissl==0.1.6 (and, where this plugin was "
+    "installed with --no-deps, install it again without)"
+)
 
 
 def require_host() -> None:

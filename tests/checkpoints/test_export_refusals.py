@@ -113,7 +113,7 @@ def test_two_networks_of_timm__are_named():
     """The first was taken without a word."""
     described = torch.zeros(4)
     state = {f"members.{i}.{DESCRIPTION}": described for i in range(2)}
-    with pytest.raises(ValueError, match=r"2 trunks, at .*members\.0.*members\.1.*: choose with"):
+    with pytest.raises(ValueError, match=r"2 trunks, at .*members\.0.*members\.1.*: take one"):
         find_any_trunk({"model": state}, "file")
 
 

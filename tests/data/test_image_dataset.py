@@ -96,6 +96,7 @@ def test_dataset__epochs_and_rows_that_are_none(images):
     [
         ({"root_or_source": ["a.jpg", "b.jpg"]}, "is a list: expected a folder, a file that lists"),
         ({"root_or_source": 5}, "is a int: expected a folder"),
+        ({"views": JigsawViews}, "expected what makes views, such as JigsawViews()"),
         ({"views": None}, "views = None: expected what makes views, such as JigsawViews"),
         ({"seed": "a"}, "seed = 'a': expected a whole number"),
     ],

@@ -13,6 +13,7 @@ import torch
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
+from pirl_plugin.utils.requirements import NOT_INSTALLED
 from tests.helpers.host_runs import losses, run, settings, state
 
 
@@ -201,7 +202,7 @@ def test_commands__say_how_to_install_a_missing_host(command):
     )
     result = run(command=[sys.executable, "-c", code], check=False)
     assert result.returncode == 1
-    assert result.stderr.strip() == "VISSL is not installed: pip install --no-deps vissl==0.1.6"
+    assert result.stderr.strip() == NOT_INSTALLED
 
 
 def test_parts__say_how_to_install_a_missing_host():
@@ -215,5 +216,5 @@ def test_parts__say_how_to_install_a_missing_host():
         "import pirl_plugin.losses.vissl_loss"
     )
     result = run(command=[sys.executable, "-c", code], check=False)
-    message = "ModuleNotFoundError: VISSL is not installed: pip install --no-deps vissl==0.1.6"
+    message = f"ModuleNotFoundError: {NOT_INSTALLED}"
     assert result.stderr.strip().splitlines()[-1] == message

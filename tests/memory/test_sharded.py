@@ -6,7 +6,7 @@ from scipy.stats import chisquare
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pirl_plugin.checkpoints.shards import save_shards
-from pirl_plugin.losses import bank_update, embeddings
+from pirl_plugin.losses import bank_update, inputs
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 from pirl_plugin.memory.feistel import FeistelPermutation
@@ -128,7 +128,7 @@ _NO_KERNELS = ("promote_types", "scalar_tensor", "empty", "_local_scalar_dense",
 def _operations(rank, world_size):
     """Operations of a step that are kernels on a GPU, which is not asked whether all is well."""
     bank_update.BankUpdate.check = lambda update: None
-    embeddings.check_rows = lambda rows, number: None
+    inputs.check_rows = lambda rows, number: None
     loss = PIRLLoss(
         ROWS, embedding_dim=DIM, num_negatives=50, norm_constant=5.0, scores="plain",
         bank={"placement": "sharded"},

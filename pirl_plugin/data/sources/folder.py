@@ -46,6 +46,8 @@ class FolderSource(ImageSource):
         try:
             super().__init__(path, images, grey_size=grey_size)
         except ValueError as error:
+            if skipped[".tar"]:
+                sentences = ["for its tars, the source is pirl_disk_shards, or ShardSource"]
             raise ValueError("; ".join([str(error), *sentences])) from None
 
     def labels(self) -> NDArray[np.int64]:

@@ -72,7 +72,9 @@ class PIRLDiskDataset:
         self._epoch = SharedInteger()
         self._yields_tensors = transforms[0].get("name") in PIRL_TRANSFORMS
         self.source = _open(data_source, path, split, options)
-        logging.info(f"{dataset_name or split}: {len(self.source)} images in {os.fspath(path)}")
+        logging.root.info(
+            f"{dataset_name or split}: {len(self.source)} images in {os.fspath(path)}"
+        )
 
     def __len__(self) -> int:
         return len(self.source)

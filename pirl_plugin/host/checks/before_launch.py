@@ -14,10 +14,11 @@ from pirl_plugin.host.checks.machine import (
     check_folder,
     check_machine,
     check_scores,
+    check_slurm,
 )
 from pirl_plugin.host.checks.micro_batches import check_micro_batches
 from pirl_plugin.host.checks.model import check_shapes
-from pirl_plugin.host.compat.resuming import check_saving
+from pirl_plugin.host.checks.saving import check_saving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ __all__ = ["CHECKS", "check_machine"]
 
 CHECKS: tuple[Callable[[AttrDict], None], ...] = (
     check_folder,
+    check_slurm,
     check_combination,
     check_micro_batches,
     check_draw_memory,

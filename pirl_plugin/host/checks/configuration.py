@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.data.names import VIEWS
+from pirl_plugin.data.names import SOURCES, VIEWS
 from pirl_plugin.host.checks.keys import check_values, find
 from pirl_plugin.host.checks.names import nearest
 from pirl_plugin.host.checks.overrides import config_names
@@ -123,14 +123,20 @@ def _check_sources(config: dict[str, Any]) -> None:
     for split in ("TRAIN", "TEST"):
         data = config["DATA"][split]
         sources, paths = data["DATA_SOURCES"], data["DATA_PATHS"]
+        if len(sources) > 1 and any(source in SOURCES for source in sources):
+            refuse(
+                f"config.DATA.{split}.DATA_SOURCES = {shown(sources)}: expected one, as the rows "
+                f"of a memory bank are of one data set; name all images in one list, with "
+                f"+config/pirl/datasets=filelist, or link their folders into one"
+            )
         if paths and len(paths) != len(sources):
             refuse(
                 f"config.DATA.{split}.DATA_PATHS = {shown(paths)}: expected {len(sources)}, one "
                 f"path for each of config.DATA.{split}.DATA_SOURCES = {shown(sources)}; name one "
-                f"folder, or set DATA_SOURCES, DATASET_NAMES and LABEL_SOURCES to as many"
+                f"folder, or one list of all images, with +config/pirl/datasets=filelist"
             )
         names = data.get("DATASET_NAMES", [])
-        if sources and len(names) < len(sources):
+        if sources and len(names) != len(sources):
             refuse(
                 f"config.DATA.{split}.DATASET_NAMES = {shown(names)}: expected {len(sources)}, one "
                 f"name for each of config.DATA.{split}.DATA_SOURCES = {shown(sources)}; set as many"

@@ -83,7 +83,7 @@ def check_classes(config: AttrDict) -> None:
 
     folders, highest, numbers = {}, {}, {}
     for split in splits_of(config):
-        _check_one_source(config, split)
+        _check_label_source(config, split)
         try:
             folder, labels, named = _labelled(config, split)
         except (OSError, ValueError) as error:
@@ -163,7 +163,7 @@ def _check_numbers(numbers: dict[str, tuple[str, dict[str, int]]]) -> None:
         )
 
 
-def _check_one_source(config: AttrDict, split: str) -> None:
+def _check_label_source(config: AttrDict, split: str) -> None:
     """Refuse labels that would be read with another of our sources than their images."""
     from pirl_plugin.data.names import SOURCES
 

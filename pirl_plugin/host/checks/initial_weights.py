@@ -88,7 +88,7 @@ def _read(key: str, path: str, trusted: bool) -> Mapping[str, object] | None:
         return None  # of the host's sharded training, which it reads itself
     except UntrustedPickleError as error:
         section = key.rpartition(".")[0]
-        refuse(f"{key}: {error.with_option(f'set {section}.TRUST_PICKLE=True')}", error)
+        refuse(f"{key}: {error.with_option(f'add ++{section}.TRUST_PICKLE=True')}", error)
     except (OSError, ValueError) as error:
         refuse(f"{key}: {error}", error)
 

@@ -37,6 +37,12 @@ def check_machine(config: AttrDict) -> None:
             f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = 'gpu': "
             f"expected as many GPUs, found {found} here; {_what_works_here(found)}"
         )
+    if is_ours(config) and config.MACHINE.DEVICE == "cpu" and config.MODEL.AMP_PARAMS.USE_AMP:
+        refuse(
+            "config.MODEL.AMP_PARAMS.USE_AMP = true with config.MACHINE.DEVICE = 'cpu': expected "
+            "false, as the host's mixed precision is for GPUs; set it to false, or "
+            "config.HOOKS.PIRL_INPUT.autocast=bfloat16 in its place"
+        )
     if is_ours(config) and config.MACHINE.DEVICE == "cpu" and distributed.BACKEND == "nccl":
         refuse(
             "config.DISTRIBUTED.BACKEND = 'nccl' with config.MACHINE.DEVICE = 'cpu': expected "
@@ -67,6 +73,29 @@ def check_folder(config: AttrDict) -> None:
             f"config.CHECKPOINT.DIR = {shown(folder)}: expected a folder to write to, and "
             f"{reason}; set config.CHECKPOINT.DIR=runs/NAME"
         )
+
+
+def check_slurm(config: AttrDict) -> None:
+    """Refuse a job that SLURM is not told enough of.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
+    section = config.SLURM
+    if not (is_ours(config) and section.USE_SLURM):
+        return
+    if not isinstance(section.PARTITION, str) or not section.PARTITION.strip():
+        refuse(
+            f"config.SLURM.PARTITION = {shown(section.PARTITION)}: expected the name of a "
+            f"partition; set it to one that sinfo lists"
+        )
+    for key in ("TIME_HOURS", "MEM_GB", "NUM_CPU_PER_PROC"):
+        value = section[key]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            refuse(
+                f"config.SLURM.{key} = {shown(value)}: expected a number above 0; set it to one, "
+                f"such as config.SLURM.{key}=8"
+            )
 
 
 def check_draw_memory(config: AttrDict) -> None:

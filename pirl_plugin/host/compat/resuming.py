@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.host.checks.refusal import shown
 from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.json_lines import read_json_lines
 from pirl_plugin.utils.our_configs import is_ours
@@ -21,29 +20,10 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.checkpoints.resume import Found
+    from pirl_plugin.evaluation.compare_settings import Differences
     from pirl_plugin.host.host_module import HostModule
 
-
-def check_saving(config: AttrDict) -> None:
-    """Refuse values of ``CHECKPOINT.PIRL`` that mean nothing.
-
-    Raises:
-        SystemExit: which key, and what is expected.
-    """
-    from pirl_plugin.checkpoints.run_folder import Keep
-
-    if is_ours(config):
-        section, known = config.CHECKPOINT.get("PIRL") or {}, [field.name for field in fields(Keep)]
-        unknown = [section] if not isinstance(section, Mapping) else sorted(set(section) - {*known})
-        if unknown:
-            refuse(
-                f"config.CHECKPOINT.PIRL: expected some of {', '.join(known)}, and "
-                f"found {unknown[0]}; remove it, or correct its name"
-            )
-        try:
-            Keep(**section)
-        except ValueError as error:
-            refuse(f"config.{error}", error)
+_SHOWN = 8  # settings in a warning
 
 
 def resume_from_what_loads(module: HostModule) -> None:
@@ -75,6 +55,7 @@ def resume_from_what_loads(module: HostModule) -> None:
             _refuse_to_start_over(checkpoint_folder, found)
             return None
         _check_same_run(cfg, found)
+        _say_what_changes(cfg, found.path)
         logging.info(f"Resume from file: {found.path}")
         return str(found.path)
 
@@ -253,26 +234,45 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
         _check_same_training(config, Path(path))
 
 
-def _check_same_training(config: AttrDict, path: Path) -> None:
-    """Refuse a command whose training is not that of the finished run in its folder.
+def _say_what_changes(config: AttrDict, path: Path) -> None:
+    """Warn of settings that differ from those with which the run was trained so far."""
+    differ = _changes(config, path)
+    if differ:
+        said = "; ".join(
+            f"{_named(key)} = {shown(now)} (was {shown(before)})"
+            for key, (now, before) in list(differ.items())[:_SHOWN]
+        )
+        more = f"; and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+        logging.warning(f"{path} goes on with other settings than it was made with: {said}{more}")
 
-    Raises:
-        SystemExit: the first key that differs, found and expected.
-    """
+
+def _changes(config: AttrDict, path: Path) -> Differences:
+    """Settings of a command that are not those of the run that wrote a checkpoint."""
     from pirl_plugin.checkpoints.training_run import run_config
     from pirl_plugin.evaluation.compare_settings import changes, settings_of
     from pirl_plugin.evaluation.paper_settings.free import FREE
 
     saved = run_config(path)
     if saved is None:
-        return
+        return {}
     free = [key for key in FREE if key != "SEED_VALUE"]
-    differ = changes(settings_of(config.to_dict()), settings_of(saved), free)
-    if differ:
+    return changes(settings_of(config.to_dict()), settings_of(saved), free)
+
+
+def _named(key: str) -> str:
+    return f"config.{key}" if key[0].isupper() else f"the {key}"
+
+
+def _check_same_training(config: AttrDict, path: Path) -> None:
+    """Refuse a command whose training is not that of the finished run in its folder.
+
+    Raises:
+        SystemExit: the first key that differs, found and expected.
+    """
+    if differ := _changes(config, path):
         key, (found, expected) = next(iter(differ.items()))
-        name = f"config.{key}" if key[0].isupper() else f"the {key}"
         raise SystemExit(
-            f"pirl_plugin: {name} = {shown(found)}: expected {shown(expected)}, with which "
+            f"pirl_plugin: {_named(key)} = {shown(found)}: expected {shown(expected)}, with which "
             f"the run in {path.parent} was made to its end; give another config.CHECKPOINT.DIR to "
             f"start a new one"
         )

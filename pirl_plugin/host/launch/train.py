@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def main(overrides: list[str]) -> None:
         return
     wait_passively(overrides)
     require_host()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        refuse(
+            "torchrun started this command: expected it by itself, as it starts a process for each "
+            "GPU; leave torchrun out, and set config.DISTRIBUTED.NUM_PROC_PER_NODE"
+        )
     restarts, overrides = max_restarts(overrides)
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher as launcher

@@ -19,7 +19,7 @@ def triton_runs(device: torch.device) -> bool:
     """Whether Triton runs on a GPU; says once what is wrong and what is used instead."""
     reason = why_not(device)
     if reason is not None:
-        logging.warning(
+        logging.root.warning(
             f"LOSS.pirl_loss.scores = auto: expected Triton to run, but {reason}; the scores "
             f"against the memory bank are computed in blocks, several times slower"
         )

@@ -225,3 +225,23 @@ def test_check_classes__refuses_labels_of_another_source_than_the_images(image_f
     )
     with pytest.raises(SystemExit, match=said):
         check_classes(linear(image_folder, shards))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["DATA_PATHS=[a,b]", "DATA_SOURCES=[pirl_disk_folder,pirl_disk_folder]"],
+            r"DATA_SOURCES = .*: expected one, as the rows of a memory bank are of one data set;",
+        ),
+        (["DATA_PATHS=[a,b]"], r"DATA_PATHS = .*: expected 1, .*; name one folder, or one list of"),
+        (
+            ["DATA_PATHS=[a]", "DATASET_NAMES=[a,b]"],
+            r"DATASET_NAMES = \['a', 'b'\]: expected 1, o",
+        ),
+    ],
+)
+def test_sources__are_one(overrides, message):
+    """The host gave views of the first folder alone, whose trunk was that of a run on it."""
+    with pytest.raises(SystemExit, match=message):
+        config(*(f"config.DATA.TRAIN.{override}" for override in overrides))

@@ -85,10 +85,10 @@ def test_check_initial_weights__runs_no_code_of_a_planted_file(ensemble, tmp_pat
         ]
     with pytest.raises(SystemExit, match=r"safe loading refuses .*open") as stopped:
         check_initial_weights(compose(*overrides))
-    assert f"set {section}.TRUST_PICKLE=True" in str(stopped.value)
+    assert f"add ++{section}.TRUST_PICKLE=True" in str(stopped.value)
     assert len(str(stopped.value).splitlines()) == 1
     assert not (tmp_path / "ran").exists()
-    check_initial_weights(compose(*overrides, f"+{section}.TRUST_PICKLE=True"))
+    check_initial_weights(compose(*overrides, f"++{section}.TRUST_PICKLE=True"))
     assert (tmp_path / "ran").exists()
 
 

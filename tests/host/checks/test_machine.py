@@ -2,7 +2,12 @@
 
 import pytest
 
-from pirl_plugin.host.checks.machine import check_draw_memory, check_folder, check_machine
+from pirl_plugin.host.checks.machine import (
+    check_draw_memory,
+    check_folder,
+    check_machine,
+    check_slurm,
+)
 from tests.helpers.configs import compose
 
 
@@ -46,6 +51,32 @@ def test_check_machine__says_what_works_here(gpus, monkeypatch):
 def test_check_machine__refuses_nccl_on_a_cpu():
     with pytest.raises(SystemExit, match=r"BACKEND = 'nccl' .* expected gloo"):
         check_machine(config("config.DISTRIBUTED.BACKEND=nccl"))
+
+
+def test_check_machine__refuses_the_hosts_mixed_precision_on_a_cpu():
+    """The first rank failed by it, and the dry run had checked everything."""
+    with pytest.raises(SystemExit, match=r"USE_AMP = true .* expected false.*autocast=bfloat16 in"):
+        check_machine(config("config.MODEL.AMP_PARAMS.USE_AMP=true"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "PARTITION=''",
+            "PARTITION = '': expected the name of a partition; set it to one that",
+        ),
+        ("TIME_HOURS=abc", "TIME_HOURS = 'abc': expected a number above 0; set it to one, such as"),
+        ("MEM_GB=0", "MEM_GB = 0: expected a number above 0"),
+    ],
+)
+def test_check_slurm__refuses_in_one_sentence(override, message):
+    """They were assertions and type errors of the host's."""
+    job = ["config.SLURM.USE_SLURM=true", "config.SLURM.PARTITION=any"]
+    check_slurm(config(*job))
+    check_slurm(config(f"config.SLURM.{override}"))
+    with pytest.raises(SystemExit, match=f"config.SLURM.{message}"):
+        check_slurm(config(*job, f"config.SLURM.{override}"))
 
 
 def test_check_folder__refuses_what_cannot_be_written_to(tmp_path):

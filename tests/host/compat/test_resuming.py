@@ -15,7 +15,7 @@ from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
-from pirl_plugin.host.compat.resuming import check_saving
+from pirl_plugin.host.checks.saving import check_saving
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 THEIRS = ("config=pretrain/simclr/simclr_8node_resnet", "config.OPTIMIZER.num_epochs=4")
@@ -291,3 +291,17 @@ def test_check__names_what_is_no_key_of_the_section(value, found):
     config.CHECKPOINT.PIRL = yaml.safe_load(value)
     with pytest.raises(SystemExit, match=rf"some of KEEP_LAST, .*, and found {found}; remove it"):
         check_saving(config)
+
+
+def test_resume__names_settings_that_differ(tmp_path, caplog):
+    """It went on with another crop, seed and rate without a word."""
+    before = compose(*OURS)
+    path = write(tmp_path, "model_phase0.torch", before)
+    write_run_config(before, tmp_path)
+    assert launch(compose(*OURS), tmp_path) == path
+    assert not caplog.text
+    changed = compose(*OURS, "config.DATA.TRAIN.VIEWS.image_size=48", "config.SEED_VALUE=3")
+    assert launch(changed, tmp_path) == path
+    assert f"{path} goes on with other settings than it was made with: " in caplog.text
+    assert "config.SEED_VALUE = 3 (was 0)" in caplog.text
+    assert ".image_size = 48 (was 64)" in caplog.text
