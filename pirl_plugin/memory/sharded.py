@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,6 @@ from pirl_plugin.utils.distributed import on_all_ranks, rank, sum_over_ranks, wo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from torch.distributed.device_mesh import DeviceMesh
 

@@ -122,6 +122,12 @@ def test_load__refuses_shards_of_a_newer_version(tmp_path):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path / "bank")
 
 
+def test_save__takes_the_name_of_a_folder(tmp_path):
+    bank = ShardedMemoryBank(ROWS, DIM)
+    bank.save(str(tmp_path / "bank"))
+    bank.load(str(tmp_path / "bank"))
+
+
 _NO_KERNELS = ("promote_types", "scalar_tensor", "empty", "_local_scalar_dense", "detach")
 
 
