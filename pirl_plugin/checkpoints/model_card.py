@@ -29,7 +29,7 @@ def model_card(
     else:
         rows = [f"| {name} | {value} |" for name, value in run.settings.items()]
         trained = "\n".join(["| setting | value |", "|---|---|", *rows])
-    unlabelled = run is not None and not run.labelled
+    unlabelled = run is not None and not (run.labelled or run.initial_weights)
     tag = "- self-supervised\n" if unlabelled else ""
     learnt = ", learnt without labels" if unlabelled else ""
     method = f" pre-trained with PIRL\n({_PAPER}, Misra and van der Maaten, CVPR 2020)"

@@ -42,7 +42,9 @@ class TrainingRun:
         image_size: side of the image view, pixels; None where the run does not say.
         mean: of the channels, by which images were normalised; None where the run does not say.
         std: their standard deviation, likewise.
-        labelled: whether it was trained with labels of people, in any part.
+        labelled: whether it was trained with labels of people.
+        initial_weights: the file that it started from, whose own training is not known; empty for
+            random initialisation.
         is_pirl: whether its loss is this package's.
     """
 
@@ -51,6 +53,7 @@ class TrainingRun:
     mean: list[float] | None
     std: list[float] | None
     labelled: bool
+    initial_weights: str
     is_pirl: bool
 
 
@@ -140,11 +143,15 @@ def read_training_run(checkpoint: Path) -> TrainingRun | None:
             **_loss(loss),
             **_optimisation(config),
         }
+        started_from = (config["MODEL"].get("WEIGHTS_INIT") or {}).get("PARAMS_FILE") or ""
+        if started_from:
+            settings["Initial weights"] = Path(started_from).name
         return TrainingRun(
             settings,
             image_size_of(config),
             *channel_statistics(config),
             labelled=train["LABEL_TYPE"] == "standard",
+            initial_weights=started_from,
             is_pirl=loss["name"] == "pirl_loss",
         )
     except (AttributeError, KeyError, TypeError, IndexError) as error:

@@ -165,6 +165,20 @@ def test_model_card__of_a_fine_tuned_network_claims_no_learning_without_labels(t
     assert "| Learning rate | 0.01 → 0.001 → 0.0001, multistep |" in card
 
 
+def test_model_card__names_the_weights_that_a_run_started_from(tmp_path):
+    """Supervised ones made a trunk that had "learnt without labels"."""
+    run = write_run(tmp_path / "run", "config=pretrain/pirl/quick_jigsaw")
+    file = run / "train_config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] = "/else/supervised.pth"
+    file.write_text(yaml.safe_dump(config))
+    export_checkpoint(run / "checkpoint.torch", tmp_path / "out", "timm")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "| Initial weights | supervised.pth |" in card
+    assert "without labels" not in card
+    assert "self-supervised" not in card
+
+
 def test_model_card__says_what_is_not_known(tmp_path):
     torch.save(vissl_checkpoint(small_trunk(18, width=1)), tmp_path / "in.torch")
     export_checkpoint(tmp_path / "in.torch", tmp_path / "out", "timm")
