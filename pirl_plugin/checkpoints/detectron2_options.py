@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.shapes import is_bottleneck
-
 if TYPE_CHECKING:
     from pirl_plugin.checkpoints.trunk import Trunk
 
@@ -18,6 +16,8 @@ def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]
         >>> detectron2_options(Trunk({}, 50, 2, False, "", ()))["MODEL.RESNETS.WIDTH_PER_GROUP"]
         128
     """
+    from pirl_plugin.checkpoints.shapes import is_bottleneck
+
     stem, basic = round(64 * found.width), not is_bottleneck(found.depth)
     return {
         "MODEL.RESNETS.DEPTH": found.depth,

@@ -115,7 +115,7 @@ def match_paths(before: torch.Tensor, now: torch.Tensor) -> Changes | None:
         None where both are the same images in the same order.
 
     Example:
-        >>> compare(torch.tensor([7, 8, 9]), torch.tensor([9, 7, 1])).rows
+        >>> match_paths(torch.tensor([7, 8, 9]), torch.tensor([9, 7, 1])).rows
         tensor([ 2,  0, -1])
     """
     if torch.equal(before, now):

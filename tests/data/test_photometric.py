@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.data import photometric as pm
+from pirl_plugin.data import columns
 from pirl_plugin.data.kernels.backends import render_fused, render_pil
-from pirl_plugin.data.photometric import NUM_COLUMNS, Photometric
+from pirl_plugin.data.photometric import Photometric
 
 OFF = {
     "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0,
@@ -76,7 +76,7 @@ def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
     side = int(np.sqrt(len(colours)))
     canvas = colours[: side * side].reshape(side, side, 3)
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 3)
-    rows[:, pm.HUE] = (1e-4, -0.2, 0.37)
+    rows[:, columns.HUE] = (1e-4, -0.2, 0.37)
     args = (canvas, np.zeros((3, 2), np.int32), rows, side)
     np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
 
@@ -85,7 +85,7 @@ def test_kernel__hue_equals_pil_for_all_colours():
     colours = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
     canvas = np.ascontiguousarray(colours[..., :3])
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
-    rows[:, pm.HUE] = 0.13
+    rows[:, columns.HUE] = 0.13
     args = (canvas, np.zeros((1, 2), np.int32), rows, 4096)
     assert bool((render_fused(*args) == render_pil(*args)).all())
 
@@ -94,7 +94,7 @@ def test_kernel__hue_equals_pil_for_all_colours():
 @pytest.mark.parametrize("bits", [4, 8])
 def test_kernel__extras_at_the_ends_of_their_ranges(threshold, bits):
     rows = Photometric(**OFF | {"photometric_p": 1.0}).sample(np.random.default_rng(0), 1)
-    rows[:, pm.SOLARIZE], rows[:, pm.POSTERIZE] = threshold, bits
+    rows[:, columns.SOLARIZE], rows[:, columns.POSTERIZE] = threshold, bits
     for canvas in CANVASES.values():
         args = (canvas, np.zeros((1, 2), np.int32), rows, 64)
         np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
@@ -103,7 +103,7 @@ def test_kernel__extras_at_the_ends_of_their_ranges(threshold, bits):
 def test_kernel__brightness_by_hand():
     canvas = np.array([[[10, 100, 250]]], np.uint8)
     rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
-    rows[:, pm.BRIGHTNESS] = 1.25  # 12.5 → 12, 125, 312.5 → 255
+    rows[:, columns.BRIGHTNESS] = 1.25  # 12.5 → 12, 125, 312.5 → 255
     assert render_fused(canvas, np.zeros((1, 2), np.int32), rows, 1).flatten().tolist() == [
         12, 125, 255
     ]  # fmt: skip
@@ -111,36 +111,39 @@ def test_kernel__brightness_by_hand():
 
 def test_sample__rows_have_the_distributions_named():
     rows = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000)
-    assert rows.shape == (20_000, NUM_COLUMNS)
+    assert rows.shape == (20_000, columns.NUM_COLUMNS)
     assert rows.dtype == np.float32
     for column, chance in [
-        (pm.FLIP, 0.5), (pm.GREY, 0.2), (pm.EXTRAS, 0.66), (pm.EQUALIZE, 0.1)
+        (columns.FLIP, 0.5), (columns.GREY, 0.2), (columns.EXTRAS, 0.66), (columns.EQUALIZE, 0.1)
     ]:  # fmt: skip
         assert set(np.unique(rows[:, column])) == {0, 1}
         assert abs(rows[:, column].mean() - chance) < 0.015  # 4 standard errors at most
     for column, low, high in [
-        (pm.BRIGHTNESS, 0.6, 1.4), (pm.CONTRAST, 0.6, 1.4), (pm.SATURATION, 0.6, 1.4),
-        (pm.HUE, -0.2, 0.2), (pm.SHARPNESS, 0.1, 1.9), (pm.BLUR, 0.1, 2.0),
+        (columns.BRIGHTNESS, 0.6, 1.4), (columns.CONTRAST, 0.6, 1.4),
+        (columns.SATURATION, 0.6, 1.4), (columns.HUE, -0.2, 0.2),
+        (columns.SHARPNESS, 0.1, 1.9), (columns.BLUR, 0.1, 2.0),
     ]:  # fmt: skip
         drawn = rows[:, column]
-        drawn = drawn[drawn > 0] if column == pm.BLUR else drawn
+        drawn = drawn[drawn > 0] if column == columns.BLUR else drawn
         assert low - 1e-6 <= drawn.min() < low + 0.01 * (high - low)
         assert high - 0.01 * (high - low) < drawn.max() <= high + 1e-6
         quartiles = (np.quantile(drawn, [0.25, 0.5, 0.75]) - low) / (high - low)
         np.testing.assert_allclose(quartiles, [0.25, 0.5, 0.75], atol=0.02)
-    assert np.isclose((rows[:, pm.BLUR] > 0).mean(), 0.5, atol=0.015)
-    assert set(np.unique(rows[:, pm.POSTERIZE])) == {4, 5, 6, 7, 8}
-    assert set(np.unique(rows[:, pm.SOLARIZE])) == set(range(257))
-    orders, counts = np.unique(rows[:, pm.ORDER : pm.ORDER + 4], axis=0, return_counts=True)
+    assert np.isclose((rows[:, columns.BLUR] > 0).mean(), 0.5, atol=0.015)
+    assert set(np.unique(rows[:, columns.POSTERIZE])) == {4, 5, 6, 7, 8}
+    assert set(np.unique(rows[:, columns.SOLARIZE])) == set(range(257))
+    orders, counts = np.unique(
+        rows[:, columns.ORDER : columns.ORDER + 4], axis=0, return_counts=True
+    )
     assert len(orders) == 24
     assert ((counts - 20_000 / 24) ** 2 / (20_000 / 24)).sum() < 60  # 0.01 % point, 23 d.o.f.
 
 
 def test_sample__columns_are_independent():
     rows = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000)
-    columns = [column for column in range(NUM_COLUMNS) if column != pm.EQUALIZE]
-    columns = [c for c in columns if not pm.ORDER <= c < pm.ORDER + 4]
-    correlation = np.corrcoef(rows[:, columns].T) - np.eye(len(columns))
+    chosen = [column for column in range(columns.NUM_COLUMNS) if column != columns.EQUALIZE]
+    chosen = [c for c in chosen if not columns.ORDER <= c < columns.ORDER + 4]
+    correlation = np.corrcoef(rows[:, chosen].T) - np.eye(len(chosen))
     assert np.abs(correlation).max() < 0.035
 
 
@@ -153,9 +156,9 @@ def test_sample__takes_the_same_draws_whatever_the_parameters():
 
 def test_sample__jitter_p_switches_the_four_together():
     rows = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000)
-    off = (rows[:, pm.BRIGHTNESS : pm.HUE + 1] == (1, 1, 1, 0)).all(axis=1)
+    off = (rows[:, columns.BRIGHTNESS : columns.HUE + 1] == (1, 1, 1, 0)).all(axis=1)
     assert abs(off.mean() - 0.2) < 0.016
-    assert (rows[~off, pm.HUE] != 0).all()
+    assert (rows[~off, columns.HUE] != 0).all()
 
 
 @pytest.mark.parametrize(

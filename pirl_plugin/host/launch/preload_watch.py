@@ -12,5 +12,5 @@ from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-d
 from pirl_plugin.utils.processes import RANK_PROCESS
 
 _prctl_pr_set_pdeathsig(signal.SIGKILL)  # Linux only; nothing elsewhere
-if str(os.getppid()) != os.environ[RANK_PROCESS]:  # the rank has ended already
+if os.environ.get(RANK_PROCESS, "") not in ("", str(os.getppid())):  # the rank has ended already
     os._exit(1)

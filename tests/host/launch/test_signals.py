@@ -18,6 +18,7 @@ def read():
     time.sleep(60)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the tests' process does about it
     with forward_signals():
         multiprocessing.get_context("fork").Process(target=read, daemon=True).start()
         print("ready", flush=True)
@@ -39,8 +40,10 @@ def wait_for_ever():
 
 def test_sigterm__goes_to_ranks_and_the_launcher_lives_on():
     rank = multiprocessing.get_context("fork").Process(target=wait_for_ever, daemon=False)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with forward_signals():
         rank.start()
         os.kill(os.getpid(), signal.SIGTERM)
         rank.join(20)
+    signal.signal(signal.SIGTERM, before)
     assert rank.exitcode == -signal.SIGTERM
