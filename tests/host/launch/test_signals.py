@@ -34,16 +34,19 @@ def test_sigterm__ends_a_run_of_one_process_whatever_readers_it_has():
     assert run.wait(timeout=20) == -signal.SIGTERM
 
 
-def wait_for_ever():
+def wait(ready):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a rank is spawned, and inherits no handler
+    ready.set()
     time.sleep(60)
 
 
 def test_sigterm__goes_to_ranks_and_the_launcher_lives_on():
-    rank = multiprocessing.get_context("fork").Process(target=wait_for_ever, daemon=False)
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    rank = context.Process(target=wait, args=(ready,), daemon=False)
+    rank.start()
+    assert ready.wait(20)
     with forward_signals():
-        rank.start()
         os.kill(os.getpid(), signal.SIGTERM)
         rank.join(20)
-    signal.signal(signal.SIGTERM, before)
     assert rank.exitcode == -signal.SIGTERM
