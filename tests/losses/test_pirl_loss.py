@@ -2,8 +2,6 @@
 
 import contextlib
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -300,26 +298,3 @@ def test_negatives__more_than_images_are_warned_of(caplog):
     PIRLLoss(50, num_negatives=51, embedding_dim=DIM)
     (record,) = caplog.records
     assert "num_negatives = 51 with 50 images: each of them is drawn several" in record.message
-
-
-def test_update__that_is_forgotten_is_asked_for_once(caplog):
-    loss = PIRLLoss(20, embedding_dim=4, num_negatives=8, estimator="info_nce")
-    rows, f = torch.arange(4), torch.randn(4, 4)
-    for _ in range(99):
-        loss([f, f], rows)
-    loss.update(rows, f)
-    assert "since its memory bank was last updated" not in caplog.text
-    for _ in range(250):
-        loss([f, f], rows)
-    assert caplog.text.count("PIRLLoss was given 100 batches since its memory bank was") == 1
-
-
-def test_loss__leaves_the_users_logging_alone():
-    """``logging.warning`` made a handler, and ``basicConfig`` had no effect after it."""
-    code = (
-        "import logging; from pirl_plugin import PIRLLoss;"
-        "PIRLLoss(20, embedding_dim=8, num_negatives=64); assert not logging.root.handlers"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "num_negatives = 64 with 20 images" in done.stderr
