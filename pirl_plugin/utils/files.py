@@ -136,24 +136,23 @@ def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
     """
     found = folder.rglob if subfolders else folder.glob
     for path in found(f"{UNFINISHED}*"):
-        host, *rest = path.name.removeprefix(UNFINISHED).rsplit(".", maxsplit=3)
         try:
-            old = time.time() - path.lstat().st_mtime > _DAY
-            if old or (host == socket.gethostname() and not _is_writing(*rest)):
+            if time.time() - path.lstat().st_mtime > _DAY or _was_left(path.name):
                 remove(path)
         except (OSError, ValueError):  # another process removed it, or the name is not ours
             continue
 
 
-def _is_writing(pid: str, birth: str = "", number: str = "") -> bool:
-    """Whether the process that gave a file its unfinished name is alive.
+def _was_left(name: str) -> bool:
+    """Whether the process that an unfinished name is of, on this host, has ended.
 
     Raises:
-        ValueError: the name is none of ours.
+        ValueError: the name has other parts.
     """
-    if not number:
-        raise ValueError("a name with fewer parts")
-    return is_alive(int(pid)) and birth == _birth_mark(int(pid))
+    host, pid, birth, _ = name.removeprefix(UNFINISHED).rsplit(".", maxsplit=3)
+    if host != socket.gethostname():
+        return False
+    return not (is_alive(int(pid)) and birth == _birth_mark(int(pid)))
 
 
 @lru_cache(maxsize=1)
