@@ -61,7 +61,9 @@ def main() -> None:
         data, options.batch_size, sampler=sampler, drop_last=True, collate_fn=collate_views
     )
     network = nn.SyncBatchNorm.convert_sync_batchnorm(Network()) if gpu else Network()
-    model = DistributedDataParallel(network.to(device))
+    # Images come channels-last; weights that lie likewise give DDP gradients in its own layout.
+    network = network.to(device, memory_format=torch.channels_last)
+    model = DistributedDataParallel(network)
     # Every rank holds the same bank; bank={"placement": "sharded"} divides its rows over them.
     loss = PIRLLoss(
         num_train_samples=len(data), num_negatives=1024, estimator="info_nce", temperature=0.1

@@ -82,6 +82,16 @@ def test_unquoted_value__is_told_to_be_quoted():
         compose("config=pretrain/pirl/quick_jigsaw", "config.CHECKPOINT.DIR=josé")
 
 
+@pytest.mark.parametrize(
+    "override", ["config.CHECKPOINT.DIR=~/run", "config.DATA.TRAIN.DATA_PATHS=[~/a]"]
+)
+def test_tilde__is_answered_with_home(override):
+    with pytest.raises(
+        SystemExit, match=r"(DIR|PATHS) = '~/.*nothing expands ~ here; write \$HOME"
+    ):
+        compose("config=pretrain/pirl/quick_jigsaw", override)
+
+
 @pytest.mark.parametrize("name", COMPLETE)
 def test_checkpoints__go_to_a_folder_named_for_the_config(name):
     assert compose(f"config={name}").CHECKPOINT.DIR == f"runs/{name.rpartition('/')[2]}"

@@ -28,7 +28,7 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
         OSError: a folder cannot be listed.
     """
     with os.scandir(folder) as entries:  # which knows the types of files without asking for each
-        files = sorted(entry.name for entry in entries if entry.is_file())
+        files = sorted(entry.name for entry in entries if not entry.is_dir())
     yield from _images_in("", files, skipped)
     for name in class_folders(folder):
         walked = []
@@ -47,7 +47,7 @@ def check_all_in_classes(folder: str | os.PathLike[str]) -> None:
         ValueError: there is one.
     """
     with os.scandir(folder) as entries:
-        files = sorted(entry.name for entry in entries if entry.is_file())
+        files = sorted(entry.name for entry in entries if not entry.is_dir())
     image = next(_images_in("", files, None), None)
     if image is not None and class_folders(os.fspath(folder)):
         raise ValueError(

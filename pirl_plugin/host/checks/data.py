@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pirl_plugin.host.catalog import LAYOUT
-from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.host.checks.refusal import refuse, refuse_tilde
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +48,7 @@ def check_data(config: AttrDict) -> None:
         for source, path in zip(data.DATA_SOURCES, paths, strict=True):
             if source not in SOURCES:
                 continue
+            refuse_tilde(f"config.DATA.{split}.DATA_PATHS", path)
             try:
                 check_source(config, source, path, split)
             except (OSError, ValueError) as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.loss_section import loss_section
-from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.host.checks.refusal import refuse, refuse_tilde, shown
 from pirl_plugin.utils.arguments import why_not_writable
+from pirl_plugin.utils.console import put
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ def check_folder(config: AttrDict) -> None:
     """
     if not is_ours(config) or "://" in (folder := config.CHECKPOINT.DIR):
         return
+    refuse_tilde("config.CHECKPOINT.DIR", folder)
     reason = why_not_writable(Path(folder))
     if reason is not None:
         refuse(
@@ -76,7 +80,7 @@ def check_folder(config: AttrDict) -> None:
 
 
 def check_slurm(config: AttrDict) -> None:
-    """Refuse a job that SLURM is not told enough of.
+    """Refuse a job that SLURM is not given enough for; say so where there is no SLURM.
 
     Raises:
         SystemExit: what was found, what was expected and what to do.
@@ -96,6 +100,12 @@ def check_slurm(config: AttrDict) -> None:
                 f"config.SLURM.{key} = {shown(value)}: expected a number above 0; set it to one, "
                 f"such as config.SLURM.{key}=8"
             )
+    if shutil.which("srun") is None:  # by which submitit knows it
+        put(
+            "pirl_plugin: config.SLURM.USE_SLURM = true, and srun is not on the PATH: submitit "
+            "runs the job on this machine, in the background, as the process it prints\n",
+            sys.stderr,
+        )
 
 
 def check_draw_memory(config: AttrDict) -> None:

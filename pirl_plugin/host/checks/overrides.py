@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from omegaconf import OmegaConf
 
 from pirl_plugin.host.checks.names import close_names, nearest
-from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.host.checks.refusal import refuse, refuse_tilde
 from pirl_plugin.utils.config_root import config_root
 
 if TYPE_CHECKING:
@@ -213,6 +213,8 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
         instead = f"config={close[0]}" if close else "config=pretrain/pirl/jigsaw_8node"
         return f"{wrong}: expected KEY=VALUE; write {instead} or config.KEY=VALUE"
     values = {override: override.partition("=")[2] for override in overrides}
+    for override, value in values.items():
+        refuse_tilde(override.partition("=")[0], value.lstrip("["))
     asked = [override for override, value in values.items() if value and f"'{value}'" in text]
     return (
         f"cannot compose {' '.join(asked or overrides)}: {text.splitlines()[0].rstrip('.')}; a "

@@ -35,6 +35,19 @@ def refuse(sentence: str, cause: BaseException | None = None) -> NoReturn:
     raise SystemExit(line) from None
 
 
+def refuse_tilde(key: str, path: object) -> None:
+    """Refuse a path that begins with ``~``, which shells expand at the beginning of a word alone.
+
+    Raises:
+        SystemExit: it does; without this, a folder of the name ``~`` would be made.
+    """
+    if isinstance(path, str) and path.startswith("~"):
+        refuse(
+            f"{key} = {shown(path)}: expected a path written out, as nothing expands ~ here; write "
+            f"$HOME in its place"
+        )
+
+
 def shown(value: object) -> str:
     """A value as a reader of YAML knows it, cut where it is long.
 

@@ -81,7 +81,6 @@ def test_folder__of_files_asks_for_the_status_of_none(tmp_path, monkeypatch):
     """A flat folder of a million files on a network disk: the directory knows their types."""
     for number in range(5):
         (tmp_path / f"{number}.jpg").touch()
-    os.symlink(tmp_path / "nowhere", tmp_path / "broken.jpg")
 
     def refuse(path):
         raise AssertionError(f"the status of {path} was asked for")
@@ -89,6 +88,15 @@ def test_folder__of_files_asks_for_the_status_of_none(tmp_path, monkeypatch):
     monkeypatch.setattr(os.path, "isfile", refuse)
     monkeypatch.setattr(os, "stat", refuse)
     assert list(paths.find_images(str(tmp_path))) == [f"{n}.jpg" for n in range(5)]
+
+
+def test_folder__of_files_counts_a_broken_link_as_an_image_that_cannot_be_read(tmp_path, caplog):
+    """It was left out without a word, and in a class's folder it was not."""
+    for name in ("a", "b"):
+        save_grey(tmp_path / f"{name}.png")
+    os.symlink(tmp_path / "nowhere", tmp_path / "c.png")
+    assert [is_valid for _, is_valid in FolderSource(tmp_path)] == [True, True, False]
+    assert "c.png: cannot be read: [Errno 2] No such file" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,11 @@ def test_check_data__names_missing_files_of_the_hosts_own_sources(kind, tmp_path
         check_data(config(*overrides))
 
 
+def test_check_data__refuses_what_a_shell_would_have_expanded():
+    with pytest.raises(SystemExit, match=r"TRAIN.DATA_PATHS = '~/photos': .* write \$HOME"):
+        check_data(config("config.DATA.TRAIN.DATA_PATHS=['~/photos']"))
+
+
 def test_check_data__says_how_to_name_data():
     with pytest.raises(SystemExit, match=r"no catalog lists 'pirl_folder'.*DATA_PATHS=\[DIR\]$"):
         check_data(config())

@@ -79,12 +79,25 @@ def test_check_slurm__refuses_in_one_sentence(override, message):
         check_slurm(config(*job, f"config.SLURM.{override}"))
 
 
+def test_check_slurm__says_where_there_is_none(monkeypatch, tmp_path, capsys):
+    """submitit runs the job in the background, without a word."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    job = config("config.SLURM.USE_SLURM=true", "config.SLURM.PARTITION=any")
+    check_slurm(job)
+    assert "srun is not on the PATH: submitit runs the job on" in capsys.readouterr().err
+    (tmp_path / "srun").touch(0o755)
+    check_slurm(job)
+    assert capsys.readouterr().err == ""
+
+
 def test_check_folder__refuses_what_cannot_be_written_to(tmp_path):
     check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'a' / 'b'}"))
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match=r"DIR = .*file/run': .* is a file; set"):
         check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'file' / 'run'}"))
+    with pytest.raises(SystemExit, match=r"DIR = '~/run': .* nothing expands ~ here; write \$HOME"):
+        check_folder(config("config.CHECKPOINT.DIR='~/run'"))
     (tmp_path / "link").symlink_to("scratch")
     with pytest.raises(SystemExit, match=r"/link' is a link to 'scratch', which is not there; set"):
         check_folder(config(f"config.CHECKPOINT.DIR={tmp_path / 'link' / 'run'}"))
