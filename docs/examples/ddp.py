@@ -66,7 +66,7 @@ def main() -> None:
     model = DistributedDataParallel(network)
     # Every rank holds the same bank; bank={"placement": "sharded"} divides its rows over them.
     loss = PIRLLoss(
-        num_train_samples=len(data), num_negatives=1024, estimator="info_nce", temperature=0.1
+        num_train_samples=len(data), num_negatives=1024, estimator="info_nce", temperature=0.2
     ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
 

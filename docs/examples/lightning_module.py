@@ -39,7 +39,7 @@ class PIRL(lightning.LightningModule):
             num_train_samples=num_train_samples,
             num_negatives=num_negatives,
             estimator="info_nce",
-            temperature=0.1,
+            temperature=0.2,
         )
 
     def on_train_epoch_start(self) -> None:

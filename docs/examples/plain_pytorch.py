@@ -17,7 +17,7 @@ loader = DataLoader(data, 32, shuffle=True, drop_last=True, collate_fn=pirl.coll
 trunk = resnet18()
 trunk.fc = torch.nn.Identity()
 f, g = pirl.PIRLHead(512), pirl.PIRLHead(512, num_patches=9)
-loss = pirl.PIRLLoss(len(data), num_negatives=1024, estimator="info_nce", temperature=0.1)
+loss = pirl.PIRLLoss(len(data), num_negatives=1024, estimator="info_nce", temperature=0.2)
 model = torch.nn.ModuleList([trunk, f, g, loss]).to(device)  # the loss holds the memory bank
 optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
 

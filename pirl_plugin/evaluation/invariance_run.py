@@ -17,7 +17,11 @@ from pirl_plugin.evaluation.invariance import (
     invariance_distances,
     summarize_distances,
 )
-from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model, view_size_of
+from pirl_plugin.evaluation.pretext_checkpoint import (
+    has_transformed_images,
+    load_pretext_model,
+    view_size_of,
+)
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
 from pirl_plugin.memory.row_paths import hash_paths, match_paths
 
@@ -108,7 +112,9 @@ def measure_invariance(
     paths = list(find_images(str(data)))
     rows = sample_rows(len(paths), images, seed)
     configs = [run_config(checkpoint) for checkpoint in checkpoints]
-    other = next((config for config in configs if view_size_of(config)), None)
+    with_size = [config for config in configs if view_size_of(config)]
+    transformed_too = filter(has_transformed_images, with_size)
+    other = next(transformed_too, next(iter(with_size), None))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = [  # all of them before one is measured, which takes minutes
         load_pretext_model(checkpoint, trust_pickle, other, device, image_size)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
+from pirl_plugin.data.names import IMAGE
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
 from pirl_plugin.evaluation.features import IMAGENET, Normalization
@@ -25,6 +26,7 @@ _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
     "PredictJigsaw": JigsawViews,
     "PredictRotation": RotationViews,
 }
+_SIZE = 224  # of the paper's images, pixels
 _HEAD = re.compile(r"(\d+)\.(project(?:\.\d+)?|merge)\.(weight|bias)")
 
 
@@ -41,23 +43,26 @@ def load_pretext_model(
         path: any checkpoint that ``pirl-plugin export`` reads.
         trust_pickle: as there.
         other: the configuration of another run, whose views are taken where there is none beside
-            the checkpoint, and whose image size where that one has none; the paper's where None.
+            the checkpoint or it has images alone (NPID), and whose image size where that one has
+            none; the paper's where None.
         device: where trunk and heads compute.
         image_size: side of the image view, pixels, in place of that of ``other``.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no whole ResNet trunk, or safe loading refuses it.
+        ValueError: it holds no whole ResNet trunk, safe loading refuses it, or its run had images
+            of another size than the paper's alone and there is no ``other``.
     """
     trunk = load_trunk(path, trust_pickle).to(device)
     content = read_checkpoint(path, trust_pickle)
     config = run_config(path)
-    views = _views(config or other, image_size or view_size_of(other))
+    views = _views(path, config or other, other, image_size or view_size_of(other))
     heads = _heads(content)
     f, g = _choose(heads, views)
     if g is None or f is None:
         f = g = None
-        what = "the trunk's pooled res5 features, of patches their mean: no heads in the checkpoint"
+        found = "no pair of heads f and g" if heads else "no heads"
+        what = f"the trunk's pooled res5 features, of patches their mean: {found} in the checkpoint"
     else:
         f, g = f.to(device), g.to(device)
         what = "f(v_I) and g(v_It), by the heads in the checkpoint"
@@ -78,8 +83,7 @@ def load_pretext_model(
 
 def view_size_of(config: dict[str, Any] | None) -> int | None:
     """Side of the image view of a pre-training, pixels; None of runs without such a view."""
-    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
-    size = transforms[0].get("image_size") if transforms else None
+    size = _entry(config).get("image_size")
     return int(size) if size else None
 
 
@@ -89,15 +93,39 @@ def normalization_of(config: dict[str, Any] | None) -> Normalization:
     return Normalization(mean or IMAGENET.mean, std or IMAGENET.std)
 
 
-def _views(config: dict[str, Any] | None, image_size: int | None) -> Views:
+def has_transformed_images(config: dict[str, Any] | None) -> bool:
+    """Whether a pre-training saw patches or rotated images."""
+    return _entry(config).get("name") in _VIEWS
+
+
+def _entry(config: dict[str, Any] | None) -> dict[str, Any]:
+    """The first entry of ``TRANSFORMS``, which makes the views."""
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
-    entry = dict(transforms[0]) if transforms else {}
+    return dict(transforms[0]) if transforms else {}
+
+
+def _views(
+    path: Path,
+    config: dict[str, Any] | None,
+    other: dict[str, Any] | None,
+    image_size: int | None,
+) -> Views:
+    entry = _entry(config)
+    if entry.get("name") == IMAGE:
+        size = entry.get("image_size", _SIZE)
+        seen = _entry(other) if has_transformed_images(other) else {"name": "PIRLJigsaw"}
+        if size != _SIZE and len(seen) == 1:
+            raise ValueError(
+                f"{path} is of images alone, of {size} px: expected a run with patches or rotated "
+                f"images beside it, whose sizes are taken; name its checkpoint too"
+            )
+        entry = {**seen, **entry, "name": seen["name"]}
     name = entry.pop("name", "")
     photometric = entry.pop("photometric", None) or {}
     entry.pop("indices", None)
     if name not in _VIEWS:
-        return JigsawViews(image_size=image_size or 224)
-    entry.setdefault("image_size", image_size or 224)
+        return JigsawViews(image_size=image_size or _SIZE)
+    entry.setdefault("image_size", image_size or _SIZE)
     return _VIEWS[name](**{**photometric, **entry})
 
 

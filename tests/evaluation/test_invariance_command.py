@@ -95,6 +95,24 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     assert {**alone, "name": "jigsaw"} == second
 
 
+def test_invariance__of_images_alone_takes_the_patches_of_another_run(images, tmp_path):
+    """A 64-px NPID was shown 64-px patches of a 255-px crop."""
+    npid = checkpoint(tmp_path / "npid", "PIRLImage", image_size=32)
+    pirl = checkpoint(tmp_path / "pirl", **SMALL)
+    arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "1"]
+    run(["invariance", "--checkpoint", str(npid), str(pirl), *arguments])
+    first, _ = json.loads((tmp_path / "out" / "invariance.json").read_text())["models"]
+    assert "no pair of heads f and g in the checkpoint" in first["representation"]
+    views = load_pretext_model(npid, other=run_config(pirl)).views
+    assert (views.image_size, views.patches_crop_size, views.patch_size) == (32, 48, 16)
+    with pytest.raises(
+        SystemExit, match=r"npid/checkpoint.torch is of images alone, of 32 px: exp"
+    ):
+        run(["invariance", "--checkpoint", str(npid), *arguments])
+    paper = checkpoint(tmp_path / "paper", "PIRLImage", image_size=224)
+    assert load_pretext_model(paper).views.patch_size == 64
+
+
 def test_invariance__own_statistics_do_not_depend_on_the_running_ones(images, tmp_path):
     path = checkpoint(tmp_path / "trained", **SMALL)
     other = checkpoint(tmp_path / "drifted", **SMALL)

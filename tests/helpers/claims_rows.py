@@ -48,6 +48,7 @@ def row(
             "wall_seconds": seconds * part / 4,
             "linear_top1": top1 * part / 4,
             "linear_best_top1": top1 * part / 4,
+            "linear_by_layer": {layer: share * part / 4 for layer, share in layers.items()},
             "knn_top1": top1 * part / 8,
         }
         for part in ((1, 2, 3, 4) if epochs else (4,))

@@ -9,6 +9,7 @@ from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.utils.arguments import HelpFormatter, output_folder, whole_number
+from pirl_plugin.utils.processes import usable_cores
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -21,10 +22,13 @@ def main(arguments: list[str]) -> None:
     """
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.experiments.claims.run import run_claims
+    from pirl_plugin.experiments.claims.run import report_claims, run_claims
 
     with ended_by_sigterm():
-        run_claims(options, arguments)
+        if options.report_only:
+            report_claims(options)
+        else:
+            run_claims(options, arguments)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -36,7 +40,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "OUT/claims.json is not run again, with or without its folders: the same command goes on.",
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
+    parser.add_argument("--data", type=Path, help="train/<class>/*, val/<class>/*; not needed with "
+                        "--report-only")  # fmt: skip
     parser.add_argument(
         "--out", type=output_folder, required=True, help="claims.json, figures, runs"
     )
@@ -71,9 +76,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
                         help="write verdicts, tables and figures of what is finished")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the models, run nothing")
     options = parser.parse_args(arguments)
-    options.data = options.data.resolve()
+    if options.data is None and not options.report_only:
+        parser.error("--data: expected a folder of images; name one")
+    options.data = options.data and options.data.resolve()
     if options.resume is not None and not options.resume.is_file():
         parser.error(f"--resume = {options.resume}: expected a claims.json; there is no such file")
+    if options.time and options.report_only:
+        parser.error("--time: expected without --report-only, which runs nothing; leave out one")
     if options.again and options.report_only:
         parser.error("--again: expected without --report-only, which makes no model; leave out one")
     nothing_runs = options.dry_run or options.report_only
@@ -86,6 +95,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.error(
             f"--jobs = {options.jobs}: expected at most one a GPU, and {devices} can be seen; give "
             f"fewer"
+        )
+    elif devices is None and options.jobs * options.threads > usable_cores() and not nothing_runs:
+        parser.error(
+            f"--jobs = {options.jobs} of {options.threads} thread(s): expected at most the "
+            f"{usable_cores()} cores here, or each takes the time of others; give fewer"
         )
     if options.sweep_seeds is None:
         options.sweep_seeds = min(2, options.seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.experiments.claims.methods import METHODS
@@ -14,6 +14,7 @@ from pirl_plugin.experiments.claims.scales import SCALES, autocast
 
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import DataFacts, Setting
+    from pirl_plugin.experiments.claims.scales import Scale
     from pirl_plugin.experiments.data import Data
 
 
@@ -31,7 +32,6 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
     cpu = size.cpu_time
     return {
         "scale": scale,
-        "about": size.about,
         "network": {
             "model": size.model,
             "image_size": size.image_size,
@@ -46,7 +46,6 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
         "epochs": epochs,
         "evaluated_every": step,
         "sweep_epochs": sweep_epochs(epochs),
-        "methods": {name: method.label for name, method in METHODS.items()},
         "seconds": "pre-training only: "
         + (
             f"CPU seconds, user and system, of the run's processes with {threads} thread(s); other "
@@ -55,13 +54,32 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
             if cpu
             else "wall-clock seconds of the run's process, start and checkpoints included"
         ),
-        "linear_top1": "percent; the host's linear benchmark (config=benchmark/pirl/quick_linear "
-        f"+config/pirl/linear={size.model}): of linear_by_layer the pooled res5, res5avg where it "
-        "is measured; linear_best_top1 is the best layer's, which the paper reports",
-        "knn_top1": f"percent; k = 20, pooled res5 features at {size.image_size} px",
         "hardware": hardware(threads, on_gpu=not cpu),
         "precision": precision(autocast(size)),
         "versions": versions(),
+        **descriptions(size),
+    }
+
+
+class Descriptions(TypedDict):
+    """What a setting says to people, whatever made its runs."""
+
+    about: str
+    methods: dict[str, str]
+    linear_top1: str
+    knn_top1: str
+
+
+def descriptions(scale: Scale) -> Descriptions:
+    """Labels of the methods, and what the columns of a comparison are."""
+    return {
+        "about": scale.about,
+        "methods": {name: method.label for name, method in METHODS.items()},
+        "linear_top1": "percent; the host's linear benchmark (config=benchmark/pirl/quick_linear "
+        f"+config/pirl/linear={scale.model}): of linear_by_layer the pooled res5, res5avg where it "
+        "is measured; linear_best_top1 is that of the run's best layer, where tables and claims "
+        "take one layer for all seeds of a method",
+        "knn_top1": f"percent; k = 20, pooled res5 features at {scale.image_size} px",
     }
 
 

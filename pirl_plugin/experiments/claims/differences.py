@@ -24,27 +24,19 @@ def over(better: str, worse: str) -> Measure:
     return measure
 
 
-def at_equal_time(better: str, worse: str, beside: tuple[str, ...] = ()) -> Measure:
-    """What each has reached when the shorter of the two ends, in runs of the main comparison.
-
-    Args:
-        better: one side.
-        worse: the other side, or one of its methods.
-        beside: further methods of that side, whose end is that of the longest run.
-    """
+def at_equal_time(better: str, worse: str) -> Measure:
+    """What each has reached when the shorter of the two ends, in runs of the main comparison."""
 
     def measure(rows: Rows, seed: int, metric: Metric) -> float | None:
-        untrained, one = (rows.main(method, seed) for method in ("random", better))
-        others = [row for method in (worse, *beside) if (row := rows.main(method, seed))]
-        if not untrained or not one or len(others) < 1 + len(beside):
+        untrained, one, other = (rows.main(method, seed) for method in ("random", better, worse))
+        if not untrained or not one or not other:
             return None
-        ends = [row["seconds"] for row in (one, *others) if row["seconds"] is not None]
-        if len(ends) <= len(others):  # of one of them they are unknown
+        ends = [row["seconds"] for row in (one, other) if row["seconds"] is not None]
+        if len(ends) < 2:  # of one of them they are unknown
             return None
-        budget = min(ends[0], max(ends[1:]))
         start = float(untrained[metric])
-        reached = at_time(others[0], budget, metric, start)
-        return at_time(one, budget, metric, start) - reached
+        ours, theirs = (at_time(row, min(ends), metric, start) for row in (one, other))
+        return ours - theirs
 
     return measure
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.published import LAYERS
 from pirl_plugin.experiments.claims.drawing import COLORS, DASHED, METRICS, new_figure
-from pirl_plugin.experiments.claims.invariance import PAIRS
 from pirl_plugin.experiments.claims.methods import METHODS
-from pirl_plugin.experiments.claims.paper import imagenet_by_layer, layer_row
+from pirl_plugin.experiments.claims.paper import imagenet_by_layer
+from pirl_plugin.experiments.claims.plan import PAIRS
 from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
 from pirl_plugin.experiments.sweep.values import SWEEPS
 
@@ -65,7 +65,7 @@ def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
             x = [fmean(point[axis] or 0 for point in seeds) / unit for seeds in points]
             values = [[point[metric] for point in seeds] for seeds in points]
             y = [fmean(seeds) for seeds in values]
-            if start is not None:
+            if start is not None and axis != "seconds":
                 x, y, values = [0.0, *x], [start, *y], [[start], *values]
             count = f" ({len(found)} seeds)" if len(found) > 1 else ""
             axes.plot(x, y, color=COLORS[method], ls=DASHED.get(method, "-"), marker=".",
@@ -73,6 +73,8 @@ def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
             if len(found) > 1:
                 low, high = [min(v) for v in values], [max(v) for v in values]
                 axes.fill_between(x, low, high, color=COLORS[method], alpha=0.12, lw=0)
+        if axis == "seconds":  # one method takes several times as long as the others
+            axes.set_xscale("log")
         axes.set_xlabel(title)
         axes.set_ylabel(name)
         axes.grid(alpha=0.25)
@@ -90,19 +92,25 @@ def _layers(rows: Rows) -> Figure | None:
             measured[method].append([row["linear_by_layer"][layer] for layer in LAYERS])
     if not measured:
         return None
-    drawing, (ours, theirs) = new_figure(2, 9.0)
+    drawing, (ours, theirs) = new_figure(2, 11.0)
     for method, found in measured.items():
-        y = [fmean(values) for values in zip(*found, strict=True)]
-        ours.plot(LAYERS, y, marker="o", color=COLORS[method], ls=DASHED.get(method, "-"),
-                  label=METHODS[method].label)  # fmt: skip
+        layers = list(zip(*found, strict=True))
+        ours.plot(LAYERS, [fmean(values) for values in layers], marker="o", color=COLORS[method],
+                  ls=DASHED.get(method, "-"), label=METHODS[method].label)  # fmt: skip
+        if len(found) > 1:
+            low, high = map(min, layers), map(max, layers)
+            ours.fill_between(LAYERS, [*low], [*high], color=COLORS[method], alpha=0.12, lw=0)
     for method, top1 in published.items():
-        theirs.plot(LAYERS, top1, marker="o", color=COLORS[method],
-                    ls=DASHED.get(method, "-"), label=layer_row(method))  # fmt: skip
-    for axes, title in ((ours, "Here"), (theirs, "Paper: ImageNet, ResNet-50")):
+        theirs.plot(LAYERS, top1, marker="o", color=COLORS[method], ls=DASHED.get(method, "-"))
+    for axes, title in (
+        (ours, "Here"),
+        (theirs, "Paper: ImageNet, ResNet-50; its NPID++ for NPID"),
+    ):
         axes.set_title(title, fontsize=10)
         axes.set_ylabel("Linear, top-1 (%)")
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=8)
+    handles, labels = ours.get_legend_handles_labels()
+    drawing.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
     return drawing
 
 
@@ -115,15 +123,21 @@ def _invariance(rows: Rows) -> Figure | None:
     }
     if not any(measured.values()):
         return None
-    drawing, (axes,) = new_figure(1, 5.6)
+    drawing, (axes,) = new_figure(1, 7.6)
     for method, found in measured.items():
         if found:
             y = [fmean(values) for values in zip(*(m["density"] for m in found), strict=True)]
             edges = [2 * i / len(y) for i in range(len(y) + 1)]
             mean, std = fmean(m["mean"] for m in found), fmean(m["std"] for m in found)
-            about = f"{METHODS[method].label}: {mean:.2f} ± {std:.2f}"
+            other = fmean(m["different_mean"] for m in found)
+            space = "embeddings" if METHODS[method].contrastive else "pooled features"
+            about = (
+                f"{METHODS[method].label}, {space}:\n"
+                f"{mean:.2f} ± {std:.2f}; of different images {other:.2f}"
+            )
             axes.stairs(y, edges, color=COLORS[method], ls=DASHED.get(method, "-"), label=about)
+            axes.axvline(other, color=COLORS[method], ls=":", lw=1)
     axes.set_xlabel("l2 distance of unit vectors, image and transformed image")
-    axes.set_ylabel("Density")
-    axes.legend(frameon=False, fontsize=8)
+    axes.set_ylabel("Density; dotted: mean of different images")
+    drawing.legend(loc="outside right center", frameon=False, fontsize=8)
     return drawing

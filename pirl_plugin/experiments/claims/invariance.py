@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.evaluation import invariance_run
 from pirl_plugin.experiments.claims.clock import checkpoints
-from pirl_plugin.experiments.claims.plan import job_of
+from pirl_plugin.experiments.claims.plan import PAIRS, job_of
 from pirl_plugin.utils.outputs import write_json
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Spread
     from pirl_plugin.experiments.claims.workspace import Workspace
 
-# PIRL and the classifier of the same transformation.
-PAIRS = (("pirl_jigsaw", "jigsaw"), ("pirl_rotation", "rotation"))
 IMAGES = 500
 
 

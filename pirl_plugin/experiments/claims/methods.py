@@ -39,8 +39,8 @@ class Method:
         config: the host's ``config=``; None where nothing is trained.
         time: of a run beside PIRL-jigsaw's of as many images, to estimate what is left.
         budget: images seen beside the comparison's. ``npidpp`` sees more than PIRL; this many
-            take about as long as PIRL-jigsaw's. The paper has no such run: its NPID++ has more
-            epochs and negatives than Wu et al.'s NPID, and as many as its PIRL: ``npid`` here.
+            take about as long as PIRL-jigsaw's. The paper's NPID++ has more epochs and negatives
+            than Wu et al.'s NPID; it does not state them, and ``npid`` here takes PIRL's.
         contrastive: whether it has a memory bank and negatives.
         default: whether it is of the comparison where no methods are named.
     """
@@ -112,10 +112,17 @@ def pretraining(
         *_heads(method, scale),
     ]
     if row.contrastive:
+        # The recipe of quick_jigsaw was chosen by these comparisons, which have the paper's λ.
+        overrides += [f"{_LOSS}lambda_invariance={_lambda(method)}", f"{_LOSS}temperature=0.1"]
         negatives = scale.more_negatives if method == "npidpp" else scale.negatives
         overrides.append(f"{_LOSS}bank.seed={seed}")
         overrides.append(f"{_LOSS}num_negatives={min(negatives, data.num_train // 2)}")
     return (*overrides, *extra)
+
+
+def _lambda(method: str) -> float:
+    """The weight of the invariance term: the paper's 0.5, and 0 without transformed images."""
+    return 0 if method in ("npid", "npidpp") else 0.5
 
 
 def _views(method: str, scale: Scale) -> str:
@@ -160,7 +167,6 @@ def _heads(method: str, scale: Scale) -> list[str]:
             f"{inputs}=[images]",
             f"{mapping}=[]",
             f"{params}=[{_HEAD}]",
-            f"{_LOSS}lambda_invariance=0",
         ]
     if method == "rotation":
         head = "[mlp,{dims:[${config.MODEL.HEAD.IN_DIM},4]}]"
@@ -190,9 +196,8 @@ def _supervised(scale: Scale, data: Data) -> list[str]:
 def _vissl(scale: Scale, data: Data) -> list[str]:
     """VISSL's own PIRL on the same trunk; what is not said here is its config's.
 
-    Its loss gets what ``quick_jigsaw`` sets in ours: InfoNCE, which it calls ``cross_entropy``, τ
-    and N. Its transform leaves 21 px between patches whatever their size, so that patches of ours
-    need a larger crop.
+    Its loss gets what ours has: InfoNCE, which it calls ``cross_entropy``, τ and N. Its transform
+    leaves 21 px between patches whatever their size, so that patches of ours need a larger crop.
     """
     crop = 3 * (scale.patch_size + 21)
     transform = "config.DATA.TRAIN.TRANSFORMS.0."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pirl_plugin.evaluation.published import LAYERS, published
 
 # Method → (table, its row there). Table 5's models are Sec. 4's, the others Sec. 3's. The paper's
-# NPID++ is λ = 0 with PIRL's epochs and N, which is ``npid`` here; its NPID is Wu et al.'s, with
-# fewer of both. It has none with more than PIRL, as ``npidpp`` is.
+# NPID++ is λ = 0 with more negatives and epochs than Wu et al.'s NPID. It does not say how many;
+# here it is taken for PIRL's, which is ``npid``.
 _ROWS = {
     "npid": (2, "NPID++"),
     "pirl_jigsaw": (2, "PIRL"),
@@ -44,18 +44,12 @@ def imagenet_by_layer() -> dict[str, tuple[float, ...]]:
     return found
 
 
-def layer_row(method: str) -> str:
-    """The paper's name of a method of ``imagenet_by_layer``, and ours where it misleads."""
-    name = _LAYER_ROWS[method]
-    return f"{name} (NPID here)" if name == "NPID++" else name
-
-
 def against(better: str, worse: str) -> str:
     """Both figures, for people.
 
     Example:
         >>> against("pirl_jigsaw", "npid")
-        "Table 2; ImageNet 63.6 against 59.0 (its NPID++: λ = 0 with PIRL's epochs and N)"
+        'Table 2; ImageNet 63.6 against 59.0 (its NPID++: λ = 0, N and epochs not stated)'
         >>> against("pirl_rotation_jigsaw", "pirl_jigsaw")
         'Table 5; ImageNet 63.1 against 62.2'
     """
@@ -63,7 +57,7 @@ def against(better: str, worse: str) -> str:
     other_row = "PIRL (Jigsaw)" if (table, worse) == (5, "pirl_jigsaw") else _ROWS[worse][1]
     ours, theirs = (published(table, name)["ImageNet"] for name in (row, other_row))
     figures = f"Table {table}; ImageNet {ours} against {theirs}"
-    about = " (its NPID++: λ = 0 with PIRL's epochs and N)" if other_row == "NPID++" else ""
+    about = " (its NPID++: λ = 0, N and epochs not stated)" if other_row == "NPID++" else ""
     return figures + about
 
 
@@ -73,17 +67,18 @@ def layers(method: str) -> str:
     return f"Sec. 4.1, Fig. 5; ImageNet, conv1 … res5: {figures}"
 
 
-def swept(name: str) -> tuple[float, str]:
+def swept(name: str) -> tuple[float | None, str]:
     """A sweep's value that the paper gives a number for, and the number, with its measure.
 
-    Its figures of the sweeps print none. The models of Table 5 have λ = 0.5, |T| = 9!, N = 4,096.
+    Its figures of the sweeps print none. The models of Table 5 have λ = 0.5 and N = 4,096; their
+    |T| is not stated, and has no value here.
     """
     figures = published(5, "PIRL (Jigsaw)")
     return {
         "lambda": (0.5, f"paper (ImageNet, best layer): best at 0.5, {figures['ImageNet']} %"),
         "permutations": (
-            362_880.0,
-            f"paper (another measure, mAP on VOC07): best at 9!, {figures['VOC07']}",
+            None,
+            f"paper (mAP on VOC07, |T| not stated): {figures['VOC07']}",
         ),
         "negatives": (
             4_096.0,

@@ -22,6 +22,8 @@ SWEEP_VALUES: dict[str, tuple[float, ...]] = {
     "negatives": (16, 64, 256, 1_024, 4_096),
 }
 JIGSAW_PERMUTATIONS = (10, 100, 1_000)
+# PIRL and the classifier of the same transformation, whose distances are compared (Fig. 4).
+PAIRS = (("pirl_jigsaw", "jigsaw"), ("pirl_rotation", "rotation"))
 
 
 @dataclass(frozen=True)

@@ -30,14 +30,6 @@ _FIXED: tuple[Literal["scale", "network", "data", "epochs", "evaluated_every"], 
     "epochs",
     "evaluated_every",
 )
-# What a command that makes runs says of itself.
-_OF_THE_COMMAND: tuple[Literal["seconds", "hardware", "precision", "versions", "command"], ...] = (
-    "seconds",
-    "hardware",
-    "precision",
-    "versions",
-    "command",
-)
 
 
 class Record:
@@ -45,20 +37,17 @@ class Record:
 
     Args:
         file: where it is, or will be.
-        setting: of the runs that are to be added.
-        adds: whether runs are to be added. Otherwise the setting keeps what the file, or the
-            first that is taken, says of the command and the machine that made its runs.
+        setting: of the runs that are to be added, or that are there.
 
     Raises:
         SystemExit: the file holds runs of another setting.
     """
 
-    def __init__(self, file: Path, setting: Setting, adds: bool = True) -> None:
+    def __init__(self, file: Path, setting: Setting) -> None:
         self.file, self.setting = file, setting
         self.rows: list[ClaimRow] = []
         self.cost: Cost | None = None
         self._claims: Sequence[Verdict] = []
-        self._described = adds
         self.take(file)
 
     def take(self, file: Path) -> None:
@@ -71,7 +60,7 @@ class Record:
         """
         if not file.is_file():
             return
-        content = _read(file)
+        content = read_claims(file)
         self._claims = self._claims or content.get("claims", [])
         for key in _FIXED:
             theirs, ours = content["setting"].get(key), self.setting[key]
@@ -81,11 +70,6 @@ class Record:
                     f"command asks for; give the options it was made with, or another --out"
                 )
         self.cost = self.cost or content.get("cost")
-        if not self._described:
-            self._described = True
-            for name in _OF_THE_COMMAND:
-                if name in content["setting"]:
-                    self.setting[name] = content["setting"][name]
         ours_by_job = {job_of(row): row for row in self.rows}
         for row in content["runs"]:
             mine = ours_by_job.get(job_of(row))
@@ -128,7 +112,7 @@ class Record:
         write_text(self.file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def _read(file: Path) -> ClaimsFile:
+def read_claims(file: Path) -> ClaimsFile:
     """What a ``claims.json`` holds.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pirl_plugin.experiments.claims.claim import EACH
@@ -52,13 +53,13 @@ def write_report(
         cost: its timing of the methods in turn.
     """
     found = Rows(timed(rows, cost), setting)
-    tables = [_setting(setting, cost), _methods(found), _claims(claims), _sweeps(found)]
+    tables = [_setting(setting, rows, cost), _methods(found), _claims(claims), _sweeps(found)]
     write_text(out / "tables.md", "\n\n".join(table for table in tables if table) + "\n")
     write_figures(out, found)
 
 
-def _setting(setting: Setting, cost: Cost | None) -> str:
-    data, versions = setting["data"], setting["versions"]
+def _setting(setting: Setting, rows: Sequence[ClaimRow], cost: Cost | None) -> str:
+    data, versions = setting["data"], map(" ".join, setting["versions"].items())
     lines = [
         "# Measured",
         "",
@@ -72,11 +73,22 @@ def _setting(setting: Setting, cost: Cost | None) -> str:
         f"- `linear`: {setting['linear_top1']}",
         f"- `kNN`: {setting['knn_top1']}",
         f"- `seconds`: {_seconds(setting, cost)}",
-        f"- {setting['hardware']}",
-        f"- {', '.join(f'{name} {number}' for name, number in versions.items())}",
+        f"- hardware: {_hardware(rows)}",
+        f"- versions: {', '.join(versions)}, of the last command",
         f"- `{setting['command']}`",
     ]
     return "\n".join(lines)
+
+
+def _hardware(rows: Sequence[ClaimRow]) -> str:
+    """Of how many runs; those of earlier versions do not say."""
+    made = Counter(
+        f"{row['made_with']['hardware']}, {row['made_with']['precision']}"
+        if "made_with" in row
+        else "not recorded"
+        for row in rows
+    )
+    return "; ".join(f"{text} ({count} runs)" for text, count in made.most_common())
 
 
 def _seconds(setting: Setting, cost: Cost | None) -> str:
@@ -114,8 +126,9 @@ def _methods(rows: Rows) -> str:
     lines += [
         "",
         "Mean ± standard deviation over seeds; top-1 in percent. The paper's figures are of the "
-        "best layer. Its NPID++ is λ = 0 with PIRL's epochs and N, which is NPID here; NPID "
-        "(longer) has more of both than PIRL, which the paper has not measured.",
+        "best layer, here the one of conv1 to res5 with the best mean over seeds. Its NPID++ is "
+        "λ = 0 with more negatives and epochs than the NPID before it; it does not state them, and "
+        "NPID here takes PIRL's. NPID (longer) has more of both.",
     ]
     return "\n".join(lines)
 

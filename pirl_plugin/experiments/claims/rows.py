@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from statistics import fmean
+from typing import TYPE_CHECKING, cast
 
-from pirl_plugin.experiments.claims.plan import Job, main_epochs, sweep_epochs, sweep_jobs, unswept
+from pirl_plugin.evaluation.published import LAYERS
+from pirl_plugin.experiments.claims.plan import (
+    PAIRS,
+    Job,
+    main_epochs,
+    sweep_epochs,
+    sweep_jobs,
+    unswept,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pirl_plugin.experiments.claims.claims_file import ClaimRow, Invariance, Metric, Setting
+    from pirl_plugin.experiments.claims.claims_file import (
+        ClaimRow,
+        Invariance,
+        Measured,
+        Metric,
+        Setting,
+    )
 
 
 class Rows:
@@ -26,9 +42,9 @@ class Rows:
         self.negatives = setting["network"]["negatives"]
         self._found = {
             (row["method"], tuple(sorted(row["changed"].items())), row["epochs"], row["seed"]): row
-            for row in rows
+            for row in _of_best_layers(rows)
         }
-        self.seeds = sorted({row["seed"] for row in rows})
+        self.seeds = sorted({seed for *_, seed in self._found})
 
     def main(self, method: str, seed: int) -> ClaimRow | None:
         """The run of the main comparison."""
@@ -77,15 +93,39 @@ class Rows:
         return [job for job in jobs if job.method == method]
 
     def invariance(self, method: str, seed: int) -> Invariance | None:
-        """Distances of a run of the main comparison, all runs of a method measured in one way.
+        """Distances of a run of the main comparison, all runs of a pair measured in one way.
 
         Rows without ``own_statistics`` are older, and took for "different images" those that follow
-        each other in the folder. They count only where a method has no other.
+        each other in the folder. They count only where neither PIRL nor its classifier has others.
         """
         row = self.main(method, seed)
         found = row.get("invariance") if row else None
-        newer = any("own_statistics" in other.get("invariance", {}) for other in self.of(method))
+        pair = next((pair for pair in PAIRS if method in pair), (method,))
+        others = [other for each in pair for other in self.of(each)]
+        newer = any("own_statistics" in other.get("invariance", {}) for other in others)
         return found if found and ("own_statistics" in found or not newer) else None
+
+
+def _of_best_layers(rows: Iterable[ClaimRow]) -> list[ClaimRow]:
+    """The rows with one layer as the best of a model: the one of the best mean over its seeds.
+
+    A maximum within each run would gain from noise, and the more so the more alike its layers are.
+    """
+    seeds: dict[tuple[str, str, int], list[ClaimRow]] = defaultdict(list)
+    for row in rows:
+        seeds[row["method"], str(sorted(row["changed"].items())), row["epochs"]].append(row)
+    found = []
+    for several in seeds.values():
+        means = {x: fmean(row["linear_by_layer"][x] for row in several) for x in LAYERS}
+        best = max(means, key=lambda layer: means[layer])
+        for row in several:
+            points = [{**point, **_of_layer(point, best)} for point in row["points"]]
+            found.append(cast("ClaimRow", {**row, **_of_layer(row, best), "points": points}))
+    return found
+
+
+def _of_layer(measured: Measured, layer: str) -> dict[str, object]:
+    return {"linear_best_top1": measured["linear_by_layer"][layer], "best_layer": layer}
 
 
 def at_time(row: ClaimRow, seconds: float, metric: Metric, start: float) -> float:

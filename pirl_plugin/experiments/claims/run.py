@@ -6,11 +6,12 @@ import fcntl
 import shlex
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.experiments.claims.comparison import new_setting
-from pirl_plugin.experiments.claims.cost import timed
+from pirl_plugin.experiments.claims.comparison import descriptions, new_setting
+from pirl_plugin.experiments.claims.cost import merged, not_timed, refuse_other_machine, timed
 from pirl_plugin.experiments.claims.invariance import (
     add_missing_invariance,
     first_line,
@@ -18,8 +19,8 @@ from pirl_plugin.experiments.claims.invariance import (
 )
 from pirl_plugin.experiments.claims.plan import Job, job_of, plan
 from pirl_plugin.experiments.claims.progress import Progress
-from pirl_plugin.experiments.claims.provenance import refuse_other_recipes
-from pirl_plugin.experiments.claims.record import Record
+from pirl_plugin.experiments.claims.provenance import describe_other_precision, refuse_other_recipes
+from pirl_plugin.experiments.claims.record import Record, read_claims
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
 from pirl_plugin.experiments.claims.scales import SCALES
@@ -27,11 +28,11 @@ from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.data import find_labelled_data
+from pirl_plugin.experiments.data import Data, find_labelled_data
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pirl_plugin.experiments.claims.claims_file import Setting
 
@@ -62,31 +63,21 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         data.num_train,
         scale.negatives,
     )
-    if options.report_only and not (options.resume or (options.out / "claims.json").is_file()):
-        raise SystemExit(
-            f"pirl_plugin: --out = {options.out}: expected a claims.json to report on; name the "
-            f"folder of a comparison, or a file with --resume"
-        )
     if options.dry_run:
         if options.resume is not None:
             _record(options, setting, workspace, jobs)
         print("\n".join(job.title for job in jobs))
         return
     workspace.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SystemExit(
-                f"pirl_plugin: --out = {options.out}: expected a folder that no other process "
-                f"works in; wait for it, or give another"
-            ) from None
+    failed: list[str] = []
+    with _locked(options.out):
         record = _record(options, setting, workspace, jobs)
-        failed: list[str] = []
-        if options.report_only:
-            others = _write(record)
-        elif options.time:
-            record.cost = time_methods(options.methods, workspace, setting, options.time)
+        if options.time:
+            refuse_other_machine(record.cost, options.methods, setting)
+            new = time_methods(options.methods, workspace, setting, options.time)
+            record.cost = merged(record.cost, new)
+            if lacking := not_timed(record.rows, record.cost):
+                print(f"Not timed, and so in no claim of equal time: {', '.join(lacking)}")
             others = _write(record)
         else:
             failed, others = _run(jobs, record, workspace, options.jobs)
@@ -101,20 +92,66 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         raise SystemExit("pirl_plugin: " + "\n".join(said))
 
 
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    with (out / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(
+                f"pirl_plugin: --out = {out}: expected a folder that no other process works in; "
+                f"wait for it, or give another"
+            ) from None
+        yield
+
+
+def report_claims(options: argparse.Namespace) -> None:
+    """Write verdicts, tables and figures of finished runs. Needs none of their images.
+
+    Args:
+        options: as of the command, whose ``out`` and ``resume`` name them.
+
+    Raises:
+        SystemExit: there are none, their settings or recipes differ, or something was not written.
+    """
+    there = (options.out / "claims.json", options.resume)
+    files = [file for file in there if file is not None and file.is_file()]
+    if not files:
+        raise SystemExit(
+            f"pirl_plugin: --out = {options.out}: expected a claims.json to report on; name the "
+            f"folder of a comparison, or a file with --resume"
+        )
+    setting = read_claims(files[0])["setting"]
+    scale, facts = SCALES[setting["scale"]], setting["data"]
+    setting.update(descriptions(scale))
+    options.out.mkdir(parents=True, exist_ok=True)
+    with _locked(options.out):
+        record = Record(options.out / "claims.json", setting)
+        if options.resume is not None:
+            record.take(options.resume)
+        if len(files) > 1:
+            data = Data(Path(), Path(), facts["train_images"], facts["classes"])
+            workspace = Workspace(scale, data, options.out, setting["evaluated_every"], 1)
+            refuse_other_recipes(record.rows, workspace, files)
+        if failed := _write(record):
+            raise SystemExit("pirl_plugin: " + "\n".join(failed))
+
+
 def _record(
     options: argparse.Namespace, setting: Setting, workspace: Workspace, jobs: Sequence[Job]
 ) -> Record:
     """What is finished, here and in the file to resume from, less what is to be made again."""
     files = [options.out / "claims.json"]
-    record = Record(files[0], setting, adds=not options.report_only)
+    record = Record(files[0], setting)
     if options.resume is not None:
         files.append(options.resume)
         record.take(options.resume)
     if options.again:
         again = record.drop([job for job in jobs if job.method in options.again])
         print(f"Made again, but for what their folders hold: {_titles(again)}", flush=True)
-    if len(files) > 1 or not options.report_only:
-        refuse_other_recipes(record.rows, workspace, [file for file in files if file.is_file()])
+    refuse_other_recipes(record.rows, workspace, [file for file in files if file.is_file()])
+    if said := describe_other_precision(record.rows, workspace):
+        print(said, file=sys.stderr, flush=True)
     return record
 
 
@@ -140,9 +177,7 @@ def _run(
     with closing(finished_rows(left, workspace, side_by_side, progress.announce)) as rows:
         for job, result in rows:
             if isinstance(result, str):
-                failed.append(
-                    f"{job.title}: {result.splitlines()[0].removeprefix('pirl_plugin: ')}"
-                )
+                failed.append(f"{job.title}: {_reason(result)}")
                 print(result, file=sys.stderr, flush=True)
             else:
                 result["finished"] = time.strftime("%Y-%m-%d")
@@ -152,6 +187,13 @@ def _run(
             progress.ended(job, result if isinstance(result, dict) else None)
             others += _write(record)
     return failed, others
+
+
+def _reason(printed: str) -> str:
+    """The last sentence of ours in what a failed model printed, which is of the run itself."""
+    lines = printed.splitlines()
+    ours = [line for line in lines if line.startswith("pirl_plugin: ")]
+    return (ours or lines)[-1 if ours else 0].removeprefix("pirl_plugin: ")
 
 
 def _write(record: Record) -> list[str]:
@@ -174,7 +216,7 @@ def _write(record: Record) -> list[str]:
 
 def _without_paths(arguments: Sequence[str]) -> str:
     """The command as anybody could type it: folders are placeholders."""
-    words = iter([word for word in arguments if word != "--report-only"])
+    words = iter(arguments)
     kept = ["pirl-plugin", "claims"]
     for word in words:
         name, equals, _ = word.partition("=")

@@ -55,7 +55,8 @@ def sweep_figure(rows: Rows, name: str) -> Figure | None:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8)
     at, text = swept(name)
-    panels[0].axvline(at, color="0.6", ls=":", lw=1)
+    if at is not None:
+        panels[0].axvline(at, color="0.6", ls=":", lw=1)
     panels[0].set_title(text, fontsize=9, color="0.4")
     return drawing
 

@@ -115,8 +115,9 @@ def published_note(name: str) -> str:
     """What the paper prints of the sweep's curve: one point, that of Table 5."""
     value = published(5, "PIRL (Jigsaw)")["VOC07" if name == "permutations" else "ImageNet"]
     kind = "mAP on VOC07" if name == "permutations" else "top-1"
-    at = f"{SWEEPS[name].symbol} = {label(SWEEPS[name].published_at)}"
-    return f"{value} {kind} at {at} (Table 5); the rest of the curve is a plot without numbers"
+    symbol, at = SWEEPS[name].symbol, SWEEPS[name].published_at
+    where = f"at an {symbol} not stated" if at is None else f"at {symbol} = {label(at)}"
+    return f"{value} {kind} {where} (Table 5); the rest of the curve is a plot without numbers"
 
 
 def label(value: float) -> str:
@@ -159,7 +160,10 @@ def figure(name: str, results: Sequence[Result], of_the_paper: bool = False) -> 
         if of_the_paper and (measure == "VOC07") == (name == "permutations"):
             y = published(5, "PIRL (Jigsaw)")["VOC07" if measure == "VOC07" else "ImageNet"]
             x = SWEEPS[name].published_at
-            axes.plot(x, y, "*", color="0.55", ms=11, zorder=1, ls="", label="paper, Table 5")
+            if x is None:
+                axes.axhline(y, color="0.55", ls=":", zorder=1, label="paper, Table 5")
+            else:
+                axes.plot(x, y, "*", color="0.55", ms=11, zorder=1, ls="", label="paper, Table 5")
         if len(axes.lines) > 1:
             axes.legend(frameon=False)
     return drawing

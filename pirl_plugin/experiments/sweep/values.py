@@ -22,7 +22,8 @@ class Sweep:
         key: the Hydra key that sets it.
         values: method → its values.
         limits: method → the least and the largest value it can take.
-        published_at: the value of Sec. 4's models elsewhere, whose result Table 5 prints.
+        published_at: the value of Sec. 4's models elsewhere, whose result Table 5 prints; None
+            where it is not stated.
         whole: whether a value is a whole number; then the figure's axis is logarithmic.
     """
 
@@ -31,7 +32,7 @@ class Sweep:
     key: str
     values: dict[str, tuple[float, ...]]
     limits: dict[str, tuple[float, float]]
-    published_at: float
+    published_at: float | None
     whole: bool = True
 
 
@@ -53,7 +54,7 @@ SWEEPS = {
         values={"PIRL": (1, *_POWERS_OF_TEN, NUM_ORDERS), "Jigsaw": _POWERS_OF_TEN},
         # The jigsaw's classifier has |T| outputs: with one there is nothing to learn.
         limits={"PIRL": (1, NUM_ORDERS), "Jigsaw": (2, max(_POWERS_OF_TEN))},
-        published_at=NUM_ORDERS,
+        published_at=None,
     ),
     "negatives": Sweep(
         symbol="N",

@@ -52,7 +52,7 @@ def with_recipe(file, method, digest):
     content = recorded(file)
     for run in content["runs"]:
         if run["method"] == method:
-            run["made_with"] = {"recipe": digest}
+            run["made_with"] = {"recipe": digest, "hardware": "h", "precision": "float32"}
     file.write_text(json.dumps(content))
     return file
 
@@ -225,6 +225,48 @@ def test_report_only__runs_nothing(image_folder, tmp_path, made):
     claims(image_folder, tmp_path, "--report-only")
     assert made == []
     assert (tmp_path / "tables.md").is_file()
+
+
+def test_report_only__needs_no_images(image_folder, tmp_path, made, capsys):
+    claims(image_folder, tmp_path / "first", "--seeds", "1")
+    file = tmp_path / "first" / "claims.json"
+    out = tmp_path / "second"
+    command.main(["--report-only", "--resume", str(file), "--out", str(out)])
+    assert recorded(out / "claims.json") == recorded(file)
+    command.main(["--report-only", "--resume", str(file), "--out", str(out)])  # of two files
+    with_recipe(file, "npid", "0123")
+    file.write_text(json.dumps({**recorded(file), "runs": recorded(file)["runs"][1:2]}))
+    (out / "claims.json").unlink()
+    command.main(["--report-only", "--resume", str(file), "--out", str(out)])
+    with pytest.raises(SystemExit, match=r"another made these: NPID, 4 epochs, seed 0; remove"):
+        command.main(["--report-only", "--resume", str(file), "--out", str(out)])
+    for words, said in (([], "--data: expected a folder"), (["--time", "1"], "--time: expected")):
+        with pytest.raises(SystemExit):
+            command.main(["--out", str(out), *words, *(["--report-only"] if words else [])])
+        assert said in capsys.readouterr().err
+
+
+def test_jobs__are_at_most_the_cores(image_folder, tmp_path, made, capsys):
+    """Each would take the time of others, which is measured."""
+    with pytest.raises(SystemExit):
+        claims(image_folder, tmp_path, "--jobs", "500", "--threads", "64")
+    assert "--jobs = 500 of 64 thread(s): expected at most the " in capsys.readouterr().err
+
+
+def test_failures__are_listed_with_the_sentence_of_the_run(
+    image_folder, tmp_path, made, monkeypatch
+):
+    """The list said of each that it had failed, and the sentence about the disk was far above."""
+
+    def make(job, workspace):
+        raise SystemExit(
+            "pirl_plugin: it failed with exit status 65; the end of out/console.log:\n"
+            "INFO: epoch 3\npirl_plugin: the disk is full\nand more"
+        )
+
+    monkeypatch.setattr(workers, "make", make)
+    with pytest.raises(SystemExit, match=r"again:\n  NPID, 4 epochs, seed 0: the disk is full$"):
+        claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
 
 
 def test_report_only__needs_something_to_report_on(image_folder, tmp_path, made):

@@ -60,6 +60,8 @@ def test_method__is_the_quick_config(method, config):
     assert {key: theirs[key] for key in ours} == ours
     if quick.LOSS.name == "pirl_loss":
         quick.LOSS.pirl_loss.bank.seed = 0  # the model's
+        # Of the comparison, whose sweeps chose what the config has.
+        quick.LOSS.pirl_loss |= {"lambda_invariance": 0.5, "temperature": 0.1}
     if autocast(QUICK) == "bfloat16":
         quick.HOOKS.PIRL_INPUT.autocast = "bfloat16"
     for section in ("LOSS", "HOOKS", "MODEL"):

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pirl_plugin.experiments.claims import methods
+from pirl_plugin.experiments.claims import methods, provenance
 from pirl_plugin.experiments.claims.plan import Job
-from pirl_plugin.experiments.claims.provenance import made_with, recipe, refuse_other_recipes
+from pirl_plugin.experiments.claims.provenance import (
+    describe_other_precision,
+    made_with,
+    recipe,
+    refuse_other_recipes,
+)
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.data import Data
@@ -27,6 +32,17 @@ def test_made_with__says_precision_threads_versions_and_hardware(monkeypatch):
     assert "2 thread(s) a run" in ours["hardware"]
     for method in ("random", "supervised", "vissl_pirl"):
         assert made_with(Job(method, 0, 4), HERE)["precision"] == "float32"
+
+
+def test_precision__of_finished_runs_that_is_another_is_said(monkeypatch):
+    """Runs of one method in bfloat16 and of its rival in float32 were compared without a word."""
+    monkeypatch.setattr(methods, "autocast", lambda scale: "bfloat16")
+    made = row("pirl_jigsaw", 0, 30, made_with=made_with(PIRL, HERE))
+    supervised = row("supervised", 0, 30, made_with=made_with(Job("supervised", 0, 4), HERE))
+    assert describe_other_precision([made, supervised, row("npid", 0, 30)], HERE) is None
+    monkeypatch.setattr(methods, "autocast", lambda scale: "null")
+    said = describe_other_precision([made, supervised], HERE)
+    assert "finished runs are in bfloat16 (autocast), and such runs are in float32 on this" in said
 
 
 def test_recipe__is_one_on_other_seeds_paths_and_devices(monkeypatch):
@@ -59,3 +75,28 @@ def test_recipe__follows_the_scale_of_untrained_networks_too():
 def test_rows__that_do_not_say_their_recipe_are_taken():
     same = row("pirl_jigsaw", 0, 30, made_with=made_with(PIRL, HERE))
     refuse_other_recipes([row("npid", 0, 30), same], HERE, [])
+
+
+def test_recipe__follows_the_files_of_the_config(monkeypatch):
+    """A changed weight decay in a YAML file was not seen, and old rows were mixed with new ones."""
+    before = recipe(PIRL, HERE)
+    files = provenance._of_files
+
+    def changed(words):
+        found = files(words)
+        key = "config.OPTIMIZER.weight_decay"
+        return {**found, key: "0.5"} if "config=pretrain/pirl/quick_jigsaw" in words else found
+
+    monkeypatch.setattr(provenance, "_of_files", changed)
+    assert recipe(PIRL, HERE) != before
+    supervised = Job("supervised", 0, 4)
+    monkeypatch.undo()
+    same = recipe(supervised, HERE)
+    monkeypatch.setattr(provenance, "_of_files", changed)
+    assert recipe(supervised, HERE) == same
+
+
+def test_recipe__does_not_tell_a_file_from_an_override_that_says_the_same(monkeypatch):
+    before = recipe(PIRL, HERE)
+    monkeypatch.setattr(methods, "_heads", lambda method, scale: ["config.LOSS.name=pirl_loss"])
+    assert recipe(PIRL, HERE) == before

@@ -7,7 +7,12 @@ import pytest
 
 from pirl_plugin.experiments.claims import timing
 from pirl_plugin.experiments.claims.comparison import new_setting
-from pirl_plugin.experiments.claims.cost import timed
+from pirl_plugin.experiments.claims.cost import (
+    merged,
+    not_timed,
+    refuse_other_machine,
+    timed,
+)
 from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
@@ -84,16 +89,41 @@ def test_time_methods__says_which_run_was_too_short(workspace, setting, monkeypa
 
 
 def test_timed__gives_all_runs_the_seconds_of_one_machine():
-    """NPID's run found a machine eight times slower: at equal time it has seen all its images."""
+    """NPID's run found a machine eight times slower: where it ends, PIRL is half way."""
     rows = [row("random", 0, 5, epochs=0, seconds=0), row("pirl_jigsaw", 0, 40, seconds=80)]
     rows += [row("npid", 0, 36, seconds=320), row("npidpp", 0, 30, epochs=10, seconds=20)]
     found = timed(rows, COST)
     assert [one["seconds"] for one in found] == [0, 160, 80, 200]
     assert [point["seconds"] for point in found[1]["points"]] == [40, 80, 120, 160]
     claims = {claim["id"]: claim for claim in verdicts(Rows(found, SETTING))}
-    assert claims["pirl_over_npid_equal_time"]["difference"] == 40 - 36
+    assert claims["pirl_over_npid_equal_time"]["difference"] == 20 - 36
     assert timed(rows, None) == rows
     assert timed([row("jigsaw", 0, 40)], COST)[0]["seconds"] is None
+
+
+def test_cost__of_some_methods_is_added_to_that_of_the_same_machine(setting):
+    """The others' seconds went, and the claims of equal time with them."""
+    other = {**COST, "seconds_per_1000_images": {"jigsaw": 9.0}, "rounds": {"jigsaw": [9.0]}}
+    both = merged(COST, other)
+    assert both["seconds_per_1000_images"] == {**COST["seconds_per_1000_images"], "jigsaw": 9.0}
+    assert both["rounds"]["jigsaw"] == [9.0]
+    elsewhere = {**other, "hardware": "another processor"}
+    assert merged(COST, elsewhere) == elsewhere
+    assert merged(None, COST) == COST
+    assert not_timed([row("jigsaw", 0, 40), row("random", 0, 5, epochs=0)], COST) == [
+        "Jigsaw classifier"
+    ]
+
+
+def test_cost__of_some_methods_alone_is_refused_on_another_machine(setting):
+    refuse_other_machine(None, ["npid"], setting)
+    refuse_other_machine(COST, list(COST["seconds_per_1000_images"]), setting)
+    here = {**COST, "hardware": setting["hardware"], "precision": setting["precision"]}
+    refuse_other_machine(here, ["npid"], setting)
+    with pytest.raises(
+        SystemExit, match=r"npidpp.* were timed on .*, and this is .*: expected all"
+    ):
+        refuse_other_machine({**here, "hardware": "another"}, ["npid"], setting)
 
 
 def test_record__keeps_the_cost(tmp_path, workspace, setting):

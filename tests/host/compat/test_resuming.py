@@ -241,7 +241,7 @@ def test_finished_run__is_not_another_models(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", ["SEED_VALUE=7", "LOSS.pirl_loss.temperature=0.2", "OPTIMIZER.weight_decay=0.1"]
+    "change", ["SEED_VALUE=7", "LOSS.pirl_loss.temperature=0.3", "OPTIMIZER.weight_decay=0.1"]
 )
 def test_finished_run__is_not_one_of_other_values(change, tmp_path):
     """It was said to have succeeded, below a page of values that it was not made with."""

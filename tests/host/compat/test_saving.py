@@ -93,7 +93,7 @@ def test_kill_while_saving__goes_on_from_the_checkpoint_before(whole, image_fold
     before = (tmp_path / "train_config.yaml").read_text()
     other = train(image_folder, tmp_path, "config.LOSS.pirl_loss.temperature=0.5", check=False)
     assert other.returncode == 1
-    assert "temperature = 0.5: expected 0.1, with which the run" in other.stderr
+    assert "temperature = 0.5: expected 0.2, with which the run" in other.stderr
     assert (tmp_path / "train_config.yaml").read_text() == before
 
 
