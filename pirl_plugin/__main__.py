@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+_GO_ON = frozenset({"quickstart", "sweep", "claims", "prepare", "detection"})
+
 
 def main() -> None:
     """Install the import hook, which a ``.pth`` file may not have done, and run the command."""
@@ -24,12 +26,18 @@ def main() -> None:
         print(f"pirl_plugin: {error}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
-        print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
+        _say_ended("SIGINT")
         status = 130  # as of a shell
     except Interrupted as signal:
-        print(f"pirl_plugin: {signal}: the command has ended", file=sys.stderr)
+        _say_ended(str(signal))
         status = signal.exit_status
     sys.exit(status)
+
+
+def _say_ended(signal: str) -> None:
+    resumes = len(sys.argv) > 1 and sys.argv[1] in _GO_ON
+    remedy = "; the same command goes on where it was" if resumes else ""
+    print(f"pirl_plugin: {signal}: the command has ended{remedy}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import pirl_plugin as pirl
 device = "cuda" if torch.cuda.is_available() else "cpu"
 views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
 data = pirl.ImageDataset("photos", views)
-loader = DataLoader(data, 32, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
+size = min(32, len(data))
+loader = DataLoader(data, size, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
 
 trunk = resnet18()
 trunk.fc = torch.nn.Identity()

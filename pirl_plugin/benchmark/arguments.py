@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.losses.config import DTYPES
-from pirl_plugin.utils.arguments import positive_number, whole_number
+from pirl_plugin.utils.arguments import positive_number, user_path, whole_number
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +17,7 @@ WARM_UP_STEPS = 2  # of a training run, which are not counted
 
 
 def _pipeline(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--images", type=whole_number(2), default=64, help="images in a round")
     parser.add_argument(
         "--rounds", type=whole_number(1), default=7, help="times each pipeline is timed"
@@ -48,7 +47,7 @@ def _loss(parser: argparse.ArgumentParser) -> None:
 
 def _step(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), help=_DEVICE)
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument(
         "--images", type=whole_number(2), default=32, help="images, fed again and again"
     )
@@ -79,7 +78,7 @@ def _step(parser: argparse.ArgumentParser) -> None:
 
 
 def _startup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument(
         "--rows", type=whole_number(2), default=1_281_167, help="images in the bank"
     )
@@ -93,7 +92,7 @@ def _startup(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="of the run")
     parser.add_argument(
         "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
@@ -112,7 +111,7 @@ def _train(parser: argparse.ArgumentParser) -> None:
 
 
 def _overlap(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument(
         "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
     )
@@ -138,7 +137,7 @@ def _overlap(parser: argparse.ArgumentParser) -> None:
 
 
 def _soak(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, help="folder of images (default: drawn, 448 px)")
+    parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="of the run")
     parser.add_argument("--config", default="pretrain/pirl/quick_jigsaw", help="of the run")
     parser.add_argument("--steps", type=whole_number(1), default=5000, help="of the run")

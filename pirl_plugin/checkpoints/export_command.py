@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+
+from pirl_plugin.utils.arguments import user_path
 
 
 def main(arguments: list[str]) -> int:
@@ -47,9 +48,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         description="Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL, "
         "and print the lines that load it.",
     )
-    parser.add_argument("checkpoint", metavar="IN", type=Path, help="VISSL's, torch's, ours")
+    parser.add_argument("checkpoint", metavar="IN", type=user_path, help="VISSL's, torch's, ours")
     parser.add_argument(
-        "out", metavar="OUT", type=Path, help=".pkl, .pth, .safetensors, .torch; for timm a folder"
+        "out",
+        metavar="OUT",
+        type=user_path,
+        help=".pkl, .pth, .safetensors, .torch; for timm a folder",
     )
     parser.add_argument(
         "--to",
@@ -64,7 +68,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--results",
         metavar="JSON",
-        type=Path,
+        type=user_path,
         nargs="+",
         default=[],
         help="measurements for timm's model card, beside those found with the checkpoint's run: "

@@ -12,11 +12,10 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SETTINGS_FILE
-from pirl_plugin.utils.arguments import HelpFormatter, output_folder, whole_number
+from pirl_plugin.utils.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.utils.files import atomic_write, remove_unfinished
 from pirl_plugin.utils.processes import usable_cores
 
@@ -88,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Make a smaller copy of a folder of images, with the same folders and names.",
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("input", metavar="IN", type=Path, help="folder of images")
+    parser.add_argument("input", metavar="IN", type=user_path, help="folder of images")
     parser.add_argument(
         "output", metavar="OUT", type=output_folder, help="new folder, or one to complete"
     )

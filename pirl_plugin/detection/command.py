@@ -21,7 +21,13 @@ from pirl_plugin.detection.setup import (
     versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
-from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder, whole_number
+from pirl_plugin.utils.arguments import (
+    HelpFormatter,
+    default_output,
+    output_folder,
+    user_path,
+    whole_number,
+)
 from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json, write_text
 from pirl_plugin.utils.requirements import require_detectron2
 from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream
@@ -165,8 +171,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="pirl-plugin detection", description=__doc__, formatter_class=HelpFormatter
     )
     parser.add_argument("--config", required=True, help="a name, such as voc07_pirl, or a path")
-    parser.add_argument("--weights", required=True, type=Path, help="exported .pkl, or checkpoint")
-    parser.add_argument("--data", type=Path, help="folder with VOC2007, VOC2012, coco")
+    parser.add_argument(
+        "--weights", required=True, type=user_path, help="exported .pkl, or checkpoint"
+    )
+    parser.add_argument("--data", type=user_path, help="folder with VOC2007, VOC2012, coco")
     parser.add_argument(
         "--out", type=output_folder, help="folder (default: runs/detection/CONFIG_WEIGHTS)"
     )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.arguments import HelpFormatter, device, output_folder, whole_number
+from pirl_plugin.utils.arguments import (
+    HelpFormatter,
+    device,
+    output_folder,
+    user_path,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.invariance_run import InvarianceResults, Kind
@@ -78,8 +83,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add("--checkpoint", type=Path, nargs="+", required=True, help="one or more models")
-    add("--data", type=Path, required=True, help="folder of images, such as IMAGENET/train")
+    add("--checkpoint", type=user_path, nargs="+", required=True, help="one or more models")
+    add("--data", type=user_path, required=True, help="folder of images, such as IMAGENET/train")
     add(
         "--out", type=output_folder, required=True, help="folder for invariance.json, .svg and .png"
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pirl_plugin.utils.arguments import (
     HelpFormatter,
     device,
     output_folder,
     positive_number,
+    user_path,
     whole_number,
 )
 
@@ -55,11 +55,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add("--checkpoint", type=Path, required=True, help="any that pirl-plugin export reads")
+    add("--checkpoint", type=user_path, required=True, help="any that pirl-plugin export reads")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add(
         "--data",
-        type=Path,
+        type=user_path,
         help="folder with train/CLASS/* and val/CLASS/* (or validation/) (default: that of the run "
         "which made the checkpoint, from its train_config.yaml)",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,6 +18,8 @@ from pirl_plugin.evaluation.image_folder import (
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.pretext_checkpoint import normalization_of
 from pirl_plugin.models.load import load_trunk
+
+_log = logging.getLogger(__name__)
 
 
 class KNNResults(TypedDict):
@@ -130,6 +133,11 @@ def _run_size(config: dict[str, Any] | None, checkpoint: Path) -> int:
             f"--size is not given, and the run of {checkpoint} was trained on {patch}-px patches "
             f"alone: expected the side of the images; give that of the runs to compare with, such "
             f"as --size 64 beside quick_jigsaw"
+        )
+    if config is None:
+        _log.warning(
+            f"{checkpoint} has no train_config.yaml beside it, which would say how large its "
+            f"images were: crops of 224 px are taken; give --size"
         )
     return size or 224
 

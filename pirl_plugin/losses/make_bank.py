@@ -11,6 +11,7 @@ from pirl_plugin.utils.distributed import rank
 if TYPE_CHECKING:
     from pirl_plugin.losses.config import PIRLLossConfig
 
+_NCE_SHARE = 0.1  # negatives of the images; the paper has 0.025
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 
 
@@ -45,10 +46,17 @@ def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -
                 f"without replacement from the smallest shard's {most + 1} rows; lower it, or set "
                 f"replacement: true"
             )
-    if config.num_negatives > config.num_train_samples and rank() == 0:
+    share = config.num_negatives / config.num_train_samples
+    if share > 1 and rank() == 0:
         logging.root.warning(
             f"LOSS.pirl_loss.num_negatives = {config.num_negatives} with "
-            f"{config.num_train_samples} images: each of them is drawn several times for an image; "
-            f"fewer negatives take less time"
+            f"{config.num_train_samples} images: rows are drawn more than once for an image; fewer "
+            f"negatives take less time"
+        )
+    if config.estimator == "nce" and share > _NCE_SHARE and rank() == 0:
+        logging.root.warning(
+            f"LOSS.pirl_loss.estimator = nce with {config.num_negatives} negatives of "
+            f"{config.num_train_samples} images: its noise term outweighs so few images (the paper "
+            f"has 2.5 %); take info_nce, with a temperature such as 0.2, or fewer negatives"
         )
     return bank

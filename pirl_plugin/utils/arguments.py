@@ -61,9 +61,19 @@ def positive_number(text: str) -> float:
     return value
 
 
+def user_path(text: str) -> Path:
+    """A path; shells leave ``~`` as it is after an equals sign.
+
+    Example:
+        >>> user_path("~/photos") == Path.home() / "photos"
+        True
+    """
+    return Path(os.path.expanduser(text))
+
+
 def output_folder(text: str) -> Path:
     """A folder that can be written to, or made; absolute. Nothing is made yet."""
-    path = Path(text).resolve()
+    path = user_path(text).resolve()
     reason = why_not_writable(path)
     if reason is not None:
         raise argparse.ArgumentTypeError(f"{text}: expected a folder to write to, and {reason}")

@@ -293,8 +293,19 @@ def test_arguments__of_another_kind_are_named(given, says):
 
 
 def test_negatives__more_than_images_are_warned_of(caplog):
-    PIRLLoss(50, num_negatives=50, embedding_dim=DIM)
+    PIRLLoss(50, num_negatives=50, embedding_dim=DIM, estimator="info_nce")
     assert not caplog.records
-    PIRLLoss(50, num_negatives=51, embedding_dim=DIM)
+    PIRLLoss(50, num_negatives=51, embedding_dim=DIM, estimator="info_nce")
     (record,) = caplog.records
-    assert "num_negatives = 51 with 50 images: each of them is drawn several" in record.message
+    assert "num_negatives = 51 with 50 images: rows are drawn more than once" in record.message
+
+
+def test_nce__of_few_images_is_warned_of(caplog):
+    """It ended below an untrained network, without a word."""
+    PIRLLoss(50, num_negatives=5, embedding_dim=DIM)
+    PIRLLoss(50, num_negatives=6, embedding_dim=DIM, estimator="nce_softmax")
+    assert not caplog.records
+    PIRLLoss(50, num_negatives=6, embedding_dim=DIM)
+    (record,) = caplog.records
+    assert "estimator = nce with 6 negatives of 50 images: its noise" in record.message
+    assert "take info_nce" in record.message

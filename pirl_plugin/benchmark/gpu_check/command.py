@@ -14,6 +14,7 @@ from pirl_plugin.benchmark.gpu_check.parts import PARTS, Part
 from pirl_plugin.benchmark.gpu_check.record import CUT, FAILED, PASSED, SKIPPED, Record
 from pirl_plugin.benchmark.gpu_check.run_part import run_part
 from pirl_plugin.benchmark.gpu_check.tables import page
+from pirl_plugin.utils.arguments import user_path
 from pirl_plugin.utils.outputs import write_text
 
 if TYPE_CHECKING:
@@ -58,13 +59,16 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8, help="for this call (default: 8)")
     parser.add_argument(
         "--out",
-        type=Path,
+        type=user_path,
         default=Path("runs/gpu_check"),
         metavar="DIR",
         help="gpu.json, gpu.md and gpu.log; a call goes on where the last one in it was",
     )
     parser.add_argument(
-        "--data", type=Path, metavar="PHOTOS", help="photos to measure on (default: drawn ones)"
+        "--data",
+        type=user_path,
+        metavar="PHOTOS",
+        help="photos to measure on (default: drawn ones)",
     )
     options = parser.parse_args(arguments)
     if options.data is not None:

@@ -14,6 +14,7 @@ from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.path_table import PathTable
 from pirl_plugin.data.sources.paths import class_folders, find_images
 
+_SPLITS = frozenset({"train", "val", "validation", "test"})
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +37,11 @@ class FolderSource(ImageSource):
     def __init__(self, path: str | os.PathLike[str], grey_size: int = 224) -> None:
         if not os.path.isdir(path):
             raise FileNotFoundError(self.problem(path, "is not a folder that exists"))
+        if _SPLITS >= (names := {*class_folders(os.fspath(path))}) and len(names) > 1:
+            _log.warning(
+                f"{os.fspath(path)}: its subfolders are {' and '.join(sorted(names))}, and images "
+                f"of both are read, as of two classes; for one of them name that folder"
+            )
         skipped: Counter[str] = Counter()
         images = PathTable(find_images(os.fspath(path), skipped))
         sentences = describe_skipped(skipped)

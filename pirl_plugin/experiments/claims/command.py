@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
 from pirl_plugin.experiments.claims.scales import SCALES
-from pirl_plugin.utils.arguments import HelpFormatter, output_folder, whole_number
+from pirl_plugin.utils.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.utils.processes import usable_cores
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
@@ -40,8 +39,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "OUT/claims.json is not run again, with or without its folders: the same command goes on.",
         formatter_class=HelpFormatter,
     )
-    parser.add_argument("--data", type=Path, help="train/<class>/*, val/<class>/*; not needed with "
-                        "--report-only")  # fmt: skip
+    parser.add_argument("--data", type=user_path, help="train/<class>/*, val/<class>/*; not needed "
+                        "with --report-only")  # fmt: skip
     parser.add_argument(
         "--out", type=output_folder, required=True, help="claims.json, figures, runs"
     )
@@ -64,7 +63,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "--jobs", type=whole_number(1), help="models at a time (default: one a GPU)"
     )
     parser.add_argument("--threads", type=whole_number(1), default=1, help="of a run")
-    parser.add_argument("--resume", type=Path, metavar="CLAIMS_JSON",
+    parser.add_argument("--resume", type=user_path, metavar="CLAIMS_JSON",
                         help="also take finished runs from here")  # fmt: skip
     parser.add_argument("--time", type=whole_number(1), metavar="ROUNDS",
                         help="train nothing, but time short runs of the methods in turn, on a "

@@ -65,8 +65,9 @@ class Record:
         for key in _FIXED:
             theirs, ours = content["setting"].get(key), self.setting[key]
             if _comparable(theirs, ours) != _comparable(ours, theirs):
+                where, there, here = _first_difference(f"setting.{key}", theirs, ours)
                 raise SystemExit(
-                    f"pirl_plugin: {file}: setting.{key} = {theirs}: expected {ours}, which this "
+                    f"pirl_plugin: {file}: {where} = {there}: expected {here}, which this "
                     f"command asks for; give the options it was made with, or another --out"
                 )
         self.cost = self.cost or content.get("cost")
@@ -128,6 +129,18 @@ def read_claims(file: Path) -> ClaimsFile:
             f"pirl_plugin: {file}: expected a claims.json, as this command writes it; name another"
         )
     return content
+
+
+def _first_difference(key: str, theirs: object, ours: object) -> tuple[str, object, object]:
+    """The key, and both values, of the first entry in which two settings differ."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        there, here = _comparable(theirs, ours), _comparable(ours, theirs)
+        assert isinstance(there, dict)
+        assert isinstance(here, dict)
+        for name in here:
+            if there.get(name) != here[name]:
+                return f"{key}.{name}", there.get(name), here[name]
+    return key, theirs, ours
 
 
 def _comparable(value: object, other: object) -> object:

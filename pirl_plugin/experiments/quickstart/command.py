@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from pirl_plugin.utils.arguments import MAX_SEED, HelpFormatter, output_folder, whole_number
+from pirl_plugin.utils.arguments import (
+    MAX_SEED,
+    HelpFormatter,
+    output_folder,
+    user_path,
+    whole_number,
+)
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -39,7 +44,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "--data",
-        type=Path,
+        type=user_path,
         help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images (default: "
         "drawn sample images)",
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from pirl_plugin.experiments.sweep.values import SCALES, SWEEPS
-from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder
+from pirl_plugin.utils.arguments import HelpFormatter, default_output, output_folder, user_path
 from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
@@ -37,14 +36,16 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("name", choices=list(SWEEPS), help="what is varied")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE",
                         help="Hydra overrides of every pre-training")  # fmt: skip
-    parser.add_argument("--data", type=Path, required=True, help="train/<class>/*, val/<class>/*")
+    parser.add_argument(
+        "--data", type=user_path, required=True, help="train/<class>/*, val/<class>/*"
+    )
     parser.add_argument("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
     parser.add_argument("--scale", choices=list(SCALES), default="paper",
                         help="; ".join(f"{k}: {v}" for k, v in SCALES.items()))  # fmt: skip
     parser.add_argument("--values", nargs="+", metavar="V", help="these values alone")
     parser.add_argument("--linear", metavar="KEY=VALUE", action="append", default=[],
                         help="an override of every linear benchmark; repeatable")  # fmt: skip
-    parser.add_argument("--voc07", type=Path, metavar="DIR",
+    parser.add_argument("--voc07", type=user_path, metavar="DIR",
                         help="VOCdevkit/VOC2007, for SVMs too: the measure of |T|")  # fmt: skip
     parser.add_argument("--slurm", metavar="PARTITION", help="submit each run as a SLURM job")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")

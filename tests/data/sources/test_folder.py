@@ -31,6 +31,16 @@ def test_folder__flat_is_one_class(tmp_path):
     assert source.paths() == [str(tmp_path / "1.jpg"), str(tmp_path / "2.jpg")]
 
 
+def test_folder__of_both_splits_says_that_both_are_read(tmp_path, caplog):
+    """Validation images were trained on, and the splits taken for classes, without a word."""
+    for name in ("train/a/1.jpg", "train/b/2.jpg", "val/a/3.jpg"):
+        save_grey(tmp_path / name)
+    FolderSource(tmp_path / "train")
+    assert not caplog.records
+    assert len(FolderSource(tmp_path)) == 3
+    assert "its subfolders are train and val, and images of both are read" in caplog.text
+
+
 def test_folder__images_beside_the_folders_of_classes_have_none(folder):
     """They were class 0, and all others had another number than those of a folder without them."""
     save_grey(folder / "z.jpg")

@@ -119,7 +119,9 @@ def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path
         process.terminate()
         said = process.communicate(timeout=120)[1]
     assert process.returncode == 143
-    assert said.splitlines()[-1] == "pirl_plugin: SIGTERM: the command has ended"
+    assert said.splitlines()[-1] == (
+        "pirl_plugin: SIGTERM: the command has ended; the same command goes on where it was"
+    )
     last = log.read_text().splitlines()[-1]
     assert "stopped by SIGTERM after step" in last
     assert "which is saved" in last
