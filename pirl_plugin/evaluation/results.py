@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         for suffix, text in texts.items():
             write_text(options.out / f"results.{suffix}", text + "\n")
         write_figures(options.out, tables)
-    print(texts["json" if options.json else "md"])
+    print(texts["json"] if options.json else _of_measurements(tables))
     return 1 if bad else 0
 
 
@@ -128,6 +128,14 @@ def markdown(tables: Sequence[Table]) -> str:
             lines.append(f"| {row['method'].replace('|', chr(92) + '|')} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _of_measurements(tables: Sequence[Table]) -> str:
+    """The tables in which something was measured, as text, and the numbers of the others."""
+    measured = [t for t in tables if any(v is not None for r in t["rows"] for v in r["measured"])]
+    others = ", ".join(str(t["number"]) for t in tables if t not in measured)
+    note = f"\n\nNothing here is of the paper's tables {others}; --out DIR writes them too"
+    return markdown(measured) + (note if others else "")
 
 
 def _own_rows(runs: Sequence[FinishedRun], columns: Sequence[str]) -> list[Row]:

@@ -172,12 +172,17 @@ def test_results__knn_runs_of_equal_folder_names_are_not_averaged(tmp_path):
 def test_results_command__prints_markdown_or_json_and_writes_both(tmp_path, capsys):
     folder = measured(tmp_path / "mine", pretrained(tmp_path / "made"))
     assert run(["results", str(folder), "--out", str(tmp_path / "out")]) == 0
-    assert "| PIRL | 63.6 | 40.0 res4 |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "| PIRL | 63.6 | 40.0 res4 |" in printed
+    assert printed.startswith("### Table 2.")
+    assert "Nothing here is of the paper's tables 1, 3, 4, 5, 6; --out DIR writes" in printed
     assert run(["results", str(folder), "--json"]) == 0
     tables = json.loads(capsys.readouterr().out)["tables"]
     assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)
     assert json.loads((tmp_path / "out" / "results.json").read_text())["tables"] == tables
-    assert "40.0" in (tmp_path / "out" / "results.md").read_text()
+    written = (tmp_path / "out" / "results.md").read_text()
+    assert "40.0" in written
+    assert "### Table 1." in written
 
 
 def test_results_command__counts_a_run_once(tmp_path, capsys, monkeypatch):
