@@ -21,7 +21,8 @@ def main(arguments: list[str]) -> None:
     """
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.experiments.claims.run import report_claims, run_claims
+    from pirl_plugin.experiments.claims.report_only import report_claims
+    from pirl_plugin.experiments.claims.run import run_claims
 
     with ended_by_sigterm():
         if options.report_only:

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import fcntl
 import shlex
 import sys
 import time
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from pirl_plugin.experiments.claims.comparison import descriptions, new_setting
-from pirl_plugin.experiments.claims.cost import merged, not_timed, refuse_other_machine, timed
+from pirl_plugin.experiments.claims.comparison import new_setting
+from pirl_plugin.experiments.claims.cost import merged, not_timed, refuse_other_machine
 from pirl_plugin.experiments.claims.invariance import (
     add_missing_invariance,
-    first_line,
     lacks_invariance,
 )
+from pirl_plugin.experiments.claims.outputs import locked, write_all
 from pirl_plugin.experiments.claims.plan import Job, job_of, plan
 from pirl_plugin.experiments.claims.progress import Progress
 from pirl_plugin.experiments.claims.provenance import describe_other_precision, refuse_other_recipes
-from pirl_plugin.experiments.claims.record import Record, read_claims
-from pirl_plugin.experiments.claims.report import write_report
-from pirl_plugin.experiments.claims.rows import Rows
+from pirl_plugin.experiments.claims.record import Record
 from pirl_plugin.experiments.claims.scales import SCALES
 from pirl_plugin.experiments.claims.timing import time_methods
-from pirl_plugin.experiments.claims.verdicts import verdicts
 from pirl_plugin.experiments.claims.workers import finished_rows
 from pirl_plugin.experiments.claims.workspace import Workspace
-from pirl_plugin.experiments.data import Data, find_labelled_data
+from pirl_plugin.experiments.data import find_labelled_data
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pirl_plugin.experiments.claims.claims_file import Setting
 
@@ -70,7 +65,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         return
     workspace.out.mkdir(parents=True, exist_ok=True)
     failed: list[str] = []
-    with _locked(options.out):
+    with locked(options.out):
         record = _record(options, setting, workspace, jobs)
         if options.time:
             refuse_other_machine(record.cost, options.methods, setting)
@@ -78,7 +73,7 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
             record.cost = merged(record.cost, new)
             if lacking := not_timed(record.rows, record.cost):
                 print(f"Not timed, and so in no claim of equal time: {', '.join(lacking)}")
-            others = _write(record)
+            others = write_all(record)
         else:
             failed, others = _run(jobs, record, workspace, options.jobs)
     said = []
@@ -90,51 +85,6 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
                     + "\n  ".join(dict.fromkeys(others)))  # fmt: skip
     if said:
         raise SystemExit("pirl_plugin: " + "\n".join(said))
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    with (out / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SystemExit(
-                f"pirl_plugin: --out = {out}: expected a folder that no other process works in; "
-                f"wait for it, or give another"
-            ) from None
-        yield
-
-
-def report_claims(options: argparse.Namespace) -> None:
-    """Write verdicts, tables and figures of finished runs. Needs none of their images.
-
-    Args:
-        options: as of the command, whose ``out`` and ``resume`` name them.
-
-    Raises:
-        SystemExit: there are none, their settings or recipes differ, or something was not written.
-    """
-    there = (options.out / "claims.json", options.resume)
-    files = [file for file in there if file is not None and file.is_file()]
-    if not files:
-        raise SystemExit(
-            f"pirl_plugin: --out = {options.out}: expected a claims.json to report on; name the "
-            f"folder of a comparison, or a file with --resume"
-        )
-    setting = read_claims(files[0])["setting"]
-    scale, facts = SCALES[setting["scale"]], setting["data"]
-    setting.update(descriptions(scale))
-    options.out.mkdir(parents=True, exist_ok=True)
-    with _locked(options.out):
-        record = Record(options.out / "claims.json", setting)
-        if options.resume is not None:
-            record.take(options.resume)
-        if len(files) > 1:
-            data = Data(Path(), Path(), facts["train_images"], facts["classes"])
-            workspace = Workspace(scale, data, options.out, setting["evaluated_every"], 1)
-            refuse_other_recipes(record.rows, workspace, files)
-        if failed := _write(record):
-            raise SystemExit("pirl_plugin: " + "\n".join(failed))
 
 
 def _record(
@@ -172,7 +122,7 @@ def _run(
     progress = Progress(left, record.rows, workspace.data.num_train, side_by_side, workspace.step)
     print(f"{len(jobs)} models, {len(jobs) - len(left)} of them finished", flush=True)
     others = add_missing_invariance(record.rows, workspace)
-    others += _write(record)
+    others += write_all(record)
     failed = []
     with closing(finished_rows(left, workspace, side_by_side, progress.announce)) as rows:
         for job, result in rows:
@@ -185,7 +135,7 @@ def _run(
                 if lacks_invariance(result):
                     others.append(f"{job.title}: no invariance")
             progress.ended(job, result if isinstance(result, dict) else None)
-            others += _write(record)
+            others += write_all(record)
     return failed, others
 
 
@@ -194,24 +144,6 @@ def _reason(printed: str) -> str:
     lines = printed.splitlines()
     ours = [line for line in lines if line.startswith("pirl_plugin: ")]
     return (ours or lines)[-1 if ours else 0].removeprefix("pirl_plugin: ")
-
-
-def _write(record: Record) -> list[str]:
-    """``claims.json``, the tables and the figures, of what is there.
-
-    Returns:
-        A line for what failed once the runs were written.
-    """
-    record.write()
-    try:
-        claims = verdicts(Rows(timed(record.rows, record.cost), record.setting))
-        record.write(claims)
-        write_report(record.file.parent, record.setting, record.rows, claims, record.cost)
-    except Exception as error:
-        said = f"verdicts, tables or figures: {first_line(error)}"
-        print(said, file=sys.stderr, flush=True)
-        return [said]
-    return []
 
 
 def _without_paths(arguments: Sequence[str]) -> str:
