@@ -28,6 +28,7 @@ from pirl_plugin.models.load import save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import claim_folder, write_json
+from pirl_plugin.utils.processes import processor_name
 
 if TYPE_CHECKING:
     import argparse
@@ -93,6 +94,8 @@ def _run(
         **accuracies,
         "seed": options.seed,
         "epochs": epochs,
+        "processor": processor_name(),
+        "threads": torch.get_num_threads(),  # another number adds floats in another order
         "images_per_s": round(rate or 0.0, 1),
         "seconds": round(time.perf_counter() - start, 1),
         **({} if rate else _timing(options.out)),

@@ -21,12 +21,15 @@ from pirl_plugin.experiments.quickstart import run as quickstart
 from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
 
+_ABOUT = {"seed", "epochs", "processor", "threads", "images_per_s", "seconds"}
+
 
 def test_quickstart__writes_results_and_report(image_folder, tmp_path, capfd):
     out = tmp_path / "out"
     quickstart_command.main(["--data", str(image_folder), "--out", str(out), "--epochs", "2"])
     results = json.loads((out / "results.json").read_text())
-    assert set(results) == {"random", "pirl", "seed", "epochs", "images_per_s", "seconds"}
+    assert set(results) == {"random", "pirl", *_ABOUT}
+    assert results["threads"] >= 1
     for name in ("random", "pirl"):
         assert set(results[name]) == {"linear_top1", "knn_top1"}
         assert all(0 <= value <= 100 for value in results[name].values())
@@ -74,7 +77,7 @@ def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
         shutil.copy(path, flat / f"{i}.jpg")
     quickstart_command.main(["--data", str(flat), "--out", str(out), "--epochs", "1"])
     results = json.loads((out / "results.json").read_text())
-    assert set(results) == {"seed", "epochs", "images_per_s", "seconds"}
+    assert set(results) == _ABOUT
     assert (out / "report.html").is_file()
     assert "No accuracies will be measured" in capfd.readouterr().out
 
