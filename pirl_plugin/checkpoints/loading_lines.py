@@ -135,9 +135,9 @@ def vissl_options(found: Trunk | TimmTensors) -> tuple[str, list[str]]:
         name = f"{section}.PIRL_TIMM.NAME={found.architecture}"
         return "linear_imagenet1k", ["+config/pirl/linear=timm", name, *options]
     bottleneck = is_bottleneck(found.depth)
-    if bottleneck and found.width in (1, 2) and not found.small_stem:
+    if bottleneck and found.width in (1, 2, 4) and not found.small_stem:
         depth = [f"{section}.RESNETS.DEPTH={found.depth}"] if found.depth > 50 else []
-        wide = ["+config/pirl/linear=resnet50_c2x"] if found.width == 2 else []
+        wide = [f"+config/pirl/linear=resnet50_c{found.width:g}x"] if found.width > 1 else []
         return "linear_imagenet1k", [*wide, *depth]
     ours = [f"{section}.PIRL_RESNET.DEPTH={found.depth}"]
     if not bottleneck and found.width == 1:
