@@ -57,6 +57,7 @@ def host_losses(photos, out, processes):
         "config.MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER=1",
         "config.MODEL.HEAD.IN_DIM=512",
         "config.DATA.TRAIN.VIEWS.image_scale=[0.08,1.0]",
+        "config.LOSS.pirl_loss.lambda_invariance=0.5",
         f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={BATCH // processes}",
         f"config.DISTRIBUTED.NUM_PROC_PER_NODE={processes}",
         f"config.OPTIMIZER.num_epochs={EPOCHS}",
