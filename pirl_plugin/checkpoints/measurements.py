@@ -28,25 +28,33 @@ def find_results(checkpoint: Path, trunk: Trunk | TimmTensors, given: list[Path]
 
     Args:
         checkpoint: ``results.json`` in its folder and in the folders in that one are taken where
-            they name it; tables are not, which repeat what is in others.
+            they name it; tables are not, which repeat what is in others, nor what cannot be read.
         trunk: its trunk.
         given: further JSON files, of ``pirl-plugin knn``, ``detection`` or ``results``. They may
             name another file with the same trunk.
 
     Raises:
         FileNotFoundError: a given file does not exist.
-        ValueError: a file is not JSON; a given one holds no measurement, or one of another trunk.
+        ValueError: a given file is not JSON, holds no measurement, or one of another trunk.
     """
     folder = checkpoint.resolve().parent
     listed = {path.resolve() for path in given}
     measured = []
     for file in (folder / "results.json", *sorted(folder.glob("*/results.json"))):
         if file.is_file() and file.resolve() not in listed:
-            near = _measurements(_read_json(file))
+            near = _readable_measurements(file)
             measured += [m.sentence for m in near if m.checkpoint == checkpoint.resolve()]
     for file in given:
         measured += _of_trunk(file, checkpoint, trunk)
     return measured
+
+
+def _readable_measurements(file: Path) -> list[Measurement]:
+    """Those of a file that nobody named; none of one that is of something else, or damaged."""
+    try:
+        return _measurements(_read_json(file))
+    except (OSError, TypeError, ValueError):
+        return []
 
 
 def _of_trunk(file: Path, checkpoint: Path, trunk: Trunk | TimmTensors) -> list[str]:

@@ -82,6 +82,25 @@ def test_results__beside_the_checkpoint_are_taken_where_they_name_it(checkpoints
     assert sentence.startswith("kNN top-1 41.50 % (k = 20, 50 training and 10 test images of 10")
 
 
+@pytest.mark.parametrize(
+    "damaged", [b'{"mean": {"AP": null}, "weights": "other.pkl"}', b"{", b"\xff", b"[]"]
+)
+def test_results__beside_the_checkpoint_that_cannot_be_read_are_passed_by(damaged, checkpoints):
+    mine, _ = checkpoints
+    write(mine.parent / "knn" / "results.json", checkpoint=str(mine), **KNN)
+    for file in (mine.parent / "results.json", write(mine.parent / "a" / "results.json")):
+        file.write_bytes(damaged)
+    (sentence,) = found(mine)
+    assert sentence.startswith("kNN top-1 41.50 %")
+
+
+def test_results__that_are_no_json_are_refused_where_they_are_given(checkpoints, tmp_path):
+    file = tmp_path / "results.json"
+    file.write_text("{")
+    with pytest.raises(ValueError, match=r"results\.json is not JSON: "):
+        found(checkpoints[0], file)
+
+
 def test_results__of_tables_are_the_figures_of_the_checkpoints_runs(checkpoints, tmp_path):
     mine, other = checkpoints
     runs = [measured(tmp_path / "linear", mine), measured(tmp_path / "theirs", other)]
