@@ -17,7 +17,7 @@ def save(run, number, *, phase=True, final=False, bank=False):
     torch.save({"iteration": iteration, "name": name}, run.folder / name)
     folders = (f"memory_bank/step_{iteration}",) if bank else ()
     for folder in folders:
-        (run.folder / folder).mkdir(parents=True)
+        (run.folder / folder).mkdir(parents=True, exist_ok=True)
         (run.folder / folder / MANIFEST).write_text(folder)
     run.record(name, iteration, number if phase else None, final, folders)
     return name
@@ -95,6 +95,14 @@ def test_record__keeps_the_final_one_and_shards_with_their_checkpoints(tmp_path)
     assert {p.name for p in (tmp_path / "memory_bank").iterdir()} == {"step_30", "step_40"}
 
 
+def test_record__keeps_shards_that_another_checkpoint_of_their_step_needs(tmp_path):
+    run = RunFolder(tmp_path, Keep(KEEP_LAST=1))
+    save(run, 10, phase=False, bank=True)
+    save(run, 0, bank=True)  # the epoch's end, at the same step
+    assert left(tmp_path) == {"model_phase0.torch"}
+    assert {p.name for p in (tmp_path / "memory_bank").iterdir()} == {"step_10"}
+
+
 @pytest.mark.parametrize("damage", ["", "{", '{"written": {"../x": {}}}', "[]"])
 def test_ledger__that_is_damaged_keeps_everything(tmp_path, damage, caplog):
     resumed = tmp_path / save(RunFolder(tmp_path, Keep()), 0)
@@ -155,3 +163,14 @@ def test_orphans__are_the_shards_whose_checkpoint_was_never_written(tmp_path):
     run.announce("model_iteration12.torch")  # killed here
     RunFolder(tmp_path, Keep(), resumed).remove_orphans()
     assert {path.name for path in banks.iterdir()} == {"step_10", "step_99"}  # one is the user's
+
+
+def test_orphans__are_none_of_a_checkpoint_that_was_written_and_not_yet_recorded(tmp_path):
+    run = RunFolder(tmp_path, Keep())
+    resumed = tmp_path / save(run, 0)
+    (tmp_path / "memory_bank" / "step_20").mkdir(parents=True)
+    run.announce("memory_bank/step_20")
+    run.announce("model_phase1.torch")
+    torch.save({}, tmp_path / "model_phase1.torch")  # killed here
+    RunFolder(tmp_path, Keep(), resumed).remove_orphans()
+    assert (tmp_path / "memory_bank" / "step_20").is_dir()

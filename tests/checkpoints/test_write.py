@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from pirl_plugin.checkpoints import write
 from pirl_plugin.checkpoints.write import NonFiniteStateError, check_finite
 
 
@@ -19,3 +20,12 @@ def test_check__names_the_tensors_that_are_not_finite(bad, dtype):
 
 def test_check__lets_the_constant_be_unknown():
     check_finite({"loss": {"norm_constant": torch.tensor(float("nan"))}}, "file")
+
+
+@pytest.mark.parametrize("position", [0, 3, 6])
+def test_check__looks_at_every_block(position, monkeypatch):
+    monkeypatch.setattr(write, "_BLOCK", 3)
+    weights = torch.zeros(7)  # two blocks, and one of a single element
+    weights[position] = float("nan")
+    with pytest.raises(NonFiniteStateError, match=r"\(weight\)"):
+        check_finite({"weight": weights}, "file")

@@ -19,6 +19,7 @@ from pirl_plugin.host.checks.saving import check_saving
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 THEIRS = ("config=pretrain/simclr/simclr_8node_resnet", "config.OPTIMIZER.num_epochs=4")
+NAN = torch.tensor([1.0, float("nan")])
 
 
 def compose(*overrides):
@@ -90,15 +91,28 @@ def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
     assert launch(config, tmp_path) == "finished"
 
 
-def test_resume__passes_by_nan_and_damaged_banks(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ({"classy_state_dict": {"base_model": {"weight": NAN}}}, "weight"),
+        ({"classy_state_dict": {"optimizer": {"optim": {"momentum": NAN}}}}, "optim.momentum"),
+        ({"loss": {"bank.rows": NAN}}, "bank.rows"),
+    ],
+)
+def test_resume__passes_by_nan(content, name, tmp_path):
     good = write(tmp_path, "model_phase0.torch")
-    weights = {"base_model": {"weight": torch.tensor([1.0, float("nan")])}}
-    write(tmp_path, "model_phase1.torch", iteration=10, classy_state_dict=weights)
+    write(tmp_path, "model_phase1.torch", iteration=10, **content)
+    found = find_newest(tmp_path)
+    assert str(found.path) == good
+    assert f"found NaN or infinities in 1 tensors ({name})" in found.skipped["model_phase1.torch"]
+
+
+def test_resume__passes_by_damaged_banks(tmp_path):
+    good = write(tmp_path, "model_phase0.torch")
     loss = {"norm_constant": torch.tensor(1.0), "_extra_state": {"step": 15}}
     write(tmp_path, "model_phase2.torch", iteration=15, loss=loss)
     found = find_newest(tmp_path)
     assert str(found.path) == good
-    assert "found NaN or infinities in 1 tensors (weight)" in found.skipped["model_phase1.torch"]
     bank = tmp_path / "memory_bank" / "step_15"
     assert found.skipped["model_phase2.torch"] == (
         f"its memory bank {bank} is not there: bring it along"
