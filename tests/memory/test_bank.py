@@ -109,6 +109,24 @@ def test_move__leaves_out_what_is_not_finite():
     assert 0 <= norms <= 1
 
 
+def test_move__by_an_embedding_of_zeros_stays_finite():
+    bank = MemoryBank(3, 2, momentum=0.5)
+    bank.rows.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+    # row 0: 0.5·(0, 1) + 0.5·(0, 0), to unit norm; row 1: 0.5·(1, 0) + 0.5·(−1, 0) = 0
+    norms, number = bank.move(torch.tensor([0, 1]), torch.tensor([[0.0, 0.0], [-2.0, 0.0]]))
+    assert bank.rows.tolist() == [[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+    assert (norms, number) == (0.5, 2)
+
+
+def test_move__of_no_row_is_nothing():
+    """What a rank gets where none of the batch is in its shard."""
+    bank = MemoryBank(5, 2)
+    before = bank.rows.clone()
+    assert bank.move(torch.empty(0, dtype=torch.int64), torch.empty(0, 2)).tolist() == [0, 0]
+    assert torch.equal(bank.rows, before)
+    assert not bank.visited.any()
+
+
 @pytest.mark.parametrize("bank_class", [MemoryBank, ShardedMemoryBank])
 def test_update__refuses_int32(bank_class):
     with pytest.raises(ValueError, match=r"rows is torch.int32: expected int64, each image's row"):
@@ -138,3 +156,20 @@ def test_state__is_loaded_to_the_bit(tmp_path):
         one.update(torch.tensor([4, 5]), embeddings)
     assert torch.equal(bank.rows, again.rows)
     assert torch.equal(bank.visited, again.visited)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": torch.zeros(11, 4)}, r"rows is torch\.Size\(\[11, 4\]\): expected .*\[10, 4\]"),
+        ({"rows": torch.zeros(1, 4)}, r"rows is torch\.Size\(\[1, 4\]\): expected"),
+        ({"weight": torch.zeros(2)}, r"Unexpected key\(s\) in state_dict: \"weight\""),
+    ],
+)
+def test_state__of_another_bank_is_refused(change, message):
+    bank = MemoryBank(10, 4)
+    before = bank.rows.clone()
+    with pytest.raises(RuntimeError, match=message):
+        bank.load_state_dict({**MemoryBank(10, 4, seed=2).state_dict(), **change})
+    if "rows" in change:
+        assert torch.equal(bank.rows, before)

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.losses import bank_update, inputs
 from pirl_plugin.losses.pirl_loss import PIRLLoss
-from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, sharded
 from pirl_plugin.memory.feistel import FeistelPermutation
 from tests.helpers.processes import run_in_processes
 
@@ -34,6 +34,21 @@ def test_shards__hold_a_share_each_and_look_up_those_of_others(world_size):
     assert sum(rows for rows, _ in holdings) == ROWS
     share = -(-ROWS // world_size)
     assert max(size for _, size in holdings) == share * DIM * 4  # memory falls as 1 / W
+
+
+@pytest.mark.parametrize(("num_rows", "smallest"), [(11, 2), (12, 3), (14, 2)])
+def test_shards__of_the_last_rank_may_be_smaller(num_rows, smallest, monkeypatch):
+    monkeypatch.setattr(sharded, "world_size", lambda: 4)
+    monkeypatch.setattr(sharded, "rank", lambda: 3)
+    bank = ShardedMemoryBank(num_rows, DIM)
+    assert bank.smallest_shard == len(bank.rows) == smallest
+
+
+@pytest.mark.parametrize("num_rows", [9, 13])  # 3 + 3 + 3 + 0; 4 + 4 + 4 + 1
+def test_shards__of_fewer_than_two_rows_are_refused(num_rows, monkeypatch):
+    monkeypatch.setattr(sharded, "world_size", lambda: 4)
+    with pytest.raises(ValueError, match=f"each of 4 ranks, and there are {num_rows}; set it to"):
+        ShardedMemoryBank(num_rows, DIM)
 
 
 def _draws(rank, world_size):
@@ -123,9 +138,12 @@ def test_load__refuses_shards_of_a_newer_version(tmp_path):
 
 
 def test_save__takes_the_name_of_a_folder(tmp_path):
-    bank = ShardedMemoryBank(ROWS, DIM)
+    bank, again = (ShardedMemoryBank(ROWS, DIM, seed=seed) for seed in (1, 2))
+    bank.update(torch.arange(3), torch.ones(3, DIM))
     bank.save(str(tmp_path / "bank"))
-    bank.load(str(tmp_path / "bank"))
+    again.load(str(tmp_path / "bank"))
+    assert torch.equal(again.rows, bank.rows)
+    assert torch.equal(again.visited, bank.visited)
 
 
 _NO_KERNELS = ("promote_types", "scalar_tensor", "empty", "_local_scalar_dense", "detach")
