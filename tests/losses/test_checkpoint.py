@@ -152,6 +152,31 @@ def test_load__estimates_z_again_for_vissls_bank_of_another_temperature(caplog):
     assert loss.norm_constant.isnan()
 
 
+def test_load__estimates_z_where_vissls_loss_had_none_yet():
+    state, _ = vissl_state()
+    state["nce_average.params"][2] = -1  # until VISSL's first batch
+    loss = make_loss()
+    loss.load_state_dict(state)
+    assert loss.norm_constant.isnan()
+    assert not loss.norm_constant_known
+
+
+def test_load__makes_vissls_rows_unit_vectors():
+    """VISSL averages the ranks' random banks, which leaves rows short."""
+    state, memory = vissl_state()
+    state["nce_average.memory"] = memory * torch.linspace(0.1, 1, ROWS)[:, None]
+    loss = make_loss()
+    loss.load_state_dict(state)
+    torch.testing.assert_close(loss.bank.rows, memory)
+
+
+def test_resize__keeps_the_banks_device():
+    loss = make_loss().to("meta")
+    loss.resize(ROWS + 1)
+    assert loss.bank.rows.shape == (ROWS + 1, DIM)
+    assert loss.bank.rows.device == loss.bank.visited.device == torch.device("meta")
+
+
 def test_load__refuses_vissls_bank_of_another_data_set():
     state, _ = vissl_state()
     with pytest.raises(ValueError, match=r"bank is \(30, 8\), this run's is \(31, 8\)"):

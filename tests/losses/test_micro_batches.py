@@ -31,7 +31,7 @@ def train(rank, world_size, parts, settings):
     """A few steps on this rank's share of each batch, in parts.
 
     Returns losses (this rank's), the gradient of the last step, parameters, bank, Z, terms of the
-    last step, and the rows drawn: (step, row) → (N,).
+    last step, the rows drawn: (step, row) → (N,), and what was compared in the last step.
     """
     loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=7, **settings)
     drawn = {}
@@ -77,6 +77,11 @@ def train(rank, world_size, parts, settings):
         loss.norm_constant,
         loss.last_step.terms,
         drawn,
+        {
+            **loss.last_step.queries,
+            "positives": loss.last_step.positives,
+            "valid": loss.last_step.valid,
+        },
     )
 
 
@@ -131,6 +136,7 @@ def test_micro_batches__add_up_to_the_batch(settings, parts):
     found = train(0, 1, parts, settings)
     assert_equal([found], expected)
     assert found[6].keys() == expected[6].keys()
+    torch.testing.assert_close(found[7], expected[7], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("placement", ["replicated", "sharded"])
@@ -141,6 +147,7 @@ def test_micro_batches__in_two_processes(placement):
     for rank in (0, 1):
         torch.testing.assert_close(found[rank][0], expected[rank][0], rtol=1e-5, atol=1e-5)
         assert_equal([found[rank]], expected[rank])
+        torch.testing.assert_close(found[rank][7], expected[rank][7], rtol=1e-4, atol=1e-5)
 
 
 def test_four_processes__draw_as_one_with_four_micro_batches():
@@ -201,6 +208,15 @@ def test_micro_batches__of_rows_that_the_batch_has_not_are_refused():
     ):
         with pytest.raises(ValueError, match=says), loss.micro_batches(target):
             pass
+
+
+def test_micro_batches__of_a_rank_without_images_have_no_row():
+    loss, none = make_loss(norm_constant=90.0), torch.empty(0, dtype=torch.int64)
+    with loss.micro_batches(none):
+        assert loss([one[:0] for one in embeddings()], none) == 0
+        assert loss([one[:1] for one in embeddings()], torch.tensor([-1])) == 0
+        with pytest.raises(ValueError, match="a micro-batch has row 3: expected rows of the batch"):
+            loss([one[:1] for one in embeddings()], torch.tensor([3]))
 
 
 def test_micro_batches__of_another_row_are_nan_where_nobody_asks():

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pirl_plugin.losses.engines import blocked
+from pirl_plugin.losses.engines import blocked, choice
 from pirl_plugin.losses.engines import triton as triton_engine
 from pirl_plugin.losses.engines.base import ContrastBatch
 from pirl_plugin.losses.engines.choice import make_engine
@@ -102,6 +103,19 @@ def test_engine__is_chosen_by_table_and_draw():
     assert chosen(251, per_batch=True) is PlainEngine  # one draw, one matrix product
     assert chosen(251, replacement=False) is blocked.BlockedSums
     assert chosen(250, dtype=torch.bfloat16) is blocked.BlockedSums  # a table is not widened whole
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(torch.float32, "triton"), (torch.float64, "blocked")]
+)
+def test_engine__on_a_gpu_is_triton_for_float32_alone(dtype, expected, monkeypatch):
+    monkeypatch.setattr(choice, "triton_runs", lambda device: True)
+    draw = Draw(torch.arange(3), torch.arange(3), 251, 50, seed=0, step=0)
+    with FakeTensorMode():  # tensors "on a GPU" that hold nothing
+        queries, positives, table = (
+            torch.empty(*shape, 8, dtype=dtype, device="cuda") for shape in ((2, 3), (3,), (251,))
+        )
+        assert choice._best(ContrastBatch(queries, positives, table, draw, 0.07)) == expected
 
 
 def test_engine__refuses_triton_where_it_cannot_run(monkeypatch):

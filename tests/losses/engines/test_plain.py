@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pirl_plugin.losses.engines.plain import bank_scores
+from pirl_plugin.losses.engines.plain import bank_scores, prefers_whole_table
 
 
 @pytest.mark.parametrize("num_rows", [10, 60])  # all scores of the table; the drawn rows
@@ -32,3 +32,12 @@ def test_scores__agree_with_a_loop_over_rows_in_value_and_gradient(num_rows, sha
         torch.autograd.grad((found * weights).sum(), queries),
         torch.autograd.grad((expected * weights).sum(), queries),
     )
+
+
+def test_whole_table__is_preferred_up_to_five_times_the_draw_and_64_megabytes():
+    # both gradients and scores, float32: 2 · 4 bytes · 2 terms · 64 images · (rows + negatives)
+    assert prefers_whole_table(2, 64, num_rows=50_000, num_negatives=15_536)  # 2^26 bytes
+    assert not prefers_whole_table(2, 64, num_rows=50_001, num_negatives=15_536)
+    assert not prefers_whole_table(2, 65, num_rows=50_000, num_negatives=15_536)
+    assert prefers_whole_table(2, 64, num_rows=500, num_negatives=100)
+    assert not prefers_whole_table(2, 64, num_rows=501, num_negatives=100)
