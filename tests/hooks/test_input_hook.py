@@ -61,6 +61,14 @@ def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
     assert PIRLInputHook().compile is False
 
 
+def test_prepare_model__compiles_for_the_shapes_it_meets(monkeypatch):
+    """Dynamic shapes would be slower for both, images and patches."""
+    given = []
+    monkeypatch.setattr(ResNetTrunk, "compile", lambda self, **options: given.append(options))
+    PIRLInputHook(compile=True).prepare_model(ResNetTrunk(10, width=0.25))
+    assert given == [{"dynamic": False}]
+
+
 @pytest.mark.slow  # a minute of a C++ compiler
 def test_prepare_model__compiled_gives_the_same_features_and_gradients():
     model = ResNetTrunk(10, width=0.25)

@@ -117,3 +117,18 @@ def test_labels__are_of_the_images_that_data_limit_leaves(make_task):
     assert 0 < classes.count("ants") < LIMIT
     numbers = {"ants": 0, "bees": 1}
     assert labels_of(task, torch.arange(LIMIT)).tolist() == [numbers[name] for name in classes]
+
+
+def test_resume__keeps_the_rows_of_other_images_where_that_is_asked(make_task, caplog):
+    task, loss = resumed(make_task(seed=1, changed_data="keep"), saved_by(make_task(seed=0)))
+    check_checkpoint_rows(task, loss)
+    assert torch.equal(task.checkpoint["loss"]["bank.rows"], torch.eye(LIMIT))
+    assert "The images differ from the checkpoint's" in caplog.text
+    assert "rows are kept" in caplog.text
+
+
+def test_resume__matches_no_rows_of_a_sharded_checkpoint(make_task):
+    task, loss = resumed(make_task(seed=1, changed_data="match"), saved_by(make_task(seed=0)))
+    del task.checkpoint["loss"]["bank.rows"]
+    with pytest.raises(ChangedDataError, match=r"= 'match': expected a replicated memory bank"):
+        check_checkpoint_rows(task, loss)

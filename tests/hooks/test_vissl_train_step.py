@@ -199,6 +199,36 @@ def test_step__scales_each_part_and_steps_once():
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_step__gives_meters_the_whole_batch(enabled):
+    seen = []
+    task = make_task(4)
+    task.meters = [SimpleNamespace(update=lambda output, target: seen.append((output, target)))]
+    task.config["METERS"]["enable_training_meter"] = enabled
+    pirl_micro_batches(task)
+    assert len(seen) == enabled
+    for output, target in seen:
+        assert torch.equal(target, task.last_batch.target)
+        assert all(map(torch.equal, output, task.last_batch.model_output))
+
+
+def test_step__reduces_gradients_by_hand_once_where_the_host_does(monkeypatch):
+    expected, found, seen = make_task(4), make_task(4), []
+    pirl_micro_batches(expected)
+
+    def reduce(model):
+        seen.append("reduce")
+        for mine, theirs in zip(model.parameters(), expected.model.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad)
+
+    host = "vissl.utils.activation_checkpointing"
+    monkeypatch.setattr(f"{host}.manual_sync_params", lambda model: seen.append("sync"))
+    monkeypatch.setattr(f"{host}.manual_gradient_all_reduce", reduce)
+    found.enable_manual_gradient_reduction = True
+    pirl_micro_batches(found)
+    assert seen == ["sync", "reduce"]
+
+
 def test_step__refuses_to_go_past_the_schedule():
     task = make_task(2)
     task.where = 1.0
