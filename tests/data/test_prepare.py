@@ -15,7 +15,7 @@ from pirl_plugin.data import prepare_work
 from pirl_plugin.data.formats import can_read_heif
 from pirl_plugin.data.prepare import main
 from pirl_plugin.data.prepare_work import Settings, copy_block
-from pirl_plugin.data.resized import is_prepared, resized_copy
+from pirl_plugin.data.resized import is_prepared, resized_copy, write_new
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.shards import ShardSource
 from pirl_plugin.utils.files import UNFINISHED
@@ -275,3 +275,14 @@ def test_prepare__goes_on_after_a_kill_before_its_settings_were_written(photos):
     assert [path.name[:12] for path in out.iterdir()] == [".unfinished."]
     assert prepare(photos)[0] == 0
     assert not list(out.glob(".unfinished*"))
+
+
+def test_write__takes_no_files_place_where_there_are_no_links(tmp_path, monkeypatch):
+    def refused(*paths):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    write_new(tmp_path / "a" / "1.jpg", b"first")
+    with pytest.raises(FileExistsError, match=r"a/1\.jpg exists"):
+        write_new(tmp_path / "a" / "1.jpg", b"second")
+    assert [path.read_bytes() for path in (tmp_path / "a").iterdir()] == [b"first"]

@@ -6,6 +6,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from vissl.config import AttrDict
 
+from pirl_plugin.data import vissl_loading
 from pirl_plugin.data.vissl_loading import (
     NICE,
     ResumingSampler,
@@ -62,6 +63,13 @@ def test_worker__gives_way_to_a_model_on_a_cpu(on_cpu):
     loader = DataLoader(Priorities(), num_workers=1, worker_init_fn=WorkerStart(ignore, on_cpu))
     expected = min(os.nice(0) + NICE, 19) if on_cpu else os.nice(0)
     assert [batch.item() for batch in loader] == [expected, expected]
+
+
+def test_worker__goes_on_with_what_the_host_runs_in_it(monkeypatch):
+    started = []
+    monkeypatch.setattr(vissl_loading, "ignore_stop_signals", started.append)
+    WorkerStart(lambda worker: started.append(f"host {worker}"), on_cpu=False)(3)
+    assert started == [3, "host 3"]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,27 @@ def test_shards__more_than_the_files_that_may_be_open(image, tmp_path, monkeypat
     assert len(os.listdir("/dev/fd")) == before + 3
 
 
+def test_shards__a_member_larger_than_is_read_is_named(image, tmp_path, monkeypatch):
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("b.png", image + bytes(1))])
+    source = ShardSource(tmp_path)
+    monkeypatch.setattr("pirl_plugin.data.sources.shards.MAX_FILE_BYTES", len(image))
+    assert source.read(0) == image
+    with pytest.raises(OSError, match="the image has 0 MiB, more than are read"):
+        source.read(1)
+
+
+def test_shards__a_tar_that_became_a_pipe_is_named(image, tmp_path):
+    """Reading it would wait, or fail with an error that names neither."""
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("b.png", image)])
+    source = ShardSource(tmp_path)
+    (tmp_path / "0.tar").unlink()
+    os.mkfifo(tmp_path / "0.tar")
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(OSError, match=r"0\.tar is not a regular file"):
+        source.read(0)
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_shards__that_were_not_completed_are_refused(image, tmp_path):
     write_tar(tmp_path / "0.tar", [("a.png", image), ("b.png", image)])
     (tmp_path / "prepare.json").write_text("{}")
