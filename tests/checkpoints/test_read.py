@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from pirl_plugin.checkpoints.trunk import dictionaries
 from pirl_plugin.export import export_checkpoint
 from tests.helpers.export_files import PREFIX, bare, prefixed, small_trunk, vissl_checkpoint
 
@@ -176,3 +177,10 @@ def test_pickle_that_would_run_code__is_not_run(tmp_path):
     (tmp_path / "in.pkl").write_bytes(pickle.dumps(content))
     refused(tmp_path / "in.pkl", tmp_path, "not of arrays alone")
     assert not (tmp_path / "ran").exists()
+
+
+def test_dictionaries__that_hold_themselves_are_each_looked_at_once():
+    inner = {"weight": torch.ones(2)}
+    outer = {"model": inner, "again": inner}
+    inner["parent"] = outer
+    assert [keys for keys, _ in dictionaries(outer)] == ["model.", "again."]

@@ -1,10 +1,12 @@
 """Shards in a folder: whole or not there, checked, and read without running anything in them."""
 
 import copyreg
+import json
 import os
 import pickle
 import shutil
 import warnings
+import zlib
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -199,3 +201,13 @@ def test_shards_of_several_ranks__fail_on_all_where_one_is_not_finite(tmp_path):
         ".metadata", MANIFEST, *(f"__{rank}_0.distcp" for rank in range(3))
     }  # fmt: skip
     shutil.rmtree(folder)
+
+
+def test_check__looks_at_no_file_outside_the_folder(folder):
+    outside = folder.parent / "outside"
+    outside.write_bytes(b"abc")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["../outside"] = [3, zlib.crc32(b"abc")]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(DamagedError, match=r"/\.\./outside is missing"):
+        check_shards(folder)
