@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.utils.our_configs import SVM_SCRIPTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,10 @@ def listed() -> list[tuple[str, str, str]]:
     for path in sorted(root.rglob("*.yaml")):
         folder, name = path.parent.relative_to(root).as_posix(), path.stem
         if folder in _GROUPS:
-            found.append((_GROUPS[folder], f"{folder}/{name}", describe(path)))
+            config = f"{folder}/{name}"
+            script = SVM_SCRIPTS.get(config)
+            command = f"; run it by python -m {script}" if script else ""
+            found.append((_GROUPS[folder], config, f"{describe(path)}{command}"))
     for path in sorted((root / "pirl").rglob("*.yaml")):
         folder = path.parent.relative_to(root).as_posix()
         if folder != "pirl/base":

@@ -14,6 +14,12 @@ VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"
 TRAIN_STEP = "pirl_micro_batches"
 """``TRAINER.TRAIN_STEP_NAME`` of the train step that does so."""
 
+SVM_SCRIPTS = {
+    "benchmark/pirl/svm_voc07": "tools.train_svm",
+    "benchmark/pirl/svm_voc07_low_shot": "tools.train_svm_low_shot",
+}
+"""Configs that are not for the host's engine -> the script of the host that they are for."""
+
 
 def is_ours(config: Mapping[str, Any]) -> bool:
     """Whether a whole configuration of the host is of a run of this plugin.

@@ -24,6 +24,17 @@ def test_configs__keeps_the_lines_with_a_word(capsys):
     assert not any("npid" in line for line in lines)
 
 
+def test_configs__names_the_script_of_the_svms(capsys):
+    main(["svm_voc07_low_shot"])
+    assert (
+        capsys.readouterr().out.rstrip().endswith("; run it by python -m tools.train_svm_low_shot")
+    )
+    main(["benchmark", "svm"])
+    assert capsys.readouterr().out.count("run it by python -m tools.train_svm") == 2
+    main(["linear_imagenet1k"])
+    assert "run it by" not in capsys.readouterr().out
+
+
 def test_version__names_what_it_runs_on(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith(f"pirl-plugin {__version__} (vissl ")

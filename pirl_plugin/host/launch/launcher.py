@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.before_launch import CHECKS, check_machine
+from pirl_plugin.host.checks.engine import check_engine
 from pirl_plugin.host.compat.checkpoints import report_failure
 from pirl_plugin.host.compat.evaluation_patches import remove_old_results
 from pirl_plugin.host.launch.run import run_ours
@@ -54,6 +55,7 @@ def _guarded(
         config: AttrDict = kwargs.get("cfg", args[0] if args else None)
         if is_ours(config):
             follow_links(config)
+        check_engine(config, kwargs.get("engine_name"), sys.argv[1:])
         extracts = kwargs.get("engine_name") == "extract_features"
         # The SVM tools print their results to the host's log, which then stays on the console.
         put((banner() if extracts else start_page(config, banner())) + "\n")

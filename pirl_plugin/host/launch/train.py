@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+from pirl_plugin.host.checks.engine import check_engine
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.host.launch.supervise import max_restarts, supervise
 from pirl_plugin.host.launch.waiting import wait_passively
@@ -38,15 +40,16 @@ def main(overrides: list[str]) -> None:
             "GPU; leave torchrun out, and set config.DISTRIBUTED.NUM_PROC_PER_NODE"
         )
     restarts, overrides = max_restarts(overrides)
+    from omegaconf import OmegaConf
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher as launcher
     from vissl.utils import hydra_config
 
     dry = "--dry-run" in overrides
-    args, config = hydra_config.convert_to_attrdict(
-        hydra_config.compose_hydra_configuration([o for o in overrides if o != "--dry-run"]),
-        dump_config=not dry,
-    )
+    composed = hydra_config.compose_hydra_configuration([o for o in overrides if o != "--dry-run"])
+    whole: Any = OmegaConf.to_container(composed)
+    check_engine(whole["config"], whole["engine_name"], overrides)
+    args, config = hydra_config.convert_to_attrdict(composed, dump_config=not dry)
     if dry:
         from pirl_plugin.host.checks.dry_run import dry_run
 
