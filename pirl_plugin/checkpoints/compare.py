@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_PREFIX = re.compile(r"^(?:trunk\.)?(?:base_model\.)?(?:_feature_blocks\.)?")
 COUNTER = "num_batches_tracked"  # of batch norm: PyTorch had none before 0.4.1, Caffe2 never
 
 
@@ -40,15 +41,35 @@ class Mismatch:
         return bool(self.missing or self.surplus or self.shapes or self.values)
 
     def __str__(self) -> str:
+        return "; ".join(
+            f"{len(names)} {kind}: {truncate(names)}" for kind, names in self._kinds() if names
+        )
+
+    def summary(self) -> str:
+        """As its text, with two names at most, shapes first, without what trunks' names begin with.
+
+        Example:
+            >>> names = ("trunk.base_model._feature_blocks.conv1.weight", "bn1.bias", "bn1.weight")
+            >>> Mismatch(names, ("fc.bias",), (), (), expected=9).summary()
+            '3 of 9 missing: conv1.weight and 2 more; 1 left over: fc.bias'
+        """
+        found = sorted(self._kinds(), key=lambda kind: kind[1] is not self.shapes)
         kinds = [
+            (kind, [_PREFIX.sub("", name) for name in names]) for kind, names in found if names
+        ]
+        most = 2 if len(kinds) == 1 else 1
+        return "; ".join(
+            f"{len(names)} {kind}" + (f": {truncate(names, most)}" if i < 2 else "")
+            for i, (kind, names) in enumerate(kinds)
+        )
+
+    def _kinds(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [
             (f"of {self.expected} missing", self.missing),
             ("left over", self.surplus),
             ("of another shape", self.shapes),
             ("of other values", self.values),
         ]
-        return "; ".join(
-            f"{len(names)} {kind}: {truncate(names)}" for kind, names in kinds if names
-        )
 
 
 def compare(

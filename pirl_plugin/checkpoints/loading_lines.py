@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
-from pirl_plugin.checkpoints.shapes import feature_width, is_bottleneck
+from pirl_plugin.checkpoints.networks import network_of
+from pirl_plugin.checkpoints.shapes import feature_width
 from pirl_plugin.checkpoints.timm_networks import timm_resnet
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
@@ -126,29 +127,18 @@ def vissl_options(found: Trunk | TimmTensors) -> tuple[str, list[str]]:
 
     ResNets of widths that no overlay has are measured on their pooled res5 features alone.
     """
-    section = "config.MODEL.TRUNK"
-    if isinstance(found, TimmTensors):
-        options = [
-            f"+{section}.PIRL_TIMM.OPTIONS.{name}={json.dumps(value, separators=(',', ':'))}"
-            for name, value in found.options.items()
+    network = network_of(found)
+    overrides = network.overrides("linear")
+    if isinstance(found, Trunk) and (overrides is None or network.overlay == "resnet10"):
+        section = "config.MODEL.TRUNK.PIRL_RESNET"
+        return "quick_linear", [
+            f"{section}.DEPTH={found.depth}",
+            f"{section}.WIDTH_MULTIPLIER={found.width:g}",
+            f"++{section}.SMALL_STEM={found.small_stem}",
+            f"config.MODEL.HEAD.IN_DIM={feature_width(found.depth, found.width)}",
         ]
-        name = f"{section}.PIRL_TIMM.NAME={found.architecture}"
-        return "linear_imagenet1k", ["+config/pirl/linear=timm", name, *options]
-    bottleneck = is_bottleneck(found.depth)
-    if bottleneck and found.width in (1, 2, 4) and not found.small_stem:
-        depth = [f"{section}.RESNETS.DEPTH={found.depth}"] if found.depth > 50 else []
-        wide = [f"+config/pirl/linear=resnet50_c{found.width:g}x"] if found.width > 1 else []
-        return "linear_imagenet1k", [*wide, *depth]
-    ours = [f"{section}.PIRL_RESNET.DEPTH={found.depth}"]
-    if not bottleneck and found.width == 1:
-        stem = [f"{section}.PIRL_RESNET.SMALL_STEM=True"] if found.small_stem else []
-        return "linear_imagenet1k", ["+config/pirl/linear=resnet18", *ours, *stem]
-    return "quick_linear", [
-        *ours,
-        f"{section}.PIRL_RESNET.WIDTH_MULTIPLIER={found.width:g}",
-        f"++{section}.PIRL_RESNET.SMALL_STEM={found.small_stem}",
-        f"config.MODEL.HEAD.IN_DIM={feature_width(found.depth, found.width)}",
-    ]
+    first = 1 if network.overlay == "resnet50" else 0  # which the benchmark has
+    return "linear_imagenet1k", (overrides or [])[first:]
 
 
 def _own_network(found: Trunk | TimmTensors, load: str) -> list[str]:

@@ -42,12 +42,17 @@ class TimmTensors:
     @property
     def title(self) -> str:
         """Such as ``timm's vit_tiny_patch16_224 (img_size=48)``."""
-        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return f"timm's {self.architecture}{f' ({options})' if options else ''}"
+        return timm_title(self.architecture, self.options)
 
     def weights(self) -> dict[str, Tensor]:
         """All tensors but batch norms' counters."""
         return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
+
+
+def timm_title(architecture: str, options: Mapping[str, object]) -> str:
+    """A network of timm in words."""
+    given = ", ".join(f"{key}={value}" for key, value in options.items())
+    return f"timm's {architecture}{f' ({given})' if given else ''}"
 
 
 def describe(architecture: str, options: Mapping[str, object]) -> Tensor:

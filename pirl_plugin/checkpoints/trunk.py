@@ -48,12 +48,22 @@ class Trunk:
     @property
     def title(self) -> str:
         """Such as ``ResNet-50`` or ``ResNet-50 of width 2``."""
-        width = "" if self.width == 1 else f" of width {self.width:g}"
-        return f"ResNet-{self.depth}{width}{', 3×3 stem' if self.small_stem else ''}"
+        return resnet_title(self.depth, self.width, self.small_stem)
 
     def weights(self) -> dict[str, Tensor]:
         """All tensors but batch norms' counters: 265 of ResNet-50."""
         return {k: v for k, v in self.tensors.items() if not k.endswith(COUNTER)}
+
+
+def resnet_title(depth: int, width: float, small_stem: bool) -> str:
+    """A ResNet in words.
+
+    Example:
+        >>> resnet_title(50, 1, False), resnet_title(10, 0.5, True)
+        ('ResNet-50', 'ResNet-10 of width 0.5, 3×3 stem')
+    """
+    scaled = "" if width == 1 else f" of width {width:g}"
+    return f"ResNet-{depth}{scaled}{', 3×3 stem' if small_stem else ''}"
 
 
 def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:

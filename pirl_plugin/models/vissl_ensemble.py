@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import MismatchError, compare_with_model
+from pirl_plugin.checkpoints.networks import network_in
 from pirl_plugin.checkpoints.vissl_layout import read_trunk_state
 
 if TYPE_CHECKING:
@@ -78,8 +79,11 @@ def _load(trunk: nn.Module, path: str, member: str, trust_pickle: bool) -> None:
     weights = read_trunk_state(path, trust_pickle)
     mismatch = compare_with_model(trunk.state_dict(), weights)
     if mismatch:
+        found = network_in(weights)
+        is_network = f"the checkpoint is {found.with_article}; " if found else ""
         raise MismatchError(
-            f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: {mismatch}; "
-            f"set that section to the network that the file was trained with"
+            f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: "
+            f"{mismatch.summary()}; {is_network}set that section to the network that the file "
+            f"was trained with"
         )
     trunk.load_state_dict(weights, strict=False)

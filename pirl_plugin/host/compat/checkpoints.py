@@ -129,6 +129,7 @@ def fitting(
     from pirl_plugin.checkpoints.vissl_layout import trunk_of_checkpoint, vissl_checkpoint
 
     path, wanted = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, _trunk_of(model.state_dict(), skipped)
+    whole = state
     renamed = _renamed(module, config, state, *names)
     mismatch = None
     if renamed is not None:
@@ -136,7 +137,7 @@ def fitting(
         if not mismatch:
             return state, names
         if len(mismatch.missing) < mismatch.expected:  # some of it is there: another network
-            raise MismatchError(_does_not_fit(config, mismatch))
+            raise MismatchError(_does_not_fit(config, mismatch, whole))
     try:
         state = vissl_checkpoint(trunk_of_checkpoint(state, path))
     except ValueError as error:
@@ -146,23 +147,41 @@ def fitting(
                 f"config.MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME to where its weights are"
             )
             raise MismatchError(f"{path} {what}") from error
-        raise MismatchError(_does_not_fit(config, mismatch)) from error
+        assert mismatch is not None  # as ``renamed`` is not
+        raise MismatchError(_does_not_fit(config, mismatch, whole)) from error
     logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
     names = ("classy_state_dict", None, None)
     renamed = _renamed(module, config, state, *names)
     assert renamed is not None  # ``vissl_checkpoint`` makes what the names say
     if mismatch := compare_with_model(wanted, _trunk_of(renamed, [])):
-        raise MismatchError(_does_not_fit(config, mismatch))
+        raise MismatchError(_does_not_fit(config, mismatch, whole))
     return state, names
 
 
-def _does_not_fit(config: AttrDict, mismatch: Mismatch | None) -> str:
+def _does_not_fit(config: AttrDict, mismatch: Mismatch, given: Mapping[str, Any]) -> str:
+    """What differs, which network the checkpoint has, and what gives it to the configuration."""
+    from pirl_plugin.checkpoints.networks import network_in
+    from pirl_plugin.models.networks import network_of_section
+
+    found, asked = network_in(given), network_of_section(config.MODEL.TRUNK)
+    remedy = "give config.MODEL.TRUNK the values of the run that made the checkpoint"
+    if found is not None and (asked is None or asked.title != found.title):
+        if overrides := found.overrides(_group_of(config)):
+            remedy = f"give {' '.join(overrides)}"
+        remedy = f"the checkpoint is {found.with_article}; {remedy}"
+    elif not mismatch.shapes:
+        remedy += ", or name what may stay at random in config.MODEL.WEIGHTS_INIT.SKIP_LAYERS"
     return (
         f"{config.MODEL.WEIGHTS_INIT.PARAMS_FILE} does not fit the trunk "
-        f"'{config.MODEL.TRUNK.NAME}': {mismatch}. Give config.MODEL.TRUNK the values of the run "
-        f"that made the checkpoint, or name what may stay at random in "
-        f"config.MODEL.WEIGHTS_INIT.SKIP_LAYERS"
+        f"'{config.MODEL.TRUNK.NAME}': {mismatch.summary()}; {remedy}"
     )
+
+
+def _group_of(config: AttrDict) -> str:
+    """The group of overlays that changes the trunk of a configuration."""
+    if config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON:
+        return "linear"
+    return "finetune" if config.DATA.TRAIN.LABEL_SOURCES else "models"
 
 
 def _trunk_of(state: Mapping[str, Tensor], skipped: list[str]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from pirl_plugin.models.resnet import new_trunk
 from tests.helpers.host_tools import CPU, run_tool
 
 LINEAR = ["config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18"]
+IMAGENET = LINEAR[:1]  # on ResNet-50
 PRETRAIN = ["config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet18"]
 
 
@@ -31,9 +32,9 @@ def load(overrides, checkpoint, **weights_init):
     return model
 
 
-def checkpoint(depth=18, heads=None):
+def checkpoint(depth=18, heads=None, **section):
     torch.manual_seed(7)
-    model = {"trunk": new_trunk({"DEPTH": depth}).state_dict(), "heads": heads or {}}
+    model = {"trunk": new_trunk({"DEPTH": depth, **section}).state_dict(), "heads": heads or {}}
     return {"classy_state_dict": {"base_model": {"model": model}}}
 
 
@@ -128,7 +129,7 @@ def test_load__refuses_a_torchvision_resnet_of_another_depth():
     ("given", "how", "message"),
     [
         (checkpoint(depth=10), {}, r"FILE does not fit .*'pirl_resnet': 40 of 100 .*layer1\.1"),
-        (checkpoint(depth=34), {}, r"left over: trunk.*layer1\.2\.conv1\.weight"),
+        (checkpoint(depth=34), {}, r"left over: layer1\.2\.conv1\.weight"),
         (checkpoint(depth=50), {}, r"layer1\.0\.conv1\.weight \(64, 64, 1, 1\), expected"),
         ({"model": {}}, {}, r"has no 'classy_state_dict', and .*holds no ResNet.*STATE_DICT_KEY"),
         (
@@ -141,6 +142,52 @@ def test_load__refuses_a_torchvision_resnet_of_another_depth():
 def test_load__refuses_what_does_not_fit(overrides, given, how, message):
     with pytest.raises(MismatchError, match=message):
         load(overrides, given, **how)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "depth", "width", "remedy"),
+    [
+        (IMAGENET, 10, 0.5, "a ResNet-10 of width 0.5; give +config/pirl/linear=resnet10"),
+        (LINEAR, 50, 2, "a ResNet-50 of width 2; give +config/pirl/linear=resnet50_c2x"),
+        (
+            ["config=benchmark/pirl/quick_linear"],
+            18,
+            1,
+            "a ResNet-18; give +config/pirl/linear=resnet18",
+        ),
+        (
+            ["config=benchmark/pirl/semi_supervised_imagenet1k_1percent"],
+            18,
+            1,
+            "a ResNet-18; give +config/pirl/finetune=resnet18",
+        ),
+        (PRETRAIN, 50, 1, "a ResNet-50; give +config/pirl/models=resnet50"),
+        (IMAGENET, 18, 0.5, "a ResNet-18 of width 0.5; give config.MODEL.TRUNK the"),
+    ],
+)
+def test_load__names_the_network_of_the_checkpoint(overrides, depth, width, remedy):
+    """It printed nine hundred characters, and advised to leave the trunk at random."""
+    given = checkpoint(depth, WIDTH_MULTIPLIER=width)
+    with pytest.raises(MismatchError) as stopped:
+        load(overrides, given)
+    said = str(stopped.value)
+    assert f"; the checkpoint is {remedy}" in said
+    assert "SKIP_LAYERS" not in said
+    assert "_feature_blocks" not in said
+    assert said.count(".weight") + said.count(".bias") + said.count(".running") <= 2
+    assert len(said) < 300
+
+
+def test_load__advises_to_skip_layers_where_no_tensor_has_another_shape():
+    given = checkpoint()
+    trunk = given["classy_state_dict"]["base_model"]["model"]["trunk"]
+    trunk.pop("_feature_blocks.layer4.1.bn2.weight")
+    message = r"1 of 100 missing: layer4.1.bn2.weight; give .*\.SKIP_LAYERS$"
+    with pytest.raises(MismatchError, match=message):
+        load(LINEAR, given)
+    trunk["_feature_blocks.layer4.1.bn2.weight"] = torch.ones(3)
+    with pytest.raises(MismatchError, match=r"bn2.weight \(3,\), expected .* the checkpoint$"):
+        load(LINEAR, given)
 
 
 def test_load__leaves_out_what_the_user_says():
