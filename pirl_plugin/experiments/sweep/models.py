@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint
 from pirl_plugin.experiments.data import (
@@ -16,6 +17,7 @@ from pirl_plugin.experiments.data import (
 )
 from pirl_plugin.experiments.runs import Run
 from pirl_plugin.experiments.sweep.values import SWEEPS
+from pirl_plugin.models.networks import network_of_section
 from pirl_plugin.utils.hydra_overrides import compose, quoted
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ def check_overrides(settings: Settings) -> None:
 
 
 def check_runs(settings: Settings, asked: Sequence[tuple[str, float]]) -> None:
-    """Compose the runs of a model of each method, where the user gives overrides of them.
+    """Compose the runs of a model of each method, and compare their trunks, if overrides are given.
 
     Args:
         settings: of the sweep.
@@ -129,12 +131,33 @@ def check_runs(settings: Settings, asked: Sequence[tuple[str, float]]) -> None:
     for method, value in asked:
         first.setdefault(method, value)
     for method, value in first.items():
-        for run in chain(settings, method, value):
-            try:
-                compose(*run.overrides)
-            except SystemExit as refused:
-                why = str(refused).removeprefix("pirl_plugin: ")
-                raise SystemExit(f"pirl_plugin: {run.title}: {why}") from None
+        pretraining, *evaluations = chain(settings, method, value)
+        trained = _composed(pretraining)
+        for run in evaluations:
+            _check_trunk(run, _composed(run), trained)
+
+
+def _composed(run: Run) -> Any:
+    try:
+        return compose(*run.overrides)
+    except SystemExit as refused:
+        why = str(refused).removeprefix("pirl_plugin: ")
+        raise SystemExit(f"pirl_plugin: {run.title}: {why}") from None
+
+
+def _check_trunk(run: Run, config: Any, trained: Any) -> None:
+    """Refuse an evaluation of another trunk than is pre-trained."""
+    mine, expected = (network_of_section(each.MODEL.TRUNK) for each in (config, trained))
+    if mine is None or expected is None or mine.title == expected.title:
+        return
+    options = expected.overrides("linear") or ["config.MODEL.TRUNK.KEY=VALUE"]
+    remedy = f"add {shlex.join(word for option in options for word in ('--linear', option))}"
+    if not run.measures:  # VISSL's SVMs, to which a sweep gives no overrides
+        remedy = "leave --voc07 out"
+    raise SystemExit(
+        f"pirl_plugin: {run.title}: {mine.with_article}: expected "
+        f"{expected.with_article}, which is pre-trained; {remedy}"
+    )
 
 
 def key_of(override: str) -> str:

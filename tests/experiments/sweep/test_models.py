@@ -159,6 +159,43 @@ def test_overrides__that_a_later_run_would_refuse_are_refused_at_once(
     assert not (tmp_path / "out").exists()
 
 
+RESNET18 = ["--linear", "+config/pirl/linear=resnet18"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "given", "message"),
+    [
+        (
+            "quick",
+            [],
+            "PIRL, λ = 0.5: linear: a ResNet-10 of width 0.5: expected a ResNet-18, which is "
+            "pre-trained; add --linear +config/pirl/linear=resnet18",
+        ),
+        ("paper", [], "linear: a ResNet-50: expected a ResNet-18, "),
+        (
+            "quick",
+            [*RESNET18, "--voc07"],
+            "λ = 0.5: VOC07: a ResNet-10 of width 0.5: .*leave ",
+        ),
+        ("quick", RESNET18, None),
+        ("paper", RESNET18, None),
+    ],
+)
+def test_trunk__of_a_benchmark_is_the_one_that_is_pretrained(
+    scale, given, message, image_folder, voc07, tmp_path, capsys
+):
+    """The pre-training ran for hours, and then no benchmark took its checkpoint."""
+    given = [word for w in given for word in ([w, voc07] if w == "--voc07" else [w])]
+    arguments = ["--scale", scale, "--data", image_folder, "--out", tmp_path / "out"]
+    arguments += ["--values", "0.5", "+config/pirl/models=resnet18", *given]
+    if message is None:
+        assert len(dry_run(capsys, "lambda", *arguments)) == 2
+        return
+    with pytest.raises(SystemExit, match=message.replace("+", r"\+")) as stopped:
+        dry_run(capsys, "lambda", *arguments)
+    assert len(str(stopped.value).splitlines()) == 1
+
+
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_permutations__commands_of_voc07_compose(scale, image_folder, voc07, tmp_path, capsys):
     arguments = ["--scale", scale, "--data", image_folder, "--out", tmp_path / "out"]
