@@ -24,7 +24,7 @@ class FileListSource(ImageSource):
         grey_size: side of the image that takes the place of one that cannot be read, pixels.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or a folder in its place.
         ValueError: it names fewer than two images, or cannot be read.
     """
 
@@ -38,6 +38,8 @@ class FileListSource(ImageSource):
         mmap: bool = True,
         grey_size: int = 224,
     ) -> None:
+        if os.path.isdir(path):
+            raise FileNotFoundError(f"{os.fspath(path)} is a folder: expected a list of files")
         if not os.path.isfile(path):
             raise FileNotFoundError(self.problem(path, "is not a file that exists"))
         self._prefixes = (remove_prefix, new_prefix)

@@ -28,13 +28,15 @@ class FolderSource(ImageSource):
         grey_size: side of the image that takes the place of one that cannot be read, pixels.
 
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: there is no such folder, or a file in its place.
         ValueError: it holds fewer than two images.
     """
 
     wanted = "a folder of images (.jpg, .jpeg, .png, .webp, …), in subfolders or not"
 
     def __init__(self, path: str | os.PathLike[str], grey_size: int = 224) -> None:
+        if os.path.isfile(path):
+            raise FileNotFoundError(f"{os.fspath(path)} is a file: expected a folder of images")
         if not os.path.isdir(path):
             raise FileNotFoundError(self.problem(path, "is not a folder that exists"))
         if _SPLITS >= (names := {*class_folders(os.fspath(path))}) and len(names) > 1:

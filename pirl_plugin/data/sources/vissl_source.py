@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from pirl_plugin.data.names import DISK_FOLDER, PIRL_TRANSFORMS
+from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER, PIRL_TRANSFORMS
 from pirl_plugin.data.shared_bytes import SharedInteger
 from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.paths import find_images
@@ -153,8 +153,23 @@ def _open(data_source: str, path: str, split: str, options: Mapping[str, Any]) -
             grey_size=int(options.get("DEFAULT_GRAY_IMG_SIZE") or 224),
         )
     except (FileNotFoundError, ValueError) as error:
-        remedy = f"set config.DATA.{split}.DATA_PATHS=[DIR]"
-        raise type(error)(f"{error}; {remedy}") from error
+        raise type(error)(f"{error}; {_remedy(data_source, path, split, options)}") from error
+
+
+def _remedy(data_source: str, path: str, split: str, options: Mapping[str, Any]) -> str:
+    """What to do about a path that a source cannot read."""
+    other = None
+    if data_source == DISK_FILELIST and os.path.isdir(path):
+        other = DISK_FOLDER
+    elif data_source == DISK_FOLDER and os.path.isfile(path):
+        other = DISK_FILELIST
+    if other is None:
+        named = "FILE" if data_source == DISK_FILELIST else "DIR"
+        return f"set config.DATA.{split}.DATA_PATHS=[{named}]"
+    if split == "TRAIN" and not options.get("LABEL_SOURCES"):
+        return f"take +config/pirl/datasets={other.removeprefix('pirl_disk_')}"
+    key = f"config.DATA.{split}"
+    return f"set {key}.DATA_SOURCES=[{other}] and {key}.LABEL_SOURCES=[{other}]"
 
 
 def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:

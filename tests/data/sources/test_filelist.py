@@ -91,3 +91,9 @@ def test_filelist__that_is_an_image_is_refused(folder, make_image):
     make_image(folder / "photo.jpg", seed=0)
     with pytest.raises(ValueError, match=r"photo\.jpg is no text: expected"):
         FileListSource(folder / "photo.jpg")
+
+
+def test_filelist__that_is_a_folder_is_said_to_be_one(folder):
+    """It was said not to exist."""
+    with pytest.raises(FileNotFoundError, match="is a folder: expected a list of files$"):
+        FileListSource(folder)

@@ -160,3 +160,10 @@ def test_folder__of_unread_formats_alone_says_so_in_its_error(tmp_path, monkeypa
         (tmp_path / f"{number}.heic").touch()
     with pytest.raises(ValueError, match=r"holds no image: expected a folder.*; 3 \.heic files"):
         FolderSource(tmp_path)
+
+
+def test_folder__that_is_a_file_is_said_to_be_one(folder):
+    """It was said not to exist."""
+    with pytest.raises(FileNotFoundError, match=r"a/x\.webp is a file: expected a folder") as found:
+        FolderSource(folder / "a" / "x.webp")
+    assert "config" not in str(found.value)

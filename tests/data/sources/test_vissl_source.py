@@ -104,3 +104,31 @@ def test_errors__say_path_wanted_and_key(tmp_path, name, kind, error, words, che
 def test_adapter__refuses_an_unknown_kind(tmp_path):
     with pytest.raises(ValueError, match="'disk_folder': expected one of pirl_disk_folder, "):
         make(tmp_path, "disk_folder")
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        ("folder", "is a file: expected a folder of images; take +config/pirl/datasets=filelist"),
+        ("filelist", "is a folder: expected a list of files; take +config/pirl/datasets=folder"),
+    ],
+)
+@pytest.mark.parametrize("labels", [[], ["LABELS"]])
+def test_adapter__given_what_the_other_source_reads_names_that_one(kind, remedy, labels, folder):
+    """A remedy was the mistake itself: a folder, where a list is read."""
+    path = folder / "list.txt" if kind == "folder" else folder
+    (folder / "list.txt").write_text("a/x.webp\nb/1.jpg\n")
+    with pytest.raises(FileNotFoundError) as found:
+        make(path, f"pirl_disk_{kind}", LABEL_SOURCES=labels)
+    if labels:
+        source = remedy.rpartition("=")[2]
+        remedy = (
+            f"{remedy.partition(';')[0]}; set config.DATA.TRAIN.DATA_SOURCES=[pirl_disk_{source}] "
+            f"and config.DATA.TRAIN.LABEL_SOURCES=[pirl_disk_{source}]"
+        )
+    assert str(found.value) == f"{path} {remedy}"
+
+
+def test_adapter__of_a_list_asks_for_a_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"set config\.DATA\.TRAIN\.DATA_PATHS=\[FILE\]$"):
+        make(tmp_path / "nowhere", "pirl_disk_filelist")
