@@ -19,6 +19,7 @@ NETWORKS = [
     (34, 1, False),
     (50, 1, False),
     (101, 2, False),
+    (50, 4, False),
 ]
 
 

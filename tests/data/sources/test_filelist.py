@@ -95,5 +95,5 @@ def test_filelist__that_is_an_image_is_refused(folder, make_image):
 
 def test_filelist__that_is_a_folder_is_said_to_be_one(folder):
     """It was said not to exist."""
-    with pytest.raises(FileNotFoundError, match="is a folder: expected a list of files$"):
+    with pytest.raises(FileNotFoundError, match=r"is a folder: expected a list of files$"):
         FileListSource(folder)
