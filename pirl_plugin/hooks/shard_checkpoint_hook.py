@@ -80,8 +80,7 @@ class ShardCheckpointHook(QuietHook):
 
         phase, phases = task.train_phase_idx, task.num_train_phases
         every = task.config["CHECKPOINT"][frequency]
-        last = phase == phases - 1 and mode == "phase"
-        if task.train and (last or is_checkpoint_phase(number, every, phase, phases, mode)):
+        if task.train and is_checkpoint_phase(number, every, phase, phases, mode):
             self.save(task)
 
 

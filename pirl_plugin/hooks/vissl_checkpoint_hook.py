@@ -47,9 +47,6 @@ class CheckpointHook(QuietHook):
 
         CHECKPOINT:
           PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
-
-    Other hooks add to the checkpoint with a method ``checkpoint_section(task)``, whose dictionary
-    of plain values is merged into the section ``pirl_plugin``.
     """
 
     def __init__(self, keep: Keep) -> None:
@@ -183,9 +180,6 @@ class CheckpointHook(QuietHook):
         }
         if (scaler := _scaler_of(task)) is not None:
             section[_SCALER] = scaler.state_dict()  # which the host leaves out
-        for hook in task.hooks:
-            if hasattr(hook, "checkpoint_section"):
-                section.update(hook.checkpoint_section(task))
         return section
 
     def _saver(self, task: SelfSupervisionTask) -> Saver:

@@ -37,6 +37,17 @@ def test_save__is_of_each_step_that_the_host_saves(task, tmp_path):
     assert kept == {"step_7000", "step_10", "step_30", "step_90", "step_92"}
 
 
+def test_save__is_of_no_step_of_a_test(task, tmp_path):
+    task.train, task.loss.step, task.iteration = False, 10, 10
+    task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"] = 1
+    hook = ShardCheckpointHook()
+    hook.on_step(task)
+    hook.on_phase_end(task)
+    task.train_phase_idx = task.num_train_phases - 1
+    hook.on_phase_end(task)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_save__of_one_step_is_done_once(task, tmp_path):
     """By the clock and at the end of an epoch: replacing them could lose both at a kill."""
     hook = ShardCheckpointHook()
