@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
+def step_bytes(ranks: int, batch: int, placement: str, dim: int = _DIM) -> int:
     """Bytes that a rank receives for loss and bank in a step, beside a few numbers.
 
     Replicated: row numbers and f(v_I) of all others, for the update. Sharded, where the images of
@@ -61,7 +61,7 @@ def step_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
     return 2 * (ranks - 1) * _ROW_NUMBER + 2 * (ranks - 1) * batch * row // ranks
 
 
-def work_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
+def work_bytes(ranks: int, batch: int, placement: str) -> int:
     """Most bytes that the bank's update takes at once: four float64 copies of its embeddings.
 
     An upper bound for the embeddings of all ranks, or, sharded, for a rank's share of them: as they
@@ -70,4 +70,4 @@ def work_bytes(ranks: int, batch: int, placement: str, dim: int = 128) -> int:
     ``MALLOC_MMAP_THRESHOLD_=1000000`` in the environment. The loss itself holds megabytes, whatever
     these numbers are: ``pirl-plugin benchmark loss``.
     """
-    return 4 * 8 * (ranks if placement == "replicated" else 1) * batch * dim
+    return 4 * 8 * (ranks if placement == "replicated" else 1) * batch * _DIM

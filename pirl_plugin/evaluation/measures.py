@@ -15,6 +15,8 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.utils.precision import at_least_float32
 
+_T = 2.0  # of the Gaussian kernel of uniformity, as in the paper
+
 
 @torch.no_grad()
 def effective_rank(features: Tensor) -> float:
@@ -50,7 +52,7 @@ def effective_rank(features: Tensor) -> float:
 
 
 @torch.no_grad()
-def uniformity(features: Tensor, t: float = 2.0, chunk: int = 512) -> float:
+def uniformity(features: Tensor, t: float = _T, chunk: int = 512) -> float:
     """Mean of exp(−t‖x − y‖²) over all pairs, its log: how evenly features lie on the sphere.
 
     Wang & Isola 2020, Sec. 4.1.2 (https://arxiv.org/abs/2005.10242). 0: all are equal; about −2t
@@ -171,14 +173,13 @@ def score_spread(embeddings: Tensor, rows: Tensor) -> float:
     return float((total / (len(unit) * len(table))).sqrt())
 
 
-def random_uniformity(dim: int, t: float = 2.0) -> float:
-    """:func:`uniformity` expected of unit vectors spread evenly over the sphere.
+def random_uniformity(dim: int) -> float:
+    """:func:`uniformity` with t = 2, expected of unit vectors spread evenly over the sphere.
 
     The mean of exp(2t·x·y) over the sphere is 0F1(; D/2; t²), a series.
 
     Args:
         dim: D.
-        t: of the Gaussian kernel.
 
     Example:
         >>> round(random_uniformity(128), 3)
@@ -186,9 +187,9 @@ def random_uniformity(dim: int, t: float = 2.0) -> float:
     """
     term = total = 1.0
     for i in range(200):
-        term *= t * t / ((i + 1) * (dim / 2 + i))
+        term *= _T * _T / ((i + 1) * (dim / 2 + i))
         total += term
-    return math.log(total) - 2 * t
+    return math.log(total) - 2 * _T
 
 
 @functools.lru_cache(maxsize=8)

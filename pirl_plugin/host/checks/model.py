@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.data.sources.vissl_source import SourceImage
 
+_IMAGES = 2  # in the batch that the model is given
 _ASSUMED = (320, 480)  # height and width of a photo, where the transforms take any
 
 
@@ -47,8 +48,8 @@ def check_shapes(config: AttrDict) -> None:
             _forward(config, model, split, batch)
 
 
-def batch_of(config: AttrDict, split: str, images: int = 2) -> dict[str, Tensor | list[Tensor]]:
-    """What the collator makes of some images; their pixels mean nothing.
+def batch_of(config: AttrDict, split: str) -> dict[str, Tensor | list[Tensor]]:
+    """What the collator makes of ``_IMAGES`` images; their pixels mean nothing.
 
     Raises:
         SystemExit: a transform or the collator cannot be run.
@@ -64,7 +65,7 @@ def batch_of(config: AttrDict, split: str, images: int = 2) -> dict[str, Tensor 
     entries = copy.deepcopy(list(data.TRANSFORMS))
     ours = bool(entries) and entries[0].get("name") in VIEWS
     samples = []
-    for row in range(images):
+    for row in range(_IMAGES):
         # Of an image that cannot be read, our transforms make black views of the right sizes.
         image: Image.Image | SourceImage = Image.new("RGB", _ASSUMED[::-1])
         if ours:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
+_WATCH_S = 0.5  # between two looks at whether the launcher is there
+
 
 def run_rank(work: Callable[[], Result], config: AttrDict, rank: int) -> Result:
     """Do the host's work of one rank.
@@ -103,13 +105,13 @@ def _set_again(owner: object, name: str) -> Callable[[], None]:
     return lambda: setattr(owner, name, value)
 
 
-def _end_with_parent(every_s: float = 0.5) -> None:
+def _end_with_parent() -> None:
     """End this process once the launcher is gone, however that ended."""
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(every_s)
+            time.sleep(_WATCH_S)
         for handler in logging.root.handlers:
             handler.flush()
         os._exit(1)
