@@ -8,9 +8,43 @@ from dataclasses import asdict
 
 import pytest
 
-from pirl_plugin.utils.run_lock import LOCK_NAME, FolderInUseError, RunLock
+from pirl_plugin.utils import run_lock
+from pirl_plugin.utils.run_lock import LOCK_NAME, STALE_S, FolderInUseError, RunLock
 
 QUICK = {"beat_s": 0.1, "stale_s": 1.0}
+AHEAD = time.time() + 1e6  # of the file system's clock: no time has passed since, however slow
+
+
+class Clock:
+    """That of the lock, which passes while it sleeps and not otherwise.
+
+    Attributes:
+        now: seconds.
+        at: what happens elsewhere at some second.
+    """
+
+    def __init__(self):
+        self.now, self.at = 0.0, {}
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for second in [second for second in self.at if second <= self.now]:
+            self.at.pop(second)()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(run_lock, "time", clock)
+    return clock
+
+
+def beat(folder, again=0):
+    """A heartbeat elsewhere."""
+    os.utime(folder / LOCK_NAME, (AHEAD, AHEAD + again))
 
 
 def claim(folder, **changes):
@@ -27,17 +61,16 @@ def test_lock__refuses_a_second_holder_and_names_the_first(tmp_path):
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
 
 
-def test_lock__of_a_process_that_has_ended_is_stale(tmp_path):
+def test_lock__of_a_process_that_has_ended_is_stale(tmp_path, clock):
     code = (
         "import os, sys; from pathlib import Path; from pirl_plugin.utils.run_lock import RunLock;"
         f"RunLock(Path({str(tmp_path)!r})).__enter__(); os._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert (tmp_path / LOCK_NAME).exists()
-    began = time.monotonic()
     with RunLock(tmp_path) as lock:
         assert json.loads((tmp_path / LOCK_NAME).read_text()) == asdict(lock.holder)
-    assert time.monotonic() - began < 5  # it did not wait for a heartbeat
+    assert clock.now == 0  # it did not wait for a heartbeat
 
 
 def test_lock__of_a_process_number_that_was_given_again_is_stale(tmp_path):
@@ -47,26 +80,29 @@ def test_lock__of_a_process_number_that_was_given_again_is_stale(tmp_path):
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b'{"host": 1}', b"\xff\xfe\x80"])
-def test_lock__that_cannot_be_read_is_stale_once_its_heartbeat_stops(written, tmp_path):
+def test_lock__that_cannot_be_read_is_stale_once_its_heartbeat_stops(written, tmp_path, clock):
     (tmp_path / LOCK_NAME).write_bytes(written)
-    with RunLock(tmp_path, **QUICK):
-        pass
+    beat(tmp_path)
+    with RunLock(tmp_path):
+        assert clock.now == pytest.approx(STALE_S)
 
 
-def test_lock__elsewhere_is_stale_once_its_heartbeat_stops(tmp_path):
+def test_lock__elsewhere_is_stale_once_its_heartbeat_stops(tmp_path, clock):
     claim(tmp_path, machine="elsewhere", host="other", token="another")
-    began = time.monotonic()
-    with RunLock(tmp_path, **QUICK):
-        assert time.monotonic() - began >= 0.8
+    beat(tmp_path)
+    with RunLock(tmp_path) as lock:
+        assert clock.now == pytest.approx(STALE_S)
+        assert json.loads((tmp_path / LOCK_NAME).read_text()) == asdict(lock.holder)
 
 
-def test_lock__elsewhere_is_alive_while_its_heart_beats(tmp_path):
-    with RunLock(tmp_path, **QUICK) as lock:
-        here = RunLock(tmp_path, **QUICK)
-        object.__setattr__(here.holder, "machine", "elsewhere")
-        with pytest.raises(FolderInUseError):
-            here.__enter__()
-        assert lock.path.exists()
+def test_lock__elsewhere_is_alive_while_its_heart_beats(tmp_path, clock):
+    holder = claim(tmp_path, machine="elsewhere", host="other", token="another")
+    beat(tmp_path)
+    clock.at[STALE_S - 5] = lambda: beat(tmp_path, again=1)
+    with pytest.raises(FolderInUseError), RunLock(tmp_path):
+        pass
+    assert clock.now == pytest.approx(STALE_S - 5)
+    assert json.loads((tmp_path / LOCK_NAME).read_text()) == holder
 
 
 def test_lock__is_joined_by_other_nodes_of_the_run_alone(tmp_path):
@@ -82,11 +118,10 @@ def test_lock__is_joined_by_other_nodes_of_the_run_alone(tmp_path):
         assert not (tmp_path / LOCK_NAME).exists()
 
 
-def test_lock__is_taken_over_by_the_requeued_job(tmp_path):
+def test_lock__is_taken_over_by_the_requeued_job(tmp_path, clock):
     claim(tmp_path, run="SLURM job 7", machine="elsewhere", token="another")
-    began = time.monotonic()
     with RunLock(tmp_path, run="SLURM job 7", attempt=1):
-        assert time.monotonic() - began < 5  # it did not wait for a heartbeat
+        assert clock.now == 0  # it did not wait for a heartbeat
 
 
 def test_lock__says_that_it_was_lost(tmp_path):
