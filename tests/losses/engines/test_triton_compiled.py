@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-pytest.importorskip("triton", reason="triton is not installed")
+# That of torch 2.6 is 3.2, whose ASTSource does not take constexprs.
+pytest.importorskip("triton", "3.3", reason="triton is not installed")
 
 # Instructions of a warp for a tile of 16 rows of 128 dimensions, two terms: a tenth over today's.
 MOST = {
