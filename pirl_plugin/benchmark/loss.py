@@ -52,8 +52,17 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Returns:
         ``rows``, our loss with a draw for each image; ``vissl``, its loss; and ``shared_draw``, our
         loss with one draw for the batch, which is a matrix product.
+
+    Raises:
+        SystemExit: a batch of more images than the bank has rows.
     """
     import torch
+
+    if max(options.batch) > options.rows:
+        raise SystemExit(
+            f"pirl_plugin: --batch {max(options.batch)}: expected at most the {options.rows} "
+            f"images of --rows, each once; lower it, or raise --rows"
+        )
 
     torch.set_num_threads(options.threads)
     device = device_of(options)

@@ -73,6 +73,25 @@ def find_data(folder: Path) -> Data:
     return Data(train, val, len(images), len(classes))
 
 
+def why_unmeasured(folder: Path) -> str:
+    """Why there is nothing to evaluate on, of a folder whose ``Data.val`` is None.
+
+    Args:
+        folder: what was given.
+    """
+    test = test_folder(folder)
+    if folder.name == "train" and not (folder / "train").is_dir():
+        beside = test_folder(folder.parent)
+        if beside is not None:
+            return f"{folder} was given without {beside}; give --data {folder.parent}"
+        return f"{folder.parent} has no val/CLASS/* or validation/CLASS/* beside train/CLASS/*"
+    if not (folder / "train").is_dir():
+        return f"{folder} has no train/CLASS/* and val/CLASS/*"
+    if test is None:
+        return f"{folder} has no val/CLASS/* or validation/CLASS/* beside train/CLASS/*"
+    return f"{folder / 'train'} has fewer than two folders of classes"
+
+
 def find_labelled_data(folder: Path) -> Data:
     """As :func:`find_data`, of what can be evaluated on.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.hooks.vissl_resume import samples_done
-from pirl_plugin.utils.console import LINE, span
+from pirl_plugin.utils.console import LINE, counted, span
 from pirl_plugin.utils.distributed import rank, world_size
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class ProgressHook(QuietHook):
         if task.iteration:
             LINE.say(f"resumed   at step {task.iteration:,} of {task.max_iteration:,}")
         if data is not None:
-            epochs = task.num_train_phases
-            LINE.say(f"training  {len(data):,} images, {epochs:,} epochs, {_steps(task)}")
+            epochs = counted(task.num_train_phases, "epoch")
+            LINE.say(f"training  {len(data):,} images, {epochs}, {_steps(task)}")
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count; the first step, which starts the loader's workers, is left out."""
@@ -101,7 +101,7 @@ def _batch(task: SelfSupervisionTask) -> int:
 
 
 def _steps(task: SelfSupervisionTask) -> str:
-    return f"{task.max_iteration:,} steps"
+    return counted(task.max_iteration, "step")
 
 
 def _shown(value: object) -> str:

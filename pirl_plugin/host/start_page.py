@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import learning_rates
 from pirl_plugin.host.checks.loss_section import loss_section
-from pirl_plugin.utils.console import LINE, show_page, shows_page
+from pirl_plugin.utils.console import LINE, counted, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def _batch(config: AttrDict) -> str:
     parts = f" in {count} micro-batches of {each // count}" if count > 1 else ""
     return (
         f"{ranks} × {each} = {ranks * each} images{parts} on {config.MACHINE.DEVICE}, "
-        f"{config.DATA.NUM_DATALOADER_WORKERS} input workers each; {config.OPTIMIZER.name}, "
-        f"{rate['name']} rate {learning_rates(rate)}, {config.OPTIMIZER.num_epochs} epochs"
+        f"{counted(config.DATA.NUM_DATALOADER_WORKERS, 'input worker')} each; "
+        f"{config.OPTIMIZER.name}, {rate['name']} rate {learning_rates(rate)}, "
+        f"{counted(config.OPTIMIZER.num_epochs, 'epoch')}"
     )

@@ -89,6 +89,16 @@ class ProgressLine:
 LINE = ProgressLine()  # of this process
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "epoch"), counted(1200, "step")
+        ('1 epoch', '1,200 steps')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def span(seconds: float) -> str:
     """A time in words.
 

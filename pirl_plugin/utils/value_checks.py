@@ -92,11 +92,15 @@ def write_or_remove(name: str, known: Iterable[str]) -> str:
     Example:
         >>> write_or_remove("patchsize", ["image_size", "patch_size"])
         'write patch_size'
+        >>> write_or_remove("size", ["image_size", "patch_size", "grid"])
+        'write image_size or patch_size'
     """
     near = _nearest(name, known)
     return f"write {near}" if near else "remove it"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is nearest, or all that are equally near; empty if none is near."""
+    likeness = {k: difflib.SequenceMatcher(None, k, name).ratio() for k in known}
+    best = max(likeness.values(), default=0.0)
+    return " or ".join(k for k, ratio in likeness.items() if ratio == best >= 0.5)

@@ -11,6 +11,12 @@ from pirl_plugin.benchmark.command import main
 from pirl_plugin.benchmark.memory import peak_extra_bytes
 
 
+def test_loss__refuses_a_batch_of_more_images_than_there_are():
+    """It ended in a traceback."""
+    with pytest.raises(SystemExit, match=r"--batch 8: expected at most the 2 images of --rows, ea"):
+        main(["loss", "--device", "cpu", "--rows", "2", "--batch", "1", "8", "--negatives", "1"])
+
+
 def test_loss__writes_a_row_for_each_case(tmp_path):
     file = tmp_path / "rows.json"
     sizes = ["--rows", "500", "--batch", "2", "4", "--negatives", "16", "--rounds", "2"]

@@ -53,6 +53,11 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
     assert all(match and int(match[2]) == 10 * (8 - int(match[1])) for match in found)
 
 
+def test_hook__counts_one_epoch_of_one_step(capsys):
+    ProgressHook().on_start(task(0, epochs=1, per_epoch=1))
+    assert capsys.readouterr().out == "training  100 images, 1 epoch, 1 step\n"
+
+
 def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
     hook, per_epoch = ProgressHook(), 4
     resumed = task(5, train=True)

@@ -36,6 +36,13 @@ def test_start_page__says_what_the_run_is(page):
     assert "step rate 0.01 → 0.001 → 0.0001, 28 epochs" in text
 
 
+def test_start_page__counts_one_epoch_and_one_worker(page):
+    one = ["config.OPTIMIZER.num_epochs=1", "config.DATA.NUM_DATALOADER_WORKERS=1"]
+    text = start_page(compose("config=pretrain/pirl/quick_jigsaw", *one), "banner")
+    assert ", 1 input worker each; " in text
+    assert ", 1 epoch\n" in text
+
+
 def test_start_page__names_the_network_of_timm_and_the_files_of_an_ensemble(page):
     timm = ["+config/pirl/models=timm", "config.MODEL.TRUNK.PIRL_TIMM.NAME=convnext_atto"]
     text = start_page(compose("config=pretrain/pirl/quick_jigsaw", *timm), "banner")
@@ -111,7 +118,7 @@ def test_run__fits_on_a_page_and_its_log_is_whole(image_folder, tmp_path):
     result = run(*settings(image_folder, tmp_path, epochs=1), environment=console)
     lines = result.stdout.splitlines()
     assert len(lines) < 30
-    assert any(line.startswith("training  20 images, 1 epochs, 5 steps") for line in lines)
+    assert any(line.startswith("training  20 images, 1 epoch, 5 steps") for line in lines)
     assert any(line.startswith("finished  in ") for line in lines)
     log = (tmp_path / "log.txt").read_text()
     assert "iter: 1;" in log

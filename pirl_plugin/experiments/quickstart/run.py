@@ -19,6 +19,7 @@ from pirl_plugin.experiments.data import (
     find_data,
     quick_epochs,
     quick_linear,
+    why_unmeasured,
 )
 from pirl_plugin.experiments.host_run import run_host
 from pirl_plugin.experiments.quickstart.features import Split, knn_by_class, read_splits
@@ -26,6 +27,7 @@ from pirl_plugin.experiments.quickstart.report import write_quickstart_report
 from pirl_plugin.experiments.sample.scenes import write_sample_dataset
 from pirl_plugin.models.load import save_trunk
 from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.utils.console import counted
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import claim_folder, write_json
 from pirl_plugin.utils.processes import processor_name
@@ -72,13 +74,10 @@ def _run(
     options: argparse.Namespace, arguments: list[str], data: Data, epochs: int, start: float
 ) -> None:
     """Do all that is left, and report; ``start`` is on the clock of ``time.perf_counter``."""
-    print(f"{data.num_train} images in {data.train}; {epochs} epochs", flush=True)
+    print(f"{data.num_train} images in {data.train}; {counted(epochs, 'epoch')}", flush=True)
     if data.val is None:
-        print(
-            f"No accuracies will be measured: {data.train.parent} has no val/CLASS/* or "
-            f"validation/CLASS/* beside train/CLASS/*, of two classes or more",
-            flush=True,
-        )
+        # Drawn images have labels: without them, the folder was given.
+        print(f"No accuracies will be measured: {why_unmeasured(options.data)}", flush=True)
     else:
         print(f"Accuracies will be measured on {data.val}", flush=True)
 

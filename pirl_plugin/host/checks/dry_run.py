@@ -18,7 +18,7 @@ from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.host.checks.timed_steps import Measured, measure
 from pirl_plugin.memory.size import bank_bytes
-from pirl_plugin.utils.console import span
+from pirl_plugin.utils.console import counted, span
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
 from pirl_plugin.utils.processes import usable_cores
 
@@ -106,11 +106,11 @@ def forecast(
     keep = Keep(**(config.CHECKPOINT.get("PIRL") or {}))
     kept = keep.at_most(epochs, config.CHECKPOINT.CHECKPOINT_FREQUENCY)
     lines = [
-        f"images    {images:,}; {steps:,} steps of {ranks * batch:,} images",
+        f"images    {images:,}; {counted(steps, 'step')} of {counted(ranks * batch, 'image')}",
         f"time      {span(steps * step)} in all, {1000 * step:,.0f} ms a step "
         f"({1000 * measured.step_s:,.0f} ms without input), as timed on this machine",
         f"input     {1000 * measured.input_s:.1f} ms an image; {readers}",
-        f"memory    {_size(measured.memory)} measured here at {batch // parts} images"
+        f"memory    {_size(measured.memory)} measured here at {counted(batch // parts, 'image')}"
         + (f", one of {parts} micro-batches" if parts > 1 else "")
         + (f", {_size(bank)} of it or more for {images:,} rows of the bank" if bank else ""),
         f"disk      {_size(saved)} a checkpoint, up to {kept} kept: {_size(saved * kept)}"
@@ -133,7 +133,7 @@ def _with_input(config: AttrDict, batch: int, measured: Measured) -> tuple[float
     alone = measured.input_s * batch
     if not workers or reads_between_steps(config):
         step = measured.step_s + alone / (workers + 1)
-        return step, f"read before each step by the process and {workers} workers"
+        return step, f"read before each step by the process and {counted(workers, 'worker')}"
     needed = math.ceil(alone / measured.step_s)
     step = max(measured.step_s, alone / workers)
     said = f"{needed} workers a process keep up, {workers} asked for"

@@ -72,7 +72,6 @@ def test_filelist__takes_the_hosts_keys(folder):
     ("name", "kind", "error", "words"),
     [
         ("nowhere", "pirl_disk_folder", FileNotFoundError, "not a folder that exists.*jpeg"),
-        ("one.txt", "pirl_disk_folder", FileNotFoundError, "not a folder that exists"),
         ("nowhere", "pirl_disk_filelist", FileNotFoundError, "not a file that exists.*one path"),
         ("empty", "pirl_disk_folder", ValueError, "holds no image: expected a folder"),
         ("single", "pirl_disk_folder", ValueError, "1 image, and at least 2 are needed: expected"),
@@ -98,7 +97,8 @@ def test_errors__say_path_wanted_and_key(tmp_path, name, kind, error, words, che
     with pytest.raises(error, match=words) as caught:
         ask(kind, str(tmp_path / name), "TRAIN")
     assert str(tmp_path / name) in str(caught.value)
-    assert str(caught.value).endswith("; set config.DATA.TRAIN.DATA_PATHS=[DIR]")
+    named = "FILE" if kind == "pirl_disk_filelist" else "DIR"
+    assert str(caught.value).endswith(f"; set config.DATA.TRAIN.DATA_PATHS=[{named}]")
 
 
 def test_adapter__refuses_an_unknown_kind(tmp_path):

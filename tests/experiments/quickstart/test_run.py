@@ -85,6 +85,44 @@ def test_quickstart__pretrains_on_a_flat_folder_and_says_what_it_cannot_measure(
     assert json.loads((out / "results.json").read_text()) == results  # the times of pre-training
 
 
+@pytest.mark.parametrize(
+    ("given", "made", "said"),
+    [
+        ("grey", ["grey"], "{root}/grey has no train/CLASS/* and val/CLASS/*"),
+        ("grey", ["grey/a", "grey/b"], "{root}/grey has no train/CLASS/* and val/CLASS/*"),
+        ("grey", ["grey/train/a"], "{root}/grey has no val/CLASS/* or validation/CLASS/* beside"),
+        (
+            "grey",
+            ["grey/train/a", "grey/val/a"],
+            "{root}/grey/train has fewer than two folders of classes",
+        ),
+        ("grey/train", ["grey/train/a"], "{root}/grey has no val/CLASS/* or validation/CLASS/* be"),
+        (
+            "grey/train",
+            ["grey/train/a", "grey/val/a"],
+            "{root}/grey/train was given without {root}/grey/val; give --data {root}/grey",
+        ),
+    ],
+)
+def test_quickstart__says_why_it_measures_no_accuracy(
+    given, made, said, image_folder, tmp_path, monkeypatch, capsys
+):
+    """It spoke of the folder above the one that was given."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for folder in made:
+        shutil.copytree(image_folder / "train" / "ants", tmp_path / folder)
+    monkeypatch.setattr(quickstart, "pretrain", stop)
+    words = ["--data", str(tmp_path / given), "--out", str(tmp_path / "out"), "--epochs", "1"]
+    with pytest.raises(KeyboardInterrupt):
+        quickstart_command.main(words)
+    images, why, *_ = capsys.readouterr().out.splitlines()
+    assert images.endswith("; 1 epoch")
+    assert why.startswith(f"No accuracies will be measured: {said.format(root=tmp_path)}")
+
+
 def test_quickstart__adds_up_the_seconds_of_its_commands(image_folder, tmp_path, monkeypatch):
     now = [0.0]
 

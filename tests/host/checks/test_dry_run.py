@@ -113,6 +113,13 @@ def test_forecast__of_fewer_images_than_a_batch_has_is_of_those():
     assert "measured here at 4 images" in text
 
 
+def test_forecast__counts_one_step_of_one_image():
+    config = compose("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=1")
+    text = "\n".join(forecast(config, 1, 0, MEASURED, free=None))
+    assert "images    1; 1 step of 1 image\n" in text
+    assert "measured here at 1 image\n" in text
+
+
 def test_dry_run__refuses_what_the_run_would(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="DATA_PATHS"):
