@@ -40,11 +40,28 @@ def page_of_our_runs(module: HostModule) -> None:
         if shows_page():
             for handler in logging.getLogger(name).handlers:
                 if type(handler) is logging.StreamHandler and handler.stream is sys.stdout:
-                    handler.addFilter(_for_a_page)
-                    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+                    _put_on_page(handler)
         return made
 
     module.setup_logging = setup_logging
+
+
+def page_of_this_process() -> None:
+    """Have warnings look as those of a run, in a process that sets up no log of the host's."""
+    show_page()
+    if not shows_page():
+        return
+    root = logging.root
+    if not root.handlers:
+        root.addHandler(logging.StreamHandler(sys.stdout))
+    for handler in root.handlers:
+        if type(handler) is logging.StreamHandler:
+            _put_on_page(handler)
+
+
+def _put_on_page(handler: logging.Handler) -> None:
+    handler.addFilter(_for_a_page)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
 
 
 def _for_a_page(record: logging.LogRecord) -> bool:

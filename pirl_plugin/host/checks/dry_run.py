@@ -38,8 +38,10 @@ def dry_run(config: AttrDict, node_id: int) -> None:
     """
     from pirl_plugin.host.launch.launcher import banner
     from pirl_plugin.host.launch.rendezvous import check_port
-    from pirl_plugin.host.start_page import start_page
+    from pirl_plugin.host.start_page import page_of_this_process, start_page
 
+    if is_ours(config):
+        page_of_this_process()
     if not config.SLURM.USE_SLURM:
         check_machine(config)
     check_port(config, node_id)

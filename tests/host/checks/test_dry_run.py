@@ -1,5 +1,8 @@
 """What a run will take, before it is made."""
 
+import logging
+import shutil
+
 import pytest
 import torch
 
@@ -127,10 +130,10 @@ def test_dry_run__refuses_what_the_run_would(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def tiny(image_folder, *more):
+def tiny(folder, *more):
     return compose(
         "config=pretrain/pirl/quick_jigsaw",
-        f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+        f"config.DATA.TRAIN.DATA_PATHS=[{folder / 'train'}]",
         "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
         "config.LOSS.pirl_loss.num_negatives=8",
         "config.OPTIMIZER.num_epochs=2",
@@ -160,6 +163,18 @@ def test_dry_run__says_what_the_folder_holds(
     write_checkpoint_of(config, tmp_path / "run", name, done)
     dry_run(config, node_id=0)
     assert f"{said}{tmp_path / 'run' / name}" in capsys.readouterr().out
+
+
+def test_dry_run__warns_as_a_run_does(image_folder, tmp_path, monkeypatch, capsys):
+    """It showed names of loggers, and of modules."""
+    data = shutil.copytree(image_folder, tmp_path / "data") / "train"
+    (data / "x.psd").touch()
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(module, "measure", lambda *_: MEASURED)
+    dry_run(tiny(data.parent, f"config.CHECKPOINT.DIR={tmp_path / 'run'}"), node_id=0)
+    shown = "".join(capsys.readouterr())
+    assert f"\nWARNING {data}: 1 .psd file skipped" in shown
+    assert "WARNING:" not in shown
 
 
 def test_dry_run__refuses_a_folder_that_the_run_would(image_folder, tmp_path):
