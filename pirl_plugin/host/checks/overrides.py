@@ -209,17 +209,30 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
         )
     wrong = next((o for o in overrides if "=" not in o and not o.startswith("~")), None)
     if wrong is not None:
+        if (parted := _parted(overrides, wrong)) is not None:
+            return parted
         close = close_names(wrong, config_names(), count=1, cutoff=0.6)
         instead = f"config={close[0]}" if close else "config=pretrain/pirl/jigsaw_8node"
         return f"{wrong}: expected KEY=VALUE; write {instead} or config.KEY=VALUE"
     values = {override: override.partition("=")[2] for override in overrides}
     for override, value in values.items():
-        refuse_tilde(override.partition("=")[0], value.lstrip("["))
+        for path in value.strip("[]").split(","):
+            refuse_tilde(override.partition("=")[0], path.strip())
     asked = [override for override, value in values.items() if value and f"'{value}'" in text]
     return (
         f"cannot compose {' '.join(asked or overrides)}: {text.splitlines()[0].rstrip('.')}; a "
         f"value with characters other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
     )
+
+
+def _parted(overrides: Sequence[str], word: str) -> str | None:
+    """What is wrong with a list that a space divides into words of the shell; None if none is."""
+    first = overrides.index(word) - 1
+    if first < 0 or overrides[first].count("[") <= overrides[first].count("]"):
+        return None
+    last = next((i for i, o in enumerate(overrides) if i > first and o.endswith("]")), first + 1)
+    words = overrides[first : last + 1]
+    return f"{' '.join(words)}: expected no spaces within brackets; write {''.join(words)}"
 
 
 def _keys(overrides: Sequence[str], compose: Callable[[list[str]], DictConfig]) -> list[str]:

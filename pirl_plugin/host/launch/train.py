@@ -9,6 +9,7 @@ from typing import Any
 
 from pirl_plugin.host.checks.engine import check_engine
 from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.host.launch.options import DRY_RUN, check_options
 from pirl_plugin.host.launch.supervise import max_restarts, supervise
 from pirl_plugin.host.launch.waiting import wait_passively
 from pirl_plugin.utils.requirements import require_host
@@ -40,13 +41,14 @@ def main(overrides: list[str]) -> None:
             "GPU; leave torchrun out, and set config.DISTRIBUTED.NUM_PROC_PER_NODE"
         )
     restarts, overrides = max_restarts(overrides)
+    check_options(overrides)
     from omegaconf import OmegaConf
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher as launcher
     from vissl.utils import hydra_config
 
-    dry = "--dry-run" in overrides
-    composed = hydra_config.compose_hydra_configuration([o for o in overrides if o != "--dry-run"])
+    dry = DRY_RUN in overrides
+    composed = hydra_config.compose_hydra_configuration([o for o in overrides if o != DRY_RUN])
     whole: Any = OmegaConf.to_container(composed)
     check_engine(whole["config"], whole["engine_name"], overrides)
     args, config = hydra_config.convert_to_attrdict(composed, dump_config=not dry)

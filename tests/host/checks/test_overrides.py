@@ -21,6 +21,15 @@ QUICK = "config=pretrain/pirl/quick_jigsaw"
         ([QUICK, "config.LOSS.pirl_loss.temprature=1"], "config.LOSS.pirl_loss.temperature"),
         ([QUICK, "conifg.LOG_FREQUENCY=1"], "config.LOG_FREQUENCY"),
         ([QUICK, "jigsaw_8node"], "jigsaw_8node: expected KEY=VALUE"),
+        (
+            [QUICK, "config.DATA.TRAIN.DATA_PATHS=[a/train,", "a/b,", "a/val]", "config.LOG=1"],
+            r"PATHS=\[a/train, a/b, a/val\]: expected no spaces within brackets; write "
+            r"config.DATA.TRAIN.DATA_PATHS=\[a/train,a/b,a/val\]$",
+        ),
+        (
+            [QUICK, "config.DATA.TRAIN.DATA_PATHS=[/a,~/b/train]"],
+            r"DATA_PATHS = '~/b/train': expected a path written out",
+        ),
         (["pretrain/pirl/quick_jigsaw"], "write config=pretrain/pirl/quick_jigsaw"),
         (
             [QUICK, "config.DATA.TRAIN.VIEWS.patch_size=40"],
