@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pirl_plugin.host.checks.classes import check_classes
 from pirl_plugin.host.checks.combinations import check_combination
-from pirl_plugin.host.checks.data import check_classes, check_data
+from pirl_plugin.host.checks.data import check_data
 from pirl_plugin.host.checks.images import check_images
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.checks.listed_files import check_listed_files

@@ -8,7 +8,8 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.data.prepare import main
 from pirl_plugin.host.checks.before_launch import CHECKS
-from pirl_plugin.host.checks.data import check_classes, check_data
+from pirl_plugin.host.checks.classes import check_classes
+from pirl_plugin.host.checks.data import check_data
 from pirl_plugin.host.checks.images import check_images
 
 TOP_1 = "config.METERS.accuracy_list_meter.topk_values=[1]"
@@ -146,6 +147,28 @@ def test_check_classes__refuses_more_than_the_classifier_tells_apart(classes):
     with pytest.raises(SystemExit, match=r"of 3 classes there is no top-5: .*; set .*topk_values="):
         check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3"))
     check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=3", TOP_1))
+
+
+@pytest.mark.parametrize(
+    ("folders", "remedy"),
+    [("abc", r"topk_values=\[1\]$"), ("abcdef", r"=\[1\], or config.MODEL.HEAD.NUM_CLASSES=6$")],
+)
+def test_check_classes__offers_a_number_of_classes_that_there_are(folders, remedy, classes):
+    """It offered five, of three."""
+    for split in SPLITS.values():
+        for name in folders:
+            (classes / split / name).mkdir(exist_ok=True)
+    with pytest.raises(SystemExit, match=f"of 4 classes there is no top-5: .*{remedy}"):
+        check_classes(linear(classes, "config.MODEL.HEAD.NUM_CLASSES=4"))
+
+
+@pytest.mark.parametrize(("number", "lines"), [(3, 0), (5, 1)])
+def test_check_classes__tells_of_outputs_without_a_class(number, lines, classes, capsys):
+    (classes / "val" / "c").mkdir()
+    check_classes(linear(classes, f"config.MODEL.HEAD.NUM_CLASSES={number}", TOP_1))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines
+    assert all(f"= 5: {classes / 'train'} has 3 subfolders; config." in line for line in said)
 
 
 def sharded(data, *splits):
