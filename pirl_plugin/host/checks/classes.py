@@ -39,7 +39,7 @@ class _Found:
 def check_classes(config: AttrDict) -> None:
     """Refuse classes, of folders, lists or annotations, that a classifier cannot be trained on.
 
-    Of fewer folders than ``MODEL.HEAD.NUM_CLASSES`` a line on stderr tells, for they can be.
+    Fewer folders than ``MODEL.HEAD.NUM_CLASSES`` are possible, and named in a line on stderr.
 
     Raises:
         SystemExit: the test images' classes are not the training images', so that their numbers
@@ -53,7 +53,7 @@ def check_classes(config: AttrDict) -> None:
     if expected is not None:
         _check_meter(config, expected, found.count())
         _check_enough(expected, found)
-        _tell_of_fewer(expected, found)
+        _name_fewer(expected, found)
 
 
 def _find(config: AttrDict) -> _Found:
@@ -145,8 +145,8 @@ def _check_enough(expected: int, found: _Found) -> None:
             )
 
 
-def _tell_of_fewer(expected: int, found: _Found) -> None:
-    """Say that the classifier has outputs of no class; of both splits' folders once."""
+def _name_fewer(expected: int, found: _Found) -> None:
+    """Say, once for both splits, that the classifier has outputs of no class."""
     for folder, names in list(found.folders.values())[:1]:
         if len(names) < expected:
             put(
