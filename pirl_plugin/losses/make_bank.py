@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pirl_plugin.losses.config import PIRLLossConfig
 
 _NCE_SHARE = 0.1  # negatives of the images; the paper has 0.025
+_TRIAL = 100  # negatives; a run of fewer is to see that it runs
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 
 
@@ -53,7 +54,8 @@ def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -
             f"{config.num_train_samples} images: rows are drawn more than once for an image; fewer "
             f"negatives take less time"
         )
-    if config.estimator == "nce" and share > _NCE_SHARE and rank() == 0:
+    many = share > _NCE_SHARE and config.num_negatives >= _TRIAL
+    if config.estimator == "nce" and many and rank() == 0:
         logging.root.warning(
             f"LOSS.pirl_loss.estimator = nce with {config.num_negatives} negatives of "
             f"{config.num_train_samples} images: its noise term outweighs so few images (the paper "

@@ -195,6 +195,7 @@ def test_keys__exist():
     composed.append(compose("config=benchmark/pirl/linear_imagenet1k"))
     composed.append(compose("config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=timm"))
     composed.append(compose("config=benchmark/pirl/ensemble_imagenet1k"))
+    composed.append(compose("config=pretrain/pirl/quick_jigsaw"))
     for page in PAGES:
         for key in re.findall(r"(?<![\w+])config\.([A-Z]\w*(?:\.\w+)+)", page.read_text()):
             assert any(has(config, key.split(".")) for config in composed), (page.name, key)

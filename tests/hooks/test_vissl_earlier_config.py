@@ -27,14 +27,14 @@ def start(folder, *overrides, resumed=True):
 def test_start__keeps_what_a_resumed_run_was_trained_with(tmp_path):
     start(tmp_path, resumed=False)
     may_differ = "config.DATA.NUM_DATALOADER_WORKERS=3"
-    assert start(tmp_path, may_differ) == {"train_config.yaml": 0.1}
+    assert start(tmp_path, may_differ) == {"train_config.yaml": 0.2}
     start(tmp_path, "config.LOSS.pirl_loss.temperature=0.5")
-    assert start(tmp_path, "config.LOSS.pirl_loss.temperature=0.2") == {
-        "train_config_1.yaml": 0.1,
+    assert start(tmp_path, "config.LOSS.pirl_loss.temperature=0.3") == {
+        "train_config_1.yaml": 0.2,
         "train_config_2.yaml": 0.5,
-        "train_config.yaml": 0.2,
+        "train_config.yaml": 0.3,
     }
-    assert start(tmp_path, resumed=False) == {"train_config.yaml": 0.1}  # started over
+    assert start(tmp_path, resumed=False) == {"train_config.yaml": 0.2}  # started over
 
 
 @pytest.mark.parametrize("left", [0, 777, None])
@@ -46,7 +46,7 @@ def test_start__goes_on_where_the_file_is_damaged(left, tmp_path, caplog):
         file.write_bytes(bytes(100))
     else:
         os.truncate(file, left)
-    assert start(tmp_path) == {"train_config.yaml": 0.1}
+    assert start(tmp_path) == {"train_config.yaml": 0.2}
     assert f"{file} is damaged, and is written again: " in caplog.text
 
 
@@ -55,7 +55,7 @@ def test_start__leaves_files_of_other_names_alone(tmp_path):
     for name in ("train_config_backup.yaml", "train_config_2.yaml"):
         (tmp_path / name).write_text("{}")
     write_run_config(compose("config=pretrain/pirl/quick_jigsaw"), tmp_path)
-    other = compose("config=pretrain/pirl/quick_jigsaw", "config.LOSS.pirl_loss.temperature=0.2")
+    other = compose("config=pretrain/pirl/quick_jigsaw", "config.LOSS.pirl_loss.temperature=0.3")
     task = SimpleNamespace(config=other, checkpoint_path="x", checkpoint_folder=str(tmp_path))
     EarlierConfigHook().on_start(task)
     left = {file.name for file in tmp_path.iterdir()}

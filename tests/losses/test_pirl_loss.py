@@ -302,10 +302,11 @@ def test_negatives__more_than_images_are_warned_of(caplog):
 
 def test_nce__of_few_images_is_warned_of(caplog):
     """It ended below an untrained network, without a word."""
-    PIRLLoss(50, num_negatives=5, embedding_dim=DIM)
-    PIRLLoss(50, num_negatives=6, embedding_dim=DIM, estimator="nce_softmax")
+    PIRLLoss(2000, num_negatives=200, embedding_dim=DIM)
+    PIRLLoss(2000, num_negatives=201, embedding_dim=DIM, estimator="nce_softmax")
+    PIRLLoss(50, num_negatives=50, embedding_dim=DIM)  # a trial
     assert not caplog.records
-    PIRLLoss(50, num_negatives=6, embedding_dim=DIM)
+    PIRLLoss(2000, num_negatives=201, embedding_dim=DIM)
     (record,) = caplog.records
-    assert "estimator = nce with 6 negatives of 50 images: its noise" in record.message
+    assert "estimator = nce with 201 negatives of 2000 images: its noise" in record.message
     assert "take info_nce" in record.message

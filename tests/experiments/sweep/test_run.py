@@ -152,11 +152,11 @@ def test_sweep__linear_settings_are_those_of_the_runs_that_began(image_folder, t
     with pytest.raises(SystemExit, match="1 of 1 models failed"):
         sweep_command.main(asked)
     host.failing = ()
-    linear = ["--linear", "+config/pirl/linear=resnet18"]
+    linear = ["--linear", "+config/pirl/linear=resnet10"]
     sweep_command.main([*asked, *linear])
     assert host.runs[2:] == ["pirl_0/linear"]
     said = (
-        r"pirl_0/linear was made with linear \+config/pirl/linear=resnet18 \(now none\): expected "
+        r"pirl_0/linear was made with linear \+config/pirl/linear=resnet10 \(now none\): expected "
         r"the same; .*remove .*/\*/linear"
     )
     with pytest.raises(SystemExit, match=said):
