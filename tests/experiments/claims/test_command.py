@@ -6,55 +6,11 @@ import shutil
 import pytest
 import torch
 
-from pirl_plugin.experiments.claims import command, report, workers
+from pirl_plugin.experiments.claims import report, workers
 from pirl_plugin.experiments.claims.plan import Job
+from tests.helpers.claims_command import claims, recorded, with_recipe
 from tests.helpers.claims_rows import row
 from tests.helpers.host_tools import write_classes
-
-MODELS = ["--methods", "random", "npid", "pirl_jigsaw", "--sweeps", "--images-seen", "80"]
-
-_SPREAD = {"mean": 0.5, "std": 0.1, "different_mean": 1.0, "different_std": 0.1}
-INVARIANCE = {**_SPREAD, "own_statistics": _SPREAD, "density": [1.0], "images": 2, "compared": "f"}
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """Jobs that were made, in place of the host's runs; ``failing`` names methods that fail."""
-
-    class Made(list):
-        failing = ()
-
-    jobs = Made()
-    drawn = jobs.drawn = []
-
-    def make(job, workspace):
-        jobs.append(job)
-        if job.method in jobs.failing:
-            raise SystemExit(f"pirl_plugin: {job.title} failed with exit status 1; the end of …")
-        more = {"invariance": INVARIANCE} if job.method == "pirl_jigsaw" else {}
-        return row(job.method, job.seed, 40.0, job.epochs, changed=dict(job.changed), **more)
-
-    monkeypatch.setattr(workers, "make", make)
-    monkeypatch.setattr(report, "write_figures", lambda out, rows: drawn.append(out))
-    return jobs
-
-
-def claims(image_folder, out, *arguments):
-    command.main(["--data", str(image_folder), "--out", str(out), *MODELS, *arguments])
-
-
-def recorded(file):
-    return json.loads(file.read_text())
-
-
-def with_recipe(file, method, digest):
-    """The file, in which a run of a method was made with a recipe."""
-    content = recorded(file)
-    for run in content["runs"]:
-        if run["method"] == method:
-            run["made_with"] = {"recipe": digest, "hardware": "h", "precision": "float32"}
-    file.write_text(json.dumps(content))
-    return file
 
 
 def test_command__makes_each_model_and_writes_what_it_found(image_folder, tmp_path, made, capsys):
@@ -166,12 +122,6 @@ def test_again__is_the_way_out_of_another_recipe(image_folder, tmp_path, made):
     assert [job.method for job in made] == ["npid"]
 
 
-def test_again__makes_nothing_for_a_report(image_folder, tmp_path, made, capsys):
-    with pytest.raises(SystemExit):
-        claims(image_folder, tmp_path, "--report-only", "--again", "npid")
-    assert "--again: expected without --report-only" in capsys.readouterr().err
-
-
 def test_command__refuses_another_setting_in_the_same_folder(image_folder, tmp_path, made):
     claims(image_folder, tmp_path, "--seeds", "1")
     with pytest.raises(SystemExit, match=r"setting\.epochs = 4: expected 2"):
@@ -194,20 +144,6 @@ def test_command__refuses_runs_of_another_recipe(image_folder, tmp_path, made):
     claims(image_folder, tmp_path, "--report-only")  # of one file, whatever made its runs
 
 
-def test_report_only__leaves_what_the_file_says_of_its_runs(image_folder, tmp_path, made):
-    claims(image_folder, tmp_path / "out", "--seeds", "1")
-    file = tmp_path / "out" / "claims.json"
-    elsewhere = {"hardware": "another", "precision": "float16", "versions": {"python": "2.7"}}
-    content = recorded(file)
-    content["setting"].update(elsewhere)
-    file.write_text(json.dumps(content))
-    claims(image_folder, tmp_path / "out", "--report-only", "--seeds", "2", "--threads", "4")
-    assert recorded(file)["setting"] == content["setting"]
-    more = ["--report-only", "--resume", str(file)]
-    claims(image_folder, tmp_path / "second", *more)
-    assert recorded(tmp_path / "second" / "claims.json")["setting"] == content["setting"]
-
-
 def test_command__refuses_a_folder_that_another_process_works_in(image_folder, tmp_path, made):
     import fcntl
 
@@ -216,34 +152,6 @@ def test_command__refuses_a_folder_that_another_process_works_in(image_folder, t
         with pytest.raises(SystemExit, match="expected a folder that no other process works in"):
             claims(image_folder, tmp_path)
     assert made == []
-
-
-def test_report_only__runs_nothing(image_folder, tmp_path, made):
-    claims(image_folder, tmp_path, "--seeds", "1")
-    made.clear()
-    (tmp_path / "tables.md").unlink()
-    claims(image_folder, tmp_path, "--report-only")
-    assert made == []
-    assert (tmp_path / "tables.md").is_file()
-
-
-def test_report_only__needs_no_images(image_folder, tmp_path, made, capsys):
-    claims(image_folder, tmp_path / "first", "--seeds", "1")
-    file = tmp_path / "first" / "claims.json"
-    out = tmp_path / "second"
-    command.main(["--report-only", "--resume", str(file), "--out", str(out)])
-    assert recorded(out / "claims.json") == recorded(file)
-    command.main(["--report-only", "--resume", str(file), "--out", str(out)])  # of two files
-    with_recipe(file, "npid", "0123")
-    file.write_text(json.dumps({**recorded(file), "runs": recorded(file)["runs"][1:2]}))
-    (out / "claims.json").unlink()
-    command.main(["--report-only", "--resume", str(file), "--out", str(out)])
-    with pytest.raises(SystemExit, match=r"another made these: NPID, 4 epochs, seed 0; remove"):
-        command.main(["--report-only", "--resume", str(file), "--out", str(out)])
-    for words, said in (([], "--data: expected a folder"), (["--time", "1"], "--time: expected")):
-        with pytest.raises(SystemExit):
-            command.main(["--out", str(out), *words, *(["--report-only"] if words else [])])
-        assert said in capsys.readouterr().err
 
 
 def test_jobs__are_at_most_the_cores(image_folder, tmp_path, made, capsys):
@@ -267,12 +175,6 @@ def test_failures__are_listed_with_the_sentence_of_the_run(
     monkeypatch.setattr(workers, "make", make)
     with pytest.raises(SystemExit, match=r"again:\n  NPID, 4 epochs, seed 0: the disk is full$"):
         claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
-
-
-def test_report_only__needs_something_to_report_on(image_folder, tmp_path, made):
-    with pytest.raises(SystemExit, match=r"expected a claims\.json to report on"):
-        claims(image_folder, tmp_path / "typo", "--report-only")
-    assert not (tmp_path / "typo").exists()
 
 
 @pytest.mark.parametrize("content", [b"\xff\xd8\xff", b"[]", b'{"runs": []}'])

@@ -10,16 +10,13 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
 from pirl_plugin.checkpoints.initial_weights import RECORD, follow_links, initial_weights
-from pirl_plugin.checkpoints.resume import find_newest
 from pirl_plugin.checkpoints.settings import resume_settings
-from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.host.checks.initial_weights import check_initial_weights
 from pirl_plugin.host.checks.saving import check_saving
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 THEIRS = ("config=pretrain/simclr/simclr_8node_resnet", "config.OPTIMIZER.num_epochs=4")
-NAN = torch.tensor([1.0, float("nan")])
 
 
 def compose(*overrides):
@@ -89,40 +86,6 @@ def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
         assert launch(config, tmp_path) == final
     metrics.write_text('{"phase_idx": 2}\n{"phase_idx": 3}\n')
     assert launch(config, tmp_path) == "finished"
-
-
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        ({"classy_state_dict": {"base_model": {"weight": NAN}}}, "weight"),
-        ({"classy_state_dict": {"optimizer": {"optim": {"momentum": NAN}}}}, "optim.momentum"),
-        ({"loss": {"bank.rows": NAN}}, "bank.rows"),
-    ],
-)
-def test_resume__passes_by_nan(content, name, tmp_path):
-    good = write(tmp_path, "model_phase0.torch")
-    write(tmp_path, "model_phase1.torch", iteration=10, **content)
-    found = find_newest(tmp_path)
-    assert str(found.path) == good
-    assert f"found NaN or infinities in 1 tensors ({name})" in found.skipped["model_phase1.torch"]
-
-
-def test_resume__passes_by_damaged_banks(tmp_path):
-    good = write(tmp_path, "model_phase0.torch")
-    loss = {"norm_constant": torch.tensor(1.0), "_extra_state": {"step": 15}}
-    write(tmp_path, "model_phase2.torch", iteration=15, loss=loss)
-    found = find_newest(tmp_path)
-    assert str(found.path) == good
-    bank = tmp_path / "memory_bank" / "step_15"
-    assert found.skipped["model_phase2.torch"] == (
-        f"its memory bank {bank} is not there: bring it along"
-    )
-    save_shards({"rows": torch.ones(4, 2)}, bank, needed=1)
-    assert find_newest(tmp_path).path.name == "model_phase2.torch"
-    os.truncate(bank / "__0_0.distcp", 10)
-    assert (
-        "__0_0.distcp has 10 bytes and not" in find_newest(tmp_path).skipped["model_phase2.torch"]
-    )
 
 
 def test_resume__never_starts_over_silently(tmp_path):
