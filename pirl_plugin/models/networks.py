@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.networks import Network, resnet, timm_network
+from pirl_plugin.checkpoints.shapes import STAGES
 from pirl_plugin.models.resnet import read_section
 from pirl_plugin.models.timm_trunk import read_timm_section
 
@@ -24,8 +25,8 @@ def network_of_section(trunk: Mapping[str, Any]) -> Network | None:
     """
     name = trunk["NAME"]
     if name == "resnet":
-        section = trunk["RESNETS"]
-        return resnet(int(section["DEPTH"]), section["WIDTH_MULTIPLIER"], small_stem=False)
+        depth, width = int(trunk["RESNETS"]["DEPTH"]), trunk["RESNETS"]["WIDTH_MULTIPLIER"]
+        return resnet(depth, width, small_stem=False) if depth in STAGES else None
     if name == "pirl_resnet":
         return resnet(**read_section(trunk.get("PIRL_RESNET") or {}))
     if name == "pirl_timm":

@@ -51,3 +51,11 @@ def test_overrides__name_a_network_of_timm_and_its_options():
     config = compose("config=benchmark/pirl/linear_imagenet1k", *overrides)
     assert network_of_section(config.MODEL.TRUNK) == network
     assert network.with_article == "timm's vit_tiny_patch16_224 (img_size=48)"
+
+
+def test_network__of_a_depth_that_only_the_host_has_is_not_known():
+    """VISSL has a ResNet-200, whose stages nothing here knows."""
+    config = compose(
+        "config=benchmark/pirl/linear_imagenet1k", "config.MODEL.TRUNK.RESNETS.DEPTH=200"
+    )
+    assert network_of_section(config.MODEL.TRUNK) is None
