@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from pirl_plugin.host.checks.engine import check_engine
 from pirl_plugin.host.checks.refusal import refuse
@@ -42,16 +41,14 @@ def main(overrides: list[str]) -> None:
         )
     restarts, overrides = max_restarts(overrides)
     check_options(overrides)
-    from omegaconf import OmegaConf
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher as launcher
     from vissl.utils import hydra_config
 
     dry = DRY_RUN in overrides
     composed = hydra_config.compose_hydra_configuration([o for o in overrides if o != DRY_RUN])
-    whole: Any = OmegaConf.to_container(composed)
-    check_engine(whole["config"], whole["engine_name"], overrides)
     args, config = hydra_config.convert_to_attrdict(composed, dump_config=not dry)
+    check_engine(config, args.engine_name, overrides)
     if dry:
         from pirl_plugin.host.checks.dry_run import dry_run
 
