@@ -93,7 +93,7 @@ def _startup(parser: argparse.ArgumentParser) -> None:
 
 def _train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="of the run")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of the run")
     parser.add_argument(
         "--depth", type=whole_number(1), default=18, help="of the ResNet", choices=(18, 50)
     )
@@ -138,7 +138,7 @@ def _overlap(parser: argparse.ArgumentParser) -> None:
 
 def _soak(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=user_path, help="folder of images (default: drawn, 448 px)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"), help="of the run")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of the run")
     parser.add_argument("--config", default="pretrain/pirl/quick_jigsaw", help="of the run")
     parser.add_argument("--steps", type=whole_number(1), default=5000, help="of the run")
     parser.add_argument(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.benchmark.images import image_folder
+from pirl_plugin.benchmark.timing import device_of
 from pirl_plugin.utils.console import VARIABLE
 from pirl_plugin.utils.hydra_overrides import quoted
 
@@ -39,10 +40,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...], "samples": [...]}``: quarters, and all.
 
     Raises:
-        SystemExit: there is no ``/proc``, or the run failed; quotes the end of its log.
+        SystemExit: there is no ``/proc`` or no such device, or the run failed; quotes the end of
+            its log.
     """
     if not Path("/proc/self/smaps_rollup").exists():
         raise SystemExit("pirl_plugin: benchmark soak: expected Linux's /proc; run it on Linux")
+    device_of(options)
     with image_folder(options.data, options.images, options.images) as folder:
         samples = _measure(folder, options)
     rows = quarters(samples)
@@ -82,12 +85,13 @@ def quarters(samples: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 
 def _measure(folder: Path, options: argparse.Namespace) -> list[dict[str, float]]:
     epoch = max(options.images // (options.processes * options.batch), 1)
+    machine = {"cpu": "cpu", "cuda": "1gpu"}[options.device]
     samples: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as out:
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "pirl_plugin", "train", f"config={options.config}",
-                f"+config/pirl/machines={'cpu' if options.device == 'cpu' else '1gpu'}",
+                f"+config/pirl/machines={machine}",
                 f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",
                 f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={options.batch}",
                 f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}",

@@ -15,7 +15,7 @@ _HEAD_START = 10_000_000  # cycles of a GPU: about 6 ms, in which Python launche
 
 
 def device_of(options: argparse.Namespace) -> str:
-    """``--device``, or a GPU where there is one.
+    """``--device``; where it was left out, a GPU if there is one.
 
     Raises:
         SystemExit: there is none, and it was asked for.

@@ -21,7 +21,7 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG
-from pirl_plugin.benchmark.timing import ratio
+from pirl_plugin.benchmark.timing import device_of, ratio
 from pirl_plugin.utils.console import VARIABLE
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.our_configs import VISSL_PIRL
@@ -46,6 +46,7 @@ _PARTS = {
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print; returns ``{"rows": [...]}``, one for each kind of run."""
+    device_of(options)
     steps: dict[str, list[dict[str, float]]] = {"vissl": [], "ours": [], "ours, bfloat16": []}
     wanted = options.batch * (options.steps + WARM_UP_STEPS + 2)
     if options.rows < wanted:
@@ -104,7 +105,7 @@ def measure_run(
         command = [sys.executable, "-m", "pirl_plugin", "train"]
         command += [*_overrides(kind, folder, options), f"config.CHECKPOINT.DIR={quoted(out)}"]
         log = _first_reports(command, options.threads, options.steps + WARM_UP_STEPS + 1)
-    return parse_timers(log, on_gpu=options.device == "gpu")[WARM_UP_STEPS:]
+    return parse_timers(log, on_gpu=options.device == "cuda")[WARM_UP_STEPS:]
 
 
 def _first_reports(command: list[str], threads: int, count: int) -> str:
@@ -151,7 +152,7 @@ def parse_timers(log: str, on_gpu: bool = False) -> list[dict[str, float]]:
 
 
 def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str]:
-    machine = "cpu" if options.device == "cpu" else "1gpu"
+    machine = {"cpu": "cpu", "cuda": "1gpu"}[options.device]
     common = [
         f"+config/pirl/machines={machine}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",

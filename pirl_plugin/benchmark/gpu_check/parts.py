@@ -79,7 +79,7 @@ def _step(precision: str) -> Part:
 
 # Rows of 154 MB: a bank that fits into the GPU's cache flatters the loss.
 _TRAIN = (
-    *("--device", "gpu", "--depth", "50", "--workers", "8"),
+    *("--device", "cuda", "--depth", "50", "--workers", "8"),
     *("--negatives", "32000", "--rows", "300000"),
 )
 
