@@ -67,7 +67,9 @@ BANK = {
     "momentum": "m of row ← normalise(m·row + (1 − m)·f(v_I))",
     "placement": "``replicated`` on each rank, or ``sharded``: each rank holds 1/W of the rows",
     "dtype": "of the rows: float32, bfloat16 or float16",
-    "seed": "of the first rows and of the draw; null: ``SEED_VALUE``",
+    "init": "``random``, or ``embeddings``: f(v_I) of the network before training, in a pass over "
+    "the images",
+    "seed": "of the random rows and of the draw; null: ``SEED_VALUE``",
     "overlap": "embeddings travel between ranks while the loss is computed",
 }
 TRUSTED = "whether a checkpoint may run code of its own where torch's safe loading refuses it"

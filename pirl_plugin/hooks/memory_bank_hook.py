@@ -1,14 +1,17 @@
-"""Move the memory bank after each optimiser step, the same on every rank."""
+"""Fill the memory bank, and move it after each optimiser step, the same on every rank."""
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, distributed
 
 from pirl_plugin.hooks.vissl_hook import QuietHook
-from pirl_plugin.utils.distributed import world_size
+from pirl_plugin.utils.console import LINE
+from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
@@ -38,6 +41,13 @@ class MemoryBankHook(QuietHook):
             loss.resize(expected)
         if world_size() > 1 and loss.bank.persistent:
             distributed.broadcast(loss.bank.rows, src=0)
+
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
+        """Fill a new bank where ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""
+        bank = task.loss.bank
+        if task.train and task.loss.config.bank.init == "embeddings":
+            if not sum_over_ranks(bank.visited.count_nonzero()):
+                _fill(task)
 
     def on_forward(self, task: SelfSupervisionTask) -> None:
         """Start gathering (row, f(v_I)) from all ranks; the loss is computed meanwhile.
@@ -72,9 +82,41 @@ class MemoryBankHook(QuietHook):
         update.apply()
 
 
+@torch.no_grad()
+def _fill(task: SelfSupervisionTask) -> None:
+    """Make each row the embedding of its image, in a pass over the training images.
+
+    The network is in training mode: BatchNorm takes each batch's statistics, as in the steps to
+    come. Afterwards the host's loader begins the epoch again, with the same views.
+
+    Raises:
+        FloatingPointError, ValueError: as :meth:`PIRLLoss.fill_bank`.
+    """
+    from vissl.trainer.train_steps.standard_train_step import construct_sample_for_model
+
+    began = time.monotonic()
+    logging.info("PIRL: filling the memory bank, before training, in a pass over the images")
+    for step, batch in enumerate(task.data_iterator, 1):
+        if rank() == 0 and LINE.due():
+            LINE.write(f"filling the memory bank: step {step:,}/{len(task.dataloaders['train']):,}")
+        sample = construct_sample_for_model(batch, task)
+        embeddings = _image_embeddings(task.model(sample["input"]))
+        task.loss.fill_bank(sample["target"], embeddings)
+    logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
+    task.recreate_data_iterator(
+        "train",
+        epoch=task.phase_idx,
+        compute_start_iter=False,
+        train_phase_idx=task.train_phase_idx,
+    )
+
+
 def _start(task: SelfSupervisionTask, rows: Tensor) -> BankUpdate:
-    output = task.last_batch.model_output  # NPID's is f(v_I) alone, outside a list
     update: BankUpdate = task.loss.start_update(
-        rows, output if isinstance(output, Tensor) else output[-1]
+        rows, _image_embeddings(task.last_batch.model_output)
     )
     return update
+
+
+def _image_embeddings(output: Tensor | list[Tensor]) -> Tensor:
+    return output if isinstance(output, Tensor) else output[-1]  # NPID's is f(v_I) alone

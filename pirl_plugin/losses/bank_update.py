@@ -25,7 +25,8 @@ class BankUpdate:
         step: training steps done, for messages.
         rows: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
         embeddings: ``(B, D)`` f(v_I), this rank's, of any floating type.
-        done: called with what :meth:`apply` returns, once the bank has moved.
+        done: if given, called with what :meth:`apply` returns, once the bank has moved.
+        momentum: weight of the old rows; None: the bank's.
 
     Raises:
         ValueError: rows or embeddings of another type, embeddings of another number or width; on a
@@ -38,9 +39,10 @@ class BankUpdate:
         step: int,
         rows: Tensor,
         embeddings: Tensor,
-        done: Callable[[Tensor], None],
+        done: Callable[[Tensor], None] | None = None,
+        momentum: float | None = None,
     ) -> None:
-        self._bank, self._step, self._done = bank, step, done
+        self._bank, self._step, self._done, self._momentum = bank, step, done, momentum
         rows = row_vector("rows", rows)
         check_embeddings(embeddings, len(rows), bank.rows.shape[1])
         self._mine = rows, embeddings = rows, embeddings.detach().float()
@@ -89,6 +91,7 @@ class BankUpdate:
         index, embeddings = self.exchanged()
         if embeddings.device.type == "cpu":
             self.check()
-        moved = self._bank.move(index, embeddings)
-        self._done(moved)
+        moved = self._bank.move(index, embeddings, self._momentum)
+        if self._done is not None:
+            self._done(moved)
         return moved

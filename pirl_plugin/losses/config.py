@@ -26,6 +26,7 @@ NEGATIVES = ("per_image", "per_batch")
 SCORES = ("auto", "plain", "blocked", "triton")
 PLACEMENTS = ("replicated", "sharded")
 DTYPES = ("float32", "bfloat16", "float16")
+INITS = ("random", "embeddings")
 
 _IMAGES = 2**31 - 1  # what the draw of negatives can count to
 _Z = "or null to estimate it from the first batch"
@@ -38,6 +39,9 @@ class BankConfig:
     momentum: float = 0.5
     placement: str = "replicated"
     dtype: str = "float32"
+    init: str = (
+        "random"  # or embeddings: f(v_I) of the untrained network, in a pass before training
+    )
     seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
     overlap: bool = True  # gather f(v_I) from the ranks while the loss is computed
 
@@ -177,6 +181,7 @@ _BANK_CHECKS: dict[str, Check] = {
     "momentum": number(0, 1, "a weight in [0, 1)", "set it to such a weight, as 0.5", below=True),
     "placement": choice(PLACEMENTS),
     "dtype": choice(DTYPES),
+    "init": choice(INITS),
     "seed": optional(
         whole_number(0, 2**63 - 1, "a whole number of at least 0, or null", "null is SEED_VALUE")
     ),

@@ -59,7 +59,7 @@ class PIRLLoss(LossCheckpoint):
         term_weights: weight of each output's term; None: by ``lambda_invariance``.
         embedding_dim: D, width of the embeddings.
         scores: engine, ``auto``, ``plain``, ``blocked`` or ``triton``.
-        bank: ``momentum``, ``placement``, ``dtype``, ``seed`` and ``overlap`` of the memory bank.
+        bank: ``momentum``, ``placement``, ``dtype``, ``init``, ``seed``, ``overlap`` of the bank.
 
     Attributes:
         bank: the :class:`~pirl_plugin.memory.MemoryBank`, replicated or sharded.
@@ -198,6 +198,10 @@ class PIRLLoss(LossCheckpoint):
         """
         self.start_update(rows, embeddings).apply()
 
+    def fill_bank(self, rows: Tensor, embeddings: Tensor) -> None:
+        """Begin with f(v_I) as rows, not with random ones: :meth:`update` before training."""
+        BankUpdate(self.bank, self.step, rows, embeddings, momentum=0.0).apply()
+
     def start_update(self, rows: Tensor, embeddings: Tensor) -> BankUpdate:
         """Begin :meth:`update`, and go on; its ``apply`` finishes it after the optimiser's step."""
         return BankUpdate(self.bank, self.step, rows, embeddings, self._count_step)
@@ -237,17 +241,13 @@ class PIRLLoss(LossCheckpoint):
         return self.estimator.uses_norm_constant and moves
 
     def contrast(
-        self,
-        outputs: Sequence[Tensor],
-        rows: Tensor,
-        valid: Tensor,
-        negatives: Tensor | None = None,
+        self, outputs: Sequence[Tensor], rows: Tensor, valid: Tensor, given: Tensor | None = None
     ) -> ContrastBatch:
         """T outputs, each ``(B, D)``, of images ``(B,)``, with positives and this step's draw."""
         # queries: T×B×D, unit norm; blanked where invalid, so that no gradient comes from them
         queries = torch.stack([unit(output, valid) for output in outputs])
         # positives m_I: B×D; table: rows×D; draw: B×N of its rows, the same for all T terms
-        table, draw = self._draw(rows, valid, negatives)
+        table, draw = self._draw(rows, valid, given)
         positives = self.bank.lookup(rows)
         return ContrastBatch(queries, positives, table, draw, self.config.temperature)
 

@@ -185,7 +185,7 @@ class MemoryBank(nn.Module):
         return self.move(self.local_index(inside), embeddings)
 
     @torch.no_grad()
-    def move(self, rows: Tensor, embeddings: Tensor) -> Tensor:
+    def move(self, rows: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
         """Move rows towards new embeddings: row ← normalise(m·row + (1 − m)·f).
 
         A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
@@ -195,6 +195,7 @@ class MemoryBank(nn.Module):
         Args:
             rows: ``(B,)`` int64, indices of :attr:`rows`; negative entries are left out.
             embeddings: ``(B, dim)`` f(v_I), normalised here; what is not finite is left out.
+            momentum: m; None: the bank's. With 0, rows become the embeddings.
 
         Returns:
             ``(2,)`` float32: the summed norms of the moved rows before they were normalised, and
@@ -228,7 +229,8 @@ class MemoryBank(nn.Module):
         # 3. The moving average. Invalid and unused groups compute with the last group's row, the
         #    largest, and are overwritten with its outcome: they write what it writes.
         index = torch.where(valid, group_row, rows[-1]).clamp(min=0)
-        moved = mean.lerp_(self.rows[index].double(), self.momentum)
+        weight = self.momentum if momentum is None else momentum
+        moved = mean.lerp_(self.rows[index].double(), weight)
         length = moved.norm(dim=1)
         moved /= length.clamp(min=_EPS)[:, None]
         outcome = moved.to(self.rows.dtype)

@@ -58,6 +58,7 @@ def host_losses(photos, out, processes):
         "config.MODEL.HEAD.IN_DIM=512",
         "config.DATA.TRAIN.VIEWS.image_scale=[0.08,1.0]",
         "config.LOSS.pirl_loss.lambda_invariance=0.5",
+        "config.LOSS.pirl_loss.bank.init=random",
         f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={BATCH // processes}",
         f"config.DISTRIBUTED.NUM_PROC_PER_NODE={processes}",
         f"config.OPTIMIZER.num_epochs={EPOCHS}",

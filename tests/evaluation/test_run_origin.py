@@ -23,6 +23,7 @@ FOREIGN_PRETRAININGS = {  # name → overrides, and the key that differs
         ["config.LOSS.pirl_loss.estimator=info_nce", "config.LOSS.pirl_loss.temperature=0.5"],
         "LOSS.pirl_loss.temperature",
     ),
+    "bank init": (["config.LOSS.pirl_loss.bank.init=embeddings"], "LOSS.pirl_loss.bank.init"),
     "bank momentum": (["config.LOSS.pirl_loss.bank.momentum=0.99"], "LOSS.pirl_loss.bank.momentum"),
     "weight decay": (["config.OPTIMIZER.weight_decay=0"], "OPTIMIZER.weight_decay"),
     "own images": (["+config/pirl/datasets=folder"], "data set"),

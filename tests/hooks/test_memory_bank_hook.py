@@ -143,3 +143,58 @@ def test_report__is_silent_between_its_steps(task, caplog):
     with caplog.at_level(logging.INFO):
         PIRLReportHook().on_update(task)
     assert caplog.text == ""
+
+
+@pytest.fixture
+def filling(task):
+    """Before the first step: two batches, of which one image cannot be read, and a network."""
+    task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"init": "embeddings"})
+    images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(1))
+    task.batches = [([4, -1], images[:2]), ([9, 2], images[2:])]
+    task.data_and_label_keys = {"input": ["data"], "target": ["label"]}
+    task.data_iterator = iter(
+        {"data": [rows_images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(2)]}
+        for rows, rows_images in task.batches
+    )
+    task.dataloaders = {"train": task.batches}
+    task.model = torch.nn.BatchNorm1d(DIM, affine=False)
+    task.phase_idx = task.train_phase_idx = 0
+    task.begun_again = []
+    task.recreate_data_iterator = lambda *_, **options: task.begun_again.append(options)
+    return task
+
+
+def test_fill__makes_each_row_its_images_embedding(filling):
+    before = filling.loss.bank.rows.clone()
+    MemoryBankHook().on_phase_start(filling)
+    bank = filling.loss.bank
+    for rows, images in filling.batches:
+        embeddings = torch.nn.functional.batch_norm(images, None, None, training=True)
+        for row, expected in zip(rows, torch.nn.functional.normalize(embeddings), strict=True):
+            if row >= 0:
+                torch.testing.assert_close(bank.rows[row], expected)
+    assert bank.visited.nonzero().flatten().tolist() == [2, 4, 9]
+    left = [row for row in range(ROWS) if row not in (2, 4, 9)]
+    assert torch.equal(bank.rows[left], before[left])
+    assert filling.loss.step == 0
+    expected = {"epoch": 0, "compute_start_iter": False, "train_phase_idx": 0}
+    assert filling.begun_again == [expected]
+
+
+def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
+    loss = filling.loss
+    before = loss.bank.rows.clone()
+    filling.train = False
+    MemoryBankHook().on_phase_start(filling)
+    filling.train, loss.config.bank.init = True, "random"
+    MemoryBankHook().on_phase_start(filling)
+    loss.config.bank.init, loss.bank.visited[7] = "embeddings", True  # a run that is resumed
+    MemoryBankHook().on_phase_start(filling)
+    assert torch.equal(loss.bank.rows, before)
+    assert filling.begun_again == []
+
+
+def test_fill__refuses_embeddings_that_are_not_finite(filling):
+    filling.batches[1][1][0, 0] = torch.inf
+    with pytest.raises(FloatingPointError, match=r"step 0, rows \[9, 2\]: the bank was left"):
+        MemoryBankHook().on_phase_start(filling)

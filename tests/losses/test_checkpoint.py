@@ -51,6 +51,7 @@ ONE_KEY_CHANGED = {
     "bank.momentum": 0.9,
     "bank.placement": "sharded",
     "bank.dtype": "bfloat16",
+    "bank.init": "embeddings",
     "bank.seed": 4,
     "bank.overlap": False,
 }

@@ -66,6 +66,7 @@ NAN, INF = float("nan"), float("inf")
             "bank.seed = '12': expected a whole number of at least 0, or",
         ),
         ({"bank": {"seed": -1}}, "bank.seed = -1: expected a whole number"),
+        ({"bank": {"init": "zeros"}}, "bank.init = 'zeros': expected one of random, embeddings"),
         ({"bank": {"overlap": "yes"}}, "bank.overlap = 'yes': expected true or false"),
         ({"bank": {"size": 3}}, r"bank.size = 3: expected a key of .*bank \(momentum, placement"),
         (

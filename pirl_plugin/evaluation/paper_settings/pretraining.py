@@ -72,7 +72,7 @@ _CONTRASTIVE: dict[str, object] = _PRETRAINING | {
         "norm_constant_momentum": 1.0,
         "term_weights": None,
         "embedding_dim": 128,
-        "bank": {"momentum": 0.5, "dtype": "float32"},
+        "bank": {"momentum": 0.5, "dtype": "float32", "init": "random"},
     },
 }
 _PIRL = (

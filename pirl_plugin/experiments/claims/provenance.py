@@ -39,6 +39,8 @@ _NO_RECIPE = (
     "config.LOG_FREQUENCY",
     _AUTOCAST,
 )
+# Keys that a later version added, at the value that every run had before.
+_AS_BEFORE = {"config.LOSS.pirl_loss.bank.init": "random"}
 
 
 def made_with(job: Job, workspace: Workspace) -> MadeWith:
@@ -74,7 +76,9 @@ def _settings(overrides: Sequence[str]) -> list[str]:
         if word not in files and not key.startswith(_NO_RECIPE):
             found = {k: v for k, v in found.items() if not k.startswith(f"{key}.")}
             found[key] = value
-    return [f"{key}={value}" for key, value in sorted(found.items())]
+    return [
+        f"{key}={value}" for key, value in sorted(found.items()) if _AS_BEFORE.get(key) != value
+    ]
 
 
 @functools.lru_cache

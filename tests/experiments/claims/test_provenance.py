@@ -100,3 +100,10 @@ def test_recipe__does_not_tell_a_file_from_an_override_that_says_the_same(monkey
     before = recipe(PIRL, HERE)
     monkeypatch.setattr(methods, "_heads", lambda method, scale: ["config.LOSS.name=pirl_loss"])
     assert recipe(PIRL, HERE) == before
+
+
+def test_recipe__is_that_of_runs_from_before_a_key_was_added():
+    """Finished runs would have been refused: they had what is now the key's default."""
+    key, value = next(iter(provenance._AS_BEFORE.items()))
+    assert provenance._settings([f"{key}={value}"]) == []
+    assert provenance._settings([f"{key}=another"]) == [f"{key}=another"]
