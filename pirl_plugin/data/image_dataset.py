@@ -13,6 +13,7 @@ from pirl_plugin.data.shared_bytes import SharedInteger
 from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.registry import source_at
 from pirl_plugin.data.views.random import image_generator
+from pirl_plugin.utils.rows import evenly_spaced
 
 _SAMPLE = 8  # files that are looked for
 
@@ -125,8 +126,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
 
 def _look_for_files(source: ImageSource) -> None:
     """Refuse a source of whose files, in a sample, none exists: all its images would be black."""
-    rows = range(0, len(source), max(1, len(source) // _SAMPLE))[:_SAMPLE]
-    files = [source.file_of(row) for row in rows]
+    files = [source.file_of(row) for row in evenly_spaced(len(source), _SAMPLE)]
     if not any(map(os.path.exists, files)):
         raise FileNotFoundError(
             f"none of {len(files)} files looked at of those in {source.path} exists, the first "

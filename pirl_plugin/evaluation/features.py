@@ -14,6 +14,7 @@ from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.utils.rows import evenly_spaced
 
 _LONGEST = 4  # sides of an image over its shorter one, of what is resized
 
@@ -48,8 +49,8 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
         left out.
     """
     paths = list(find_images(str(folder)))
-    if limit is not None and len(paths) > limit:
-        paths = [paths[i * len(paths) // limit] for i in range(limit)]
+    if limit is not None:
+        paths = [paths[row] for row in evenly_spaced(len(paths), limit)]
     crops, kept = [], []
     for path in paths:
         try:

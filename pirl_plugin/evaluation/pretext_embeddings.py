@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
 from pirl_plugin.data.read import read_file
+from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +100,7 @@ def with_own_statistics(
     Raises:
         FileNotFoundError: none can be read any more.
     """
-    count = min(len(rows), _FOR_STATISTICS)
-    some = [rows[i * len(rows) // count] for i in range(count)]
+    some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
     drawn = _views(model, folder, paths, some, 1, seed)
     if drawn is None:
         raise FileNotFoundError(

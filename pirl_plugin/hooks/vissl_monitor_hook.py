@@ -18,6 +18,7 @@ from pirl_plugin.hooks.scalars import write_scalars
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.hooks.vissl_rows_hook import limited_to
 from pirl_plugin.utils.distributed import gather, rank, sum_over_ranks, world_size
+from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,11 +87,12 @@ class MonitorHook(QuietHook):
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Choose the rows, the same on all ranks, and read their classes on the first."""
         total = task.loss.bank.num_rows
-        count = min(self.settings.rows, total)
-        self._rows = torch.arange(count) * total // count
+        self._rows = torch.tensor(evenly_spaced(total, self.settings.rows))
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
-            random_effective_rank(count, task.loss.bank.rows.shape[1])  # measured once, now
+            random_effective_rank(
+                len(self._rows), task.loss.bank.rows.shape[1]
+            )  # measured once, now
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count the epoch's time."""

@@ -75,6 +75,15 @@ def test_dataset__a_list_of_files_that_are_not_there(tmp_path, make_image):
     assert len(ImageDataset(listed, JigsawViews(**SMALL))) == 2
 
 
+def test_dataset__looks_for_files_of_the_whole_list(tmp_path, make_image):
+    """Of 15 files it looked at the first eight."""
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"{number}.jpg\n" for number in range(15)))
+    for number in range(8, 15):
+        make_image(tmp_path / f"{number}.jpg", seed=0)
+    assert len(ImageDataset(listed, JigsawViews(**SMALL))) == 15
+
+
 def test_dataset__epochs_and_rows_that_are_none(images):
     """They ended a loader's workers, with a sentence about an index."""
     with pytest.raises(ValueError, match=r"epoch = -1: expected a whole number in \[0, "):

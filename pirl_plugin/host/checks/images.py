@@ -13,6 +13,7 @@ from pirl_plugin.host.checks.data import splits_of
 from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.host.checks.parts import check_loss
 from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,7 +72,7 @@ def _some_files(config: AttrDict, split: str, source: str, path: str) -> Iterabl
         found = (os.path.join(path, name) for name in islice(find_images(path), _SAMPLE))
         return ((file, functools.partial(read_file, file)) for file in found)
     images = PIRLDiskDataset(config, source, path, split).source
-    rows = range(0, len(images), max(1, len(images) // _SAMPLE))[:_SAMPLE]
+    rows = evenly_spaced(len(images), _SAMPLE)
     return [(images.path_of(row), functools.partial(images.read, row)) for row in rows]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.host.checks.refusal import refuse
 from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,7 @@ def missing(file_of: Callable[[int], str], number: int) -> list[str]:
         >>> missing(["/nowhere/1.jpg", __file__].__getitem__, 2)
         ['/nowhere/1.jpg']
     """
-    looked_at = sorted({i * number // SAMPLE for i in range(SAMPLE)} if number else set())
-    paths = [file_of(i) for i in looked_at]
+    paths = [file_of(row) for row in evenly_spaced(number, SAMPLE)]
     return [path for path in paths if not (os.path.isfile(path) and os.access(path, os.R_OK))]
 
 

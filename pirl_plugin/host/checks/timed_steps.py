@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     import torch
@@ -50,12 +51,11 @@ def measure(config: AttrDict, images: int) -> Measured:
     train = config.DATA.TRAIN
     data = build_dataset(config, "TRAIN")
     parts = num_micro_batches(config)
-    count = min(train.BATCHSIZE_PER_REPLICA // parts, len(data))
-    rows = [row * len(data) // count for row in range(count)]
+    rows = evenly_spaced(len(data), train.BATCHSIZE_PER_REPLICA // parts)
     data[rows[0]]  # compiles or loads the kernels
     began = time.perf_counter()
     samples = [data[row] for row in rows]
-    input_s = (time.perf_counter() - began) / count
+    input_s = (time.perf_counter() - began) / len(rows)
     batch = get_collator(train.COLLATE_FUNCTION, train.COLLATE_FUNCTION_PARAMS)(samples)
     gpu = config.MACHINE.DEVICE == "gpu" and torch.cuda.is_available()
     device = torch.device("cuda" if gpu else "cpu")
