@@ -45,20 +45,20 @@ class Draw:
         """``(B, N)`` int64."""
         return self._of(slice(None))
 
-    def of(self, point: int) -> Tensor:
+    def of(self, image: int) -> Tensor:
         """``(N,)`` int64, the draw of one image of the batch; not for ``per_batch``."""
-        return self._of(slice(point, point + 1))[0]
+        return self._of(slice(image, image + 1))[0]
 
-    def _of(self, points: slice) -> Tensor:
+    def _of(self, images: slice) -> Tensor:
         return draw_negatives(
-            self.rows[points],
+            self.rows[images],
             self.num_rows,
             self.num_negatives,
             self.seed,
             self.step,
             replacement=self.replacement,
             per_batch=self.per_batch,
-            exclude=self.exclude[points],
+            exclude=self.exclude[images],
         )
 
 
@@ -75,7 +75,7 @@ def draw_negatives(
 ) -> Tensor:
     """Draw the negatives of each image (Sec. 2.1: N per image, never the image itself).
 
-    The draw of a image is a function of (seed, step, row) and of what it draws from: with a
+    The draw of an image is a function of (seed, step, row) and of what it draws from: with a
     replicated bank the same at any world size, on any device and after a restart. With
     ``per_batch`` it depends on the rows of the batch too.
 
@@ -85,7 +85,7 @@ def draw_negatives(
         num_negatives: N.
         seed: key of the draw.
         step: training step.
-        replacement: whether one image may be drawn twice for a image. Without it each row
+        replacement: whether one image may be drawn twice for an image. Without it each row
             sorts |D| random keys, which suits small data sets.
         per_batch: one draw for the whole batch, uniform over the images outside ``rows``.
         exclude: ``(B,)`` int64, the index of each image itself among the ``num_rows``, −1 where

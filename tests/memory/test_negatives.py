@@ -108,4 +108,4 @@ def test_draw__is_the_same_compiled_and_with_tensors(bound, count):
 def test_draw__of_one_data_point_is_its_line_of_all():
     rows = torch.tensor([4, 0, 99])
     draw = Draw(rows, torch.tensor([4, -1, 99]), 100, 21, seed=1, step=2)
-    assert torch.equal(torch.stack([draw.of(point) for point in range(3)]), draw.all())
+    assert torch.equal(torch.stack([draw.of(image) for image in range(3)]), draw.all())

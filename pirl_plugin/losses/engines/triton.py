@@ -50,10 +50,10 @@ def _sigmoid_kernel(
     T, B, D, count, share,
     EXACT: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    point, split, first = tl.program_id(0), tl.program_id(1), 2 * tl.program_id(2)
+    image, split, first = tl.program_id(0), tl.program_id(1), 2 * tl.program_id(2)
     second = first + 1
-    query_1 = load_query(queries, first, point, T, B, D, CHUNKS, LANES)
-    query_2 = load_query(queries, second, point, T, B, D, CHUNKS, LANES)
+    query_1 = load_query(queries, first, image, T, B, D, CHUNKS, LANES)
+    query_2 = load_query(queries, second, image, T, B, D, CHUNKS, LANES)
     c = tl.load(shift)
     value_1 = tl.zeros((ROWS,), tl.float32)
     value_2 = tl.zeros((ROWS,), tl.float32)
@@ -69,14 +69,14 @@ def _sigmoid_kernel(
             n = start + tl.arange(0, ROWS)
             is_real = n < stop
             rows = load_rows(
-                table, draw, point, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
+                table, draw, image, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
             )
             value_1, total_1 = add_sigmoids(rows, is_real, query_1, c, value_1, total_1, rest == 0)
             value_2, total_2 = add_sigmoids(rows, is_real, query_2, c, value_2, total_2, rest == 0)
-    store(values, tl.sum(value_1, axis=0), split, first, point, T, B)
-    store(values, tl.sum(value_2, axis=0), split, second, point, T, B)
-    store_row(weighted, total_1, split, first, point, T, B, D, CHUNKS, LANES)
-    store_row(weighted, total_2, split, second, point, T, B, D, CHUNKS, LANES)
+    store(values, tl.sum(value_1, axis=0), split, first, image, T, B)
+    store(values, tl.sum(value_2, axis=0), split, second, image, T, B)
+    store_row(weighted, total_1, split, first, image, T, B, D, CHUNKS, LANES)
+    store_row(weighted, total_2, split, second, image, T, B, D, CHUNKS, LANES)
 
 
 @triton.jit
@@ -86,10 +86,10 @@ def _softmax_kernel(
     T, B, D, count, share,
     EXACT: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    point, split, first = tl.program_id(0), tl.program_id(1), 2 * tl.program_id(2)
+    image, split, first = tl.program_id(0), tl.program_id(1), 2 * tl.program_id(2)
     second = first + 1
-    query_1 = load_query(queries, first, point, T, B, D, CHUNKS, LANES)
-    query_2 = load_query(queries, second, point, T, B, D, CHUNKS, LANES)
+    query_1 = load_query(queries, first, image, T, B, D, CHUNKS, LANES)
+    query_2 = load_query(queries, second, image, T, B, D, CHUNKS, LANES)
     top_1 = tl.full((ROWS,), -float("inf"), tl.float32)
     index_1 = tl.zeros((ROWS,), tl.int32)
     row_1 = tl.zeros((CHUNKS, ROWS, LANES), tl.float32)
@@ -107,7 +107,7 @@ def _softmax_kernel(
             n = start + tl.arange(0, ROWS)
             is_real = n < stop
             rows = load_rows(
-                table, draw, point, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
+                table, draw, image, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
             )
             top_1, index_1, row_1, second_1, rest_1, sum_1 = add_softmax(
                 rows, n, is_real, query_1, top_1, index_1, row_1, second_1, rest_1, sum_1, rest == 0
@@ -118,12 +118,12 @@ def _softmax_kernel(
     store_softmax(
         tops, indices_of_tops, top_rows, seconds, rests, rest_sums,
         top_1, index_1, row_1, second_1, rest_1, sum_1,
-        split, first, point, T, B, D, ROWS, CHUNKS, LANES,
+        split, first, image, T, B, D, ROWS, CHUNKS, LANES,
     )  # fmt: skip
     store_softmax(
         tops, indices_of_tops, top_rows, seconds, rests, rest_sums,
         top_2, index_2, row_2, second_2, rest_2, sum_2,
-        split, second, point, T, B, D, ROWS, CHUNKS, LANES,
+        split, second, image, T, B, D, ROWS, CHUNKS, LANES,
     )  # fmt: skip
 
 
@@ -134,15 +134,15 @@ def _odds_kernel(
     T, B, D, count, share,
     EXACT: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    point, split, first = tl.program_id(0), tl.program_id(1), 2 * tl.program_id(2)
+    image, split, first = tl.program_id(0), tl.program_id(1), 2 * tl.program_id(2)
     second = first + 1
-    query_1 = load_query(queries, first, point, T, B, D, CHUNKS, LANES)
-    query_2 = load_query(queries, second, point, T, B, D, CHUNKS, LANES)
+    query_1 = load_query(queries, first, image, T, B, D, CHUNKS, LANES)
+    query_2 = load_query(queries, second, image, T, B, D, CHUNKS, LANES)
     # A term that is not there has scores of 0: any finite denominator above 2 does.
-    total_1 = tl.load(totals + first * B + point)
-    total_2 = tl.load(totals + second * B + point, mask=second < T, other=1.0)
-    out_1 = tl.load(left_out + first * B + point)
-    out_2 = tl.load(left_out + second * B + point, mask=second < T, other=0)
+    total_1 = tl.load(totals + first * B + image)
+    total_2 = tl.load(totals + second * B + image, mask=second < T, other=1.0)
+    out_1 = tl.load(left_out + first * B + image)
+    out_2 = tl.load(left_out + second * B + image, mask=second < T, other=0)
     value_1 = tl.zeros((ROWS,), tl.float32)
     odds_1 = tl.zeros((ROWS,), tl.float32)
     sum_1 = tl.zeros((CHUNKS, ROWS, LANES), tl.float32)
@@ -157,7 +157,7 @@ def _odds_kernel(
             n = start + tl.arange(0, ROWS)
             is_real = n < stop
             rows = load_rows(
-                table, draw, point, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
+                table, draw, image, n, is_real, D, count, rest == 0, EXACT, CHUNKS, LANES
             )
             value_1, odds_1, sum_1 = add_odds(
                 rows, n, is_real, query_1, total_1, out_1, value_1, odds_1, sum_1, rest == 0
@@ -165,12 +165,12 @@ def _odds_kernel(
             value_2, odds_2, sum_2 = add_odds(
                 rows, n, is_real, query_2, total_2, out_2, value_2, odds_2, sum_2, rest == 0
             )
-    store(values, tl.sum(value_1, axis=0), split, first, point, T, B)
-    store(values, tl.sum(value_2, axis=0), split, second, point, T, B)
-    store(odds_sums, tl.sum(odds_1, axis=0), split, first, point, T, B)
-    store(odds_sums, tl.sum(odds_2, axis=0), split, second, point, T, B)
-    store_row(weighted, sum_1, split, first, point, T, B, D, CHUNKS, LANES)
-    store_row(weighted, sum_2, split, second, point, T, B, D, CHUNKS, LANES)
+    store(values, tl.sum(value_1, axis=0), split, first, image, T, B)
+    store(values, tl.sum(value_2, axis=0), split, second, image, T, B)
+    store(odds_sums, tl.sum(odds_1, axis=0), split, first, image, T, B)
+    store(odds_sums, tl.sum(odds_2, axis=0), split, second, image, T, B)
+    store_row(weighted, sum_1, split, first, image, T, B, D, CHUNKS, LANES)
+    store_row(weighted, sum_2, split, second, image, T, B, D, CHUNKS, LANES)
 
 
 class TritonSums:

@@ -21,9 +21,9 @@ _BLOCK = 512  # counters of a program, each of two draws
 @triton.jit(do_not_specialize=["bound", "seed", "step"])
 def _draw_kernel(keys, exclude, draws, bound, seed, step, count, BLOCK: tl.constexpr):
     """Draws ``(B, count)``: a lane computes a counter's four words, which give two of them."""
-    point = tl.program_id(0)
+    image = tl.program_id(0)
     counter = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    key, excluded = tl.load(keys + point), tl.load(exclude + point)
+    key, excluded = tl.load(keys + image), tl.load(exclude + image)
     zero, step = counter * 0, step.to(tl.int64)
     step_low, step_high = (step & 0xFFFFFFFF).to(tl.int32), (step >> 32).to(tl.int32)
     a, b, c, d = tl.philox(
@@ -31,7 +31,7 @@ def _draw_kernel(keys, exclude, draws, bound, seed, step, count, BLOCK: tl.const
     )
     below = (bound.to(tl.int64) - (excluded >= 0).to(tl.int64)).to(tl.uint64)
     first, second = _row(a, b, below, excluded), _row(c, d, below, excluded)
-    at = draws + point.to(tl.int64) * count + 2 * counter
+    at = draws + image.to(tl.int64) * count + 2 * counter
     tl.store(at, first, mask=2 * counter < count)
     tl.store(at + 1, second, mask=2 * counter + 1 < count)
 

@@ -36,24 +36,24 @@ def dimensions(CHUNKS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def load_query(queries, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):
-    """``queries[term, point]`` as ``(CHUNKS, 1, LANES)``; zeros for a term that is not there."""
+def load_query(queries, term, image, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):
+    """``queries[term, image]`` as ``(CHUNKS, 1, LANES)``; zeros for a term that is not there."""
     d = dimensions(CHUNKS, LANES)
-    at = (term.to(tl.int64) * B + point) * D + d
+    at = (term.to(tl.int64) * B + image) * D + d
     return tl.load(queries + at, mask=d < tl.where(term < T, D, 0), other=0.0)[:, None, :]
 
 
 @triton.jit
 def load_rows(
-    table, draw, point, n, is_real, D, count,
+    table, draw, image, n, is_real, D, count,
     FULL: tl.constexpr, EXACT: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows number ``n`` of a image's draw; zeros where they are not real.
+    """Rows number ``n`` of an image's draw; zeros where they are not real.
 
     ``FULL`` says that all are, ``EXACT`` that a row has as many dimensions as the tile: no masks.
     """
     d = dimensions(CHUNKS, LANES)[:, None, :]
-    drawn = draw + point.to(tl.int64) * count + n
+    drawn = draw + image.to(tl.int64) * count + n
     if FULL:
         indices = tl.load(drawn)
     else:
@@ -83,17 +83,17 @@ def spread(by_row):
 
 
 @triton.jit
-def store(sums, value, split, term, point, T, B):
-    """To ``sums[split, term, point]``."""
-    tl.store(sums + (split * T + term) * B + point, value, mask=term < T)
+def store(sums, value, split, term, image, T, B):
+    """To ``sums[split, term, image]``."""
+    tl.store(sums + (split * T + term) * B + image, value, mask=term < T)
 
 
 @triton.jit
-def store_row(sums, tile, split, term, point, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):
-    """The sum of a tile's rows to ``sums[split, term, point, :]``."""
+def store_row(sums, tile, split, term, image, T, B, D, CHUNKS: tl.constexpr, LANES: tl.constexpr):
+    """The sum of a tile's rows to ``sums[split, term, image, :]``."""
     value = tl.sum(tile, axis=1)
     d = dimensions(CHUNKS, LANES)
-    at = ((split * T + term) * B + point) * D + d
+    at = ((split * T + term) * B + image) * D + d
     tl.store(sums + at, value, mask=d < tl.where(term < T, D, 0))
 
 
@@ -133,7 +133,7 @@ def add_softmax(
 @triton.jit
 def store_softmax(
     tops, indices, top_rows, seconds, rests, rest_sums, top, index, top_row, second, rest, rest_sum,
-    split, term, point, T, B, D,
+    split, term, image, T, B, D,
     ROWS: tl.constexpr, CHUNKS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Join the statistics of a tile's rows; see :func:`pirl_plugin.losses.engines.softmax.join`."""
@@ -144,12 +144,12 @@ def store_softmax(
     rest_sum = rest_sum * spread(scale) + top_row * spread(beaten_scale)
     top_row = tl.where(spread(is_top), top_row, 0.0)
     index = tl.where(is_top, index, 0)
-    store(tops, tl.max(top, axis=0), split, term, point, T, B)
-    store(indices, tl.sum(index, axis=0), split, term, point, T, B)
-    store(seconds, highest, split, term, point, T, B)
-    store(rests, tl.sum(rest * scale + beaten_scale, axis=0), split, term, point, T, B)
-    store_row(top_rows, top_row, split, term, point, T, B, D, CHUNKS, LANES)
-    store_row(rest_sums, rest_sum, split, term, point, T, B, D, CHUNKS, LANES)
+    store(tops, tl.max(top, axis=0), split, term, image, T, B)
+    store(indices, tl.sum(index, axis=0), split, term, image, T, B)
+    store(seconds, highest, split, term, image, T, B)
+    store(rests, tl.sum(rest * scale + beaten_scale, axis=0), split, term, image, T, B)
+    store_row(top_rows, top_row, split, term, image, T, B, D, CHUNKS, LANES)
+    store_row(rest_sums, rest_sum, split, term, image, T, B, D, CHUNKS, LANES)
 
 
 @triton.jit
