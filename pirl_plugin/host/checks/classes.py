@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pirl_plugin.host.checks.data import splits_of
 from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.host.checks.sources import splits_of
 from pirl_plugin.utils.console import put
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.host.catalog import LAYOUT
 from pirl_plugin.host.checks.refusal import refuse, refuse_tilde
+from pirl_plugin.host.checks.sources import splits_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,9 +68,3 @@ def _check_named(split: str, data: AttrDict, paths: Sequence[object]) -> None:
                 f"{where} names '{path}', which is not a file or folder that exists: expected "
                 f"one; name another"
             )
-
-
-def splits_of(config: AttrDict) -> list[str]:
-    """The splits that a run reads."""
-    splits = ["TRAIN"] if not config.TEST_ONLY else []
-    return splits + (["TEST"] if config.TEST_MODEL else [])

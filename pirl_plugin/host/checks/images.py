@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.data.names import DISK_FOLDER
 from pirl_plugin.data.read import read_file
-from pirl_plugin.host.checks.data import splits_of
 from pirl_plugin.host.checks.loss_section import loss_section
 from pirl_plugin.host.checks.parts import check_loss
 from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.host.checks.sources import sources_of, splits_of
 from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
@@ -31,14 +31,9 @@ def check_images(config: AttrDict) -> None:
     Raises:
         SystemExit: what was found, what was expected and what to do.
     """
-    from vissl.data.dataset_catalog import get_data_files
-
     for split in splits_of(config):
-        sources = config.DATA[split].DATA_SOURCES
-        paths, _ = get_data_files(split, config.DATA) if sources else ([], [])
-        for source, path in zip(sources, paths, strict=False):
-            if source.startswith("pirl_disk_"):
-                _check_decoding(config, split, source, path)
+        for source, path in sources_of(config, split):
+            _check_decoding(config, split, source, path)
     _check_number(config)
 
 
@@ -78,16 +73,12 @@ def _some_files(config: AttrDict, split: str, source: str, path: str) -> Iterabl
 
 def num_images(config: AttrDict) -> int | None:
     """Number of training images; None where a source is not one of this plugin."""
-    from vissl.data.dataset_catalog import get_data_files
-
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
-    data = config.DATA.TRAIN
-    paths, _ = get_data_files("TRAIN", config.DATA)
-    if not all(source.startswith("pirl_disk_") for source in data.DATA_SOURCES):
+    data, ours = config.DATA.TRAIN, sources_of(config, "TRAIN")
+    if len(ours) < len(data.DATA_SOURCES):
         return None
-    pairs = zip(data.DATA_SOURCES, paths, strict=False)
-    count = sum(len(PIRLDiskDataset(config, *pair, "TRAIN")) for pair in pairs)
+    count = sum(len(PIRLDiskDataset(config, *pair, "TRAIN")) for pair in ours)
     return min(count, data.DATA_LIMIT) if data.DATA_LIMIT > 0 else count
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.host.checks.refusal import refuse
+from pirl_plugin.host.checks.sources import sources_of, splits_of
 from pirl_plugin.utils.our_configs import is_ours
 from pirl_plugin.utils.rows import evenly_spaced
 
@@ -41,8 +42,6 @@ def check_listed_files(config: AttrDict) -> None:
     Raises:
         SystemExit: more of a sample are missing than ``HOOKS.PIRL_RUN.max_unreadable``.
     """
-    from vissl.data.dataset_catalog import get_data_files
-
     from pirl_plugin.data.names import DISK_FOLDER
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
@@ -52,14 +51,9 @@ def check_listed_files(config: AttrDict) -> None:
         share = RunSettings.from_config(config).max_unreadable
     except ValueError as error:
         refuse(f"config.{error}", error)
-    splits = ["TRAIN"] if not config.TEST_ONLY else []
-    for split in [*splits, "TEST"] if config.TEST_MODEL else splits:
-        sources = config.DATA[split].DATA_SOURCES
-        if not any(s.startswith("pirl_disk_") and s != DISK_FOLDER for s in sources):
-            continue
-        paths, _ = get_data_files(split, config.DATA)
-        for source, path in zip(sources, paths, strict=True):
-            if not source.startswith("pirl_disk_") or source == DISK_FOLDER:
+    for split in splits_of(config):
+        for source, path in sources_of(config, split):
+            if source == DISK_FOLDER:
                 continue
             try:
                 data = PIRLDiskDataset(config, source, path, split)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.host.checks.data import splits_of
+from pirl_plugin.host.checks.sources import splits_of
 from pirl_plugin.host.compat.patches import patched
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 from pirl_plugin.data.prepare import main
 from pirl_plugin.host.checks.before_launch import CHECKS
 from pirl_plugin.host.checks.data import check_data
-from pirl_plugin.host.checks.images import check_images
+from pirl_plugin.host.checks.images import check_images, num_images
 
 
 def config(*overrides):
@@ -96,6 +96,14 @@ def test_check_data__names_a_path_of_the_catalog():
 
 def test_check_data__accepts_a_folder_of_images(image_folder):
     check_data(config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"))
+
+
+def test_checks__leave_a_source_of_another_plugin_alone(image_folder):
+    """Its images were taken for ours by its name's beginning, and their count failed."""
+    found = config(f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]")
+    assert num_images(found) == 20
+    found.DATA.TRAIN.DATA_SOURCES = ["pirl_disk_of_another_plugin"]
+    assert num_images(found) is None
 
 
 def test_checks__read_images_inside_shards(image_folder, tmp_path):
