@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.data.names import VIEWS
 from pirl_plugin.host.checks.configuration import uses_our_parts
-from pirl_plugin.host.checks.parts import MANY_IMAGES
 from pirl_plugin.host.checks.refusal import refuse, shown
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ def _check_outputs(config: AttrDict, outputs: Sequence[Tensor | list[Tensor]]) -
     """Refuse outputs that the loss cannot take: their number, and their width."""
     from pirl_plugin.losses.config import PIRLLossConfig
 
-    section = {**config.LOSS.pirl_loss, "num_train_samples": MANY_IMAGES}
+    section = {**config.LOSS.pirl_loss, "num_train_samples": -1}
     loss = PIRLLossConfig.from_mapping(section)
     try:
         loss.weights(len(outputs))

@@ -23,8 +23,6 @@ _SIDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(VIEWS, ("image_size", "patches_crop_size", "patch_size")),
     **dict.fromkeys(("Resize", "CenterCrop", "RandomResizedCrop"), ("size",)),
 }
-# |D| where the data has not been looked at yet: no number of negatives is too large for it.
-MANY_IMAGES = 2**31 - 1
 
 # Key, and the host's registry of what it may name.
 REGISTRIES: dict[str, str] = {
@@ -84,8 +82,16 @@ def check_parts(config: dict[str, object]) -> None:
     _check_heads(config)
 
 
-def check_loss(config: Mapping[str, Any], num_images: int = MANY_IMAGES) -> None:
-    """Refuse a ``LOSS.pirl_loss`` section that the loss cannot use, with a data set's size |D|."""
+def check_loss(config: Mapping[str, Any], num_images: int = -1) -> None:
+    """Refuse a ``LOSS.pirl_loss`` section that the loss cannot use.
+
+    Args:
+        config: the ``config`` section.
+        num_images: |D|; −1 where the data has not been looked at yet.
+
+    Raises:
+        SystemExit: what was found, what was expected and what to do.
+    """
     if config["LOSS"]["name"] != "pirl_loss":
         return
     from pirl_plugin.losses.config import PIRLLossConfig

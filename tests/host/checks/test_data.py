@@ -106,6 +106,18 @@ def test_checks__leave_a_source_of_another_plugin_alone(image_folder):
     assert num_images(found) is None
 
 
+def test_check_images__counts_them_for_a_draw_without_replacement(image_folder):
+    found = config(
+        f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]",
+        "config.LOSS.pirl_loss.replacement=false",
+        "config.LOSS.pirl_loss.num_negatives=20",
+    )
+    with pytest.raises(SystemExit, match="num_negatives = 20: expected at most 19 without"):
+        check_images(found)
+    found.LOSS.pirl_loss.num_negatives = 19
+    check_images(found)
+
+
 def test_checks__read_images_inside_shards(image_folder, tmp_path):
     shards = tmp_path / "shards"
     main([str(image_folder / "train"), str(shards), "--shards", "7", "--workers", "1"])
