@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.data.decode import UnreadableImageError, decode_image
+from pirl_plugin.data.normalization import normalize_images
 from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
@@ -72,16 +73,18 @@ class Normalization(NamedTuple):
 
     def __call__(self, images: Tensor) -> Tensor:
         """float32 ``(B, 3, H, W)`` of uint8."""
-        normalized: Tensor = tv.normalize(images.float() / 255, list(self.mean), list(self.std))
-        return normalized
+        return normalize_images(images, self.mean, self.std, torch.contiguous_format)
 
 
-IMAGENET = Normalization()
+IMAGENET_NORMALIZATION = Normalization()
 
 
 @torch.no_grad()
 def trunk_features(
-    trunk: nn.Module, images: Tensor, batch: int = 128, normalize: Normalization = IMAGENET
+    trunk: nn.Module,
+    images: Tensor,
+    batch: int = 128,
+    normalize: Normalization = IMAGENET_NORMALIZATION,
 ) -> Tensor:
     """Pooled res5 features.
 

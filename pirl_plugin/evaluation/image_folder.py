@@ -13,7 +13,7 @@ from tqdm import tqdm
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders
 from pirl_plugin.evaluation.features import (
-    IMAGENET,
+    IMAGENET_NORMALIZATION,
     Normalization,
     centre_crop,
     trunk_features,
@@ -96,7 +96,7 @@ def labelled_features(
     batch: int,
     workers: int | None,
     device: torch.device,
-    normalize: Normalization = IMAGENET,
+    normalize: Normalization = IMAGENET_NORMALIZATION,
     title: str = "features",
 ) -> tuple[Tensor, Tensor, int]:
     """Pooled res5 features of a folder.

@@ -14,7 +14,7 @@ from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
 from pirl_plugin.data.names import IMAGE
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
-from pirl_plugin.evaluation.features import IMAGENET, Normalization
+from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization
 from pirl_plugin.evaluation.pretext_model import PretextModel, Views
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.load import load_trunk
@@ -90,7 +90,8 @@ def view_size_of(config: dict[str, Any] | None) -> int | None:
 def normalization_of(config: dict[str, Any] | None) -> Normalization:
     """Mean and deviation that a run's images were normalised with; ImageNet's if it says none."""
     mean, std = channel_statistics(config)
-    return Normalization(mean or IMAGENET.mean, std or IMAGENET.std)
+    ours = IMAGENET_NORMALIZATION
+    return Normalization(mean or ours.mean, std or ours.std)
 
 
 def has_transformed_images(config: dict[str, Any] | None) -> bool:

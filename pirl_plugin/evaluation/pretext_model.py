@@ -10,7 +10,7 @@ from torch import Tensor
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.views.rotation import RotationViews
-from pirl_plugin.evaluation.features import IMAGENET, Normalization, centre_crop
+from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization, centre_crop
 from pirl_plugin.models.batch_norm import with_statistics_of
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
@@ -45,7 +45,7 @@ class PretextModel:
     bank: Tensor | None = None
     transformed_trunk: ResNetTrunk | TimmTrunk | None = None
     path_hashes: Tensor | None = None
-    normalize: Normalization = IMAGENET
+    normalize: Normalization = IMAGENET_NORMALIZATION
 
     @property
     def transformed_key(self) -> str:
@@ -84,7 +84,8 @@ class PretextModel:
     def with_own_statistics(self, images: Tensor, transformed: Tensor) -> PretextModel:
         """The model with BatchNorm's statistics of images and of transformed images apart.
 
-        So the loss saw f(v_I) and g(v_It) in training, where each kind is normalised by its batch.
+        This is how the loss saw f(v_I) and g(v_It) in training, where each kind is normalised by
+        its batch.
 
         Args:
             images: uint8 ``(B, 3, S, S)``, B of 2 or more, of which the statistics are taken.
