@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pirl_plugin.data.names import DISK_FILELIST, DISK_FOLDER
 from pirl_plugin.data.sources.vissl_source import SourceImage
+from pirl_plugin.data.views.entry import parameters_of
 from pirl_plugin.data.views.image import ImageViews
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.pretext import JigsawTask, RotationTask
@@ -14,7 +15,6 @@ from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.data.views.rotation import RotationViews
 from pirl_plugin.utils.vissl_bases import ClassyTransform
 
-_NOT_OURS = frozenset({"name", "indices"})
 _Self = TypeVar("_Self", bound="_PIRLTransform")
 
 
@@ -58,13 +58,8 @@ class _PIRLTransform(ClassyTransform):
 
     @classmethod
     def from_config(cls: type[_Self], config: Mapping[str, Any]) -> _Self:
-        """Make the transform of a YAML entry; ``name`` and ``indices`` are the host's.
-
-        ``photometric`` may hold photometric parameters together; those beside it come first.
-        """
-        parameters = {key: value for key, value in config.items() if key not in _NOT_OURS}
-        photometric = parameters.pop("photometric", None) or {}
-        return cls(**{**photometric, **parameters})
+        """Make the transform of a YAML entry."""
+        return cls(**parameters_of(config))
 
 
 class PIRLJigsaw(_PIRLTransform):

@@ -11,20 +11,28 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
-from pirl_plugin.data.names import IMAGE
+from pirl_plugin.data.names import (
+    IMAGE,
+    JIGSAW,
+    PREDICT_JIGSAW,
+    PREDICT_ROTATION,
+    ROTATION,
+    ROTATION_JIGSAW,
+)
+from pirl_plugin.data.views.entry import parameters_of
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
 from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization
 from pirl_plugin.evaluation.pretext_model import PretextModel, Views
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.load import load_trunk
+from pirl_plugin.models.load import trunk_in
 
 _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
-    "PIRLJigsaw": JigsawViews,
-    "PIRLRotation": RotationViews,
-    "PIRLRotationJigsaw": RotationJigsawViews,
-    "PredictJigsaw": JigsawViews,
-    "PredictRotation": RotationViews,
+    JIGSAW: JigsawViews,
+    ROTATION: RotationViews,
+    ROTATION_JIGSAW: RotationJigsawViews,
+    PREDICT_JIGSAW: JigsawViews,  # with the image, which the task itself does not see
+    PREDICT_ROTATION: RotationViews,
 }
 _SIZE = 224  # of the paper's images, pixels
 _HEAD = re.compile(r"(\d+)\.(project(?:\.\d+)?|merge)\.(weight|bias)")
@@ -53,8 +61,8 @@ def load_pretext_model(
         ValueError: it holds no whole ResNet trunk, safe loading refuses it, or its run had images
             of another size than the paper's alone and there is no ``other``.
     """
-    trunk = load_trunk(path, trust_pickle).to(device)
     content = read_checkpoint(path, trust_pickle)
+    trunk = trunk_in(content, path).to(device)
     config = run_config(path)
     views = _views(path, config or other, other, image_size or view_size_of(other))
     heads = _heads(content)
@@ -114,20 +122,17 @@ def _views(
     entry = _entry(config)
     if entry.get("name") == IMAGE:
         size = entry.get("image_size", _SIZE)
-        seen = _entry(other) if has_transformed_images(other) else {"name": "PIRLJigsaw"}
+        seen = _entry(other) if has_transformed_images(other) else {"name": JIGSAW}
         if size != _SIZE and len(seen) == 1:
             raise ValueError(
                 f"{path} is of images alone, of {size} px: expected a run with patches or rotated "
                 f"images beside it, whose sizes are taken; name its checkpoint too"
             )
         entry = {**seen, **entry, "name": seen["name"]}
-    name = entry.pop("name", "")
-    photometric = entry.pop("photometric", None) or {}
-    entry.pop("indices", None)
-    if name not in _VIEWS:
-        return JigsawViews(image_size=image_size or _SIZE)
-    entry.setdefault("image_size", image_size or _SIZE)
-    return _VIEWS[name](**{**photometric, **entry})
+    made, size = _VIEWS.get(entry.get("name", "")), image_size or _SIZE
+    if made is None:
+        return JigsawViews(image_size=size)
+    return made(**{"image_size": size, **parameters_of(entry)})
 
 
 def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:

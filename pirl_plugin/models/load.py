@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -14,6 +15,9 @@ from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def load_trunk(path: str | Path, trust_pickle: bool = False) -> ResNetTrunk | TimmTrunk:
@@ -31,7 +35,23 @@ def load_trunk(path: str | Path, trust_pickle: bool = False) -> ResNetTrunk | Ti
         ValueError: it holds no whole trunk, safe loading refuses it, or its network is timm's and
             timm is not installed.
     """
-    found = find_any_trunk(read_checkpoint(Path(path), trust_pickle), str(path))
+    return trunk_in(read_checkpoint(Path(path), trust_pickle), path)
+
+
+def trunk_in(content: Mapping[str, object], path: str | Path) -> ResNetTrunk | TimmTrunk:
+    """The trunk of a checkpoint that has been read, in evaluation mode.
+
+    Args:
+        content: of the checkpoint.
+        path: it was read from, for messages.
+
+    Returns:
+        As :func:`load_trunk`.
+
+    Raises:
+        ValueError: it holds no whole trunk, or its network is timm's and timm is not installed.
+    """
+    found = find_any_trunk(content, str(path))
     trunk: ResNetTrunk | TimmTrunk
     if isinstance(found, TimmTensors):
         trunk = TimmTrunk(found.architecture, found.options)
