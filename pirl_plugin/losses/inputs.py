@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pirl_plugin.losses.engines.base import is_shared
 from pirl_plugin.memory.checks import check_embeddings, check_rows
 from pirl_plugin.utils.precision import at_least_float32
 
@@ -74,8 +75,7 @@ def find_outside(
     outside = (target >= num_rows).any()
     if negatives is None:
         return outside, None
-    # One draw for the whole batch, an expanded view, stays one.
-    drawn = negatives[:1] if negatives.stride(0) == 0 else negatives
+    drawn = negatives[:1] if is_shared(negatives) else negatives  # one draw stays one
     wrong = (drawn < 0) | (drawn >= num_rows)
     if on_cpu and wrong.any():
         raise ValueError(

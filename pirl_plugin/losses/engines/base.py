@@ -47,6 +47,11 @@ class Engine(Protocol):
         """``(T, B)`` values of an estimator, with the gradient to the queries."""
 
 
+def is_shared(draw: Draw | Tensor) -> bool:
+    """Whether a draw ``(B, N)`` is made already, and is one that the batch shares, expanded."""
+    return isinstance(draw, Tensor) and draw.stride(0) == 0
+
+
 def num_drawn(draw: Draw | Tensor) -> int:
     """N of a draw that is made already, ``(B, N)``, or is still to be made."""
     return draw.shape[1] if isinstance(draw, Tensor) else draw.num_negatives

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.losses.engines.base import is_shared
 from pirl_plugin.losses.engines.blocked import BlockedSums
 from pirl_plugin.losses.engines.plain import PlainEngine, prefers_whole_table
 from pirl_plugin.losses.engines.streamed import StreamedEngine
@@ -62,7 +63,7 @@ def check_form(scores: str, estimator: Estimator) -> None:
 
 def _best(batch: ContrastBatch) -> str:
     queries, table, draw = batch.queries, batch.table, batch.draw
-    if isinstance(draw, Tensor) and draw.stride(0) == 0:
+    if is_shared(draw):
         return "plain"
     if table.device.type == "cuda" and queries.dtype == torch.float32 and triton_runs(table.device):
         return "triton"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.losses.engines.base import is_shared
+
 if TYPE_CHECKING:
     from pirl_plugin.losses.engines.base import ContrastBatch
     from pirl_plugin.losses.estimators.base import Estimator, NormConstant
@@ -59,7 +61,7 @@ def bank_scores(
     """
     positive = torch.einsum("tbd,bd->tb", queries, positives.to(queries.dtype))
     batch, count = negatives.shape
-    if negatives.stride(0) == 0 or batch == 1:  # one draw for the batch
+    if is_shared(negatives) or batch == 1:  # one draw for the batch
         scores = queries @ table[negatives[0]].to(queries.dtype).T
     elif prefers_whole_table(queries.shape[0], batch, len(table), count):
         everything = queries @ table.to(queries.dtype).T
