@@ -21,14 +21,14 @@ from pirl_plugin.evaluation.features import (
 from pirl_plugin.utils.processes import usable_cores
 
 UNREADABLE = -1
-TEST_FOLDERS = ("val", "validation")
+VAL_FOLDERS = ("val", "validation")
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # fewer are decoded in less time than a process takes to start
 
 
-def test_folder(root: Path) -> Path | None:
+def val_folder(root: Path) -> Path | None:
     """``root/val`` or ``root/validation``, whichever there is."""
-    return next((root / name for name in TEST_FOLDERS if (root / name).is_dir()), None)
+    return next((root / name for name in VAL_FOLDERS if (root / name).is_dir()), None)
 
 
 def labelled_folders(root: Path) -> tuple[Path, Path]:
@@ -37,7 +37,7 @@ def labelled_folders(root: Path) -> tuple[Path, Path]:
     Raises:
         FileNotFoundError: one of them is missing.
     """
-    train, test = root / "train", test_folder(root)
+    train, test = root / "train", val_folder(root)
     if not train.is_dir() or test is None:
         missing = "such folder" if not root.is_dir() else "train" if not train.is_dir() else "val"
         raise FileNotFoundError(

@@ -13,7 +13,7 @@ from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
     labelled_features,
     labelled_folders,
-    test_folder,
+    val_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.pretext_checkpoint import normalization_of
@@ -156,7 +156,7 @@ def _run_data(config: dict[str, Any] | None, checkpoint: Path) -> Path:
                 f"to the folder that it was started in: expected an absolute path; give "
                 f"--data DIR, with train/CLASS/* and val/CLASS/*"
             )
-        if path.name == "train" and test_folder(path.parent) is not None:
+        if path.name == "train" and val_folder(path.parent) is not None:
             return path.parent
     known = (
         f"the run of {checkpoint} was trained on {', '.join(map(str, paths))}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pirl_plugin.data.sources.folder import FolderSource
 from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders, find_images
-from pirl_plugin.evaluation.image_folder import test_folder
+from pirl_plugin.evaluation.image_folder import val_folder
 from pirl_plugin.utils.hydra_overrides import quoted
 
 TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
@@ -50,7 +50,7 @@ def find_data(folder: Path) -> Data:
         images = FolderSource(train)
     except (OSError, ValueError) as error:
         raise SystemExit(f"pirl_plugin: --data = {folder}: {error}") from None
-    val = test_folder(folder)
+    val = val_folder(folder)
     classes = class_folders(str(train))
     if train == folder or val is None or len(classes) < 2:
         return Data(train, None, len(images), max(1, len(classes)))
@@ -79,9 +79,9 @@ def why_unmeasured(folder: Path) -> str:
     Args:
         folder: what was given.
     """
-    test = test_folder(folder)
+    test = val_folder(folder)
     if folder.name == "train" and not (folder / "train").is_dir():
-        beside = test_folder(folder.parent)
+        beside = val_folder(folder.parent)
         if beside is not None:
             return f"{folder} was given without {beside}; give --data {folder.parent}"
         return f"{folder.parent} has no val/CLASS/* or validation/CLASS/* beside train/CLASS/*"
@@ -100,7 +100,7 @@ def find_labelled_data(folder: Path) -> Data:
     """
     data = find_data(folder)
     if data.val is None:
-        test = test_folder(folder)
+        test = val_folder(folder)
         raise SystemExit(
             f"pirl_plugin: --data = {folder}: expected train/CLASS/* and val/CLASS/* with two "
             f"classes or more, and found {len(class_folders(str(data.train)))} in {data.train} and "
