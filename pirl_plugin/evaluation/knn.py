@@ -79,9 +79,12 @@ def leave_one_out_accuracy(
         >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
         100.0
     """
-    _check_labels("bank", labels, features)
+    _check_labels("leave-one-out", labels, features)
     if len(features) < 2:
-        raise ValueError("leave-one-out compares rows with each other: expected at least 2, got 1")
+        raise ValueError(
+            f"leave-one-out features have shape {tuple(features.shape)}: expected at least 2 "
+            f"images, which are compared with each other; give more"
+        )
     found = _search(features, features, k, chunk, leave_one_out=True)
     return _vote(*found, labels, labels, temperature, chunk)
 
@@ -96,7 +99,7 @@ def _vote(
 ) -> float:
     """Share of the test images, percent, whose class wins among their neighbours (M, k)."""
     if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}, expected a number > 0, for instance 0.07")
+        raise ValueError(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
     classes, train_class = torch.unique(train_labels.to(near.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((similarity - similarity[:, :1]) / temperature).exp()
@@ -142,17 +145,20 @@ def _search(
 
     With ``leave_one_out``, where the queries are the gallery, a row is no neighbour of itself.
     """
-    _check_features("query (test)", query)
-    _check_features("gallery (train)", gallery)
+    if leave_one_out:
+        _check_features("leave-one-out", gallery)
+    else:
+        _check_features("query (test)", query)
+        _check_features("gallery (train)", gallery)
     if query.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"query (test) features have {query.shape[1]} dimensions and gallery (train) features "
-            f"{gallery.shape[1]}; expected the same: take both from the same layer"
+            f"{gallery.shape[1]}: expected the same; take both from the same layer"
         )
     for name, value, usual in (("k", k, 20), ("chunk", chunk, 256)):
         if value < 1:
             raise ValueError(
-                f"{name} is {value}, expected a whole number of at least 1, for instance {usual}"
+                f"{name} = {value}: expected a whole number of at least 1; set it to {usual}"
             )
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     columns = normalize(gallery.to(dtype), dim=1).T  # (D, N)
@@ -169,19 +175,20 @@ def _search(
 def _check_features(name: str, features: Tensor) -> None:
     if features.ndim != 2 or not features.is_floating_point():
         raise ValueError(
-            f"{name} features have shape {tuple(features.shape)} and dtype {features.dtype}; "
-            "expected floating (images, dimensions): flatten each image's feature map first"
+            f"{name} features have shape {tuple(features.shape)} and dtype {features.dtype}: "
+            "expected floating (images, dimensions); flatten each image's feature map first"
         )
     if 0 in features.shape:
         raise ValueError(
-            f"{name} features have shape {tuple(features.shape)}: there is nothing to compare; "
-            "give at least one image with at least one dimension"
+            f"{name} features have shape {tuple(features.shape)}: expected at least one "
+            "image and one dimension; give some"
         )
     bad = int((~torch.isfinite(features).all(dim=1)).sum())
     if bad:
         raise ValueError(
-            f"{name} features of {bad} of {len(features)} images hold NaN or infinity, expected "
-            "finite numbers: the checkpoint may have diverged, or features overflowed in fp16"
+            f"{name} features of {bad} of {len(features)} images hold NaN or infinity: expected "
+            "finite numbers; the checkpoint may have diverged, or features overflowed in fp16: "
+            "compute them in float32, or take an earlier checkpoint"
         )
 
 
@@ -194,9 +201,10 @@ def _check_labels(name: str, labels: Tensor, features: Tensor) -> None:
     if labels.ndim != 1 or len(labels) != len(features):
         raise ValueError(
             f"{name} labels have shape {tuple(labels.shape)} for features of shape "
-            f"{tuple(features.shape)}; expected one label for each image, ({len(features)},)"
+            f"{tuple(features.shape)}: expected one for each image, ({len(features)},); give as "
+            f"many"
         )
     if labels.is_floating_point() or labels.is_complex():
         raise ValueError(
-            f"{name} labels have dtype {labels.dtype}, expected whole numbers: use .long()"
+            f"{name} labels have dtype {labels.dtype}: expected whole numbers; use .long()"
         )

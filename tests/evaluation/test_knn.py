@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pirl_plugin.evaluation.knn import knn_accuracy, nearest_neighbors
+from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy, nearest_neighbors
 
 
 def plain_knn(train, train_labels, test, test_labels, k, temperature):
@@ -142,19 +142,28 @@ def test_nearest_neighbors__chunks_do_not_matter(chunk):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test_features": torch.ones(2, 4)}, "4 dimensions and gallery .* 3; expected the same"),
+        (
+            {"test_features": torch.ones(2, 4)},
+            "4 dimensions and gallery .* 3: expected the same; take",
+        ),
         ({"test_features": torch.ones(2, 3, 1)}, r"\(2, 3, 1\).*flatten"),
-        ({"test_features": torch.ones(2, 3).long()}, "int64; expected floating"),
-        ({"train_features": torch.ones(0, 3), "train_labels": torch.ones(0).long()}, "nothing to"),
-        ({"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()}, "nothing to"),
+        ({"test_features": torch.ones(2, 3).long()}, "int64: expected floating"),
+        (
+            {"train_features": torch.ones(0, 3), "train_labels": torch.ones(0).long()},
+            r"shape \(0, 3\): expected at least",
+        ),
+        (
+            {"test_features": torch.ones(0, 3), "test_labels": torch.ones(0).long()},
+            r"shape \(0, 3\): expected at least",
+        ),
         ({"train_labels": torch.ones(5).long()}, r"train labels have shape \(5,\).*\(4,\)"),
         ({"test_labels": torch.ones(2, 1).long()}, r"test labels have shape \(2, 1\).*\(2,\)"),
-        ({"test_labels": torch.ones(2)}, r"dtype torch.float32, expected whole .*\.long\(\)"),
+        ({"test_labels": torch.ones(2)}, r"dtype torch.float32: expected whole .*; use \.long\(\)"),
         ({"test_features": torch.full((2, 3), math.nan)}, "2 of 2 images hold NaN"),
         ({"train_features": torch.full((4, 3), math.inf)}, "4 of 4 images hold NaN or infinity"),
-        ({"k": 0}, "k is 0, expected"),
-        ({"chunk": 0}, "chunk is 0, expected"),
-        ({"temperature": 0.0}, "temperature is 0.0, expected"),
+        ({"k": 0}, "k = 0: expected a whole number of at least 1; set it to 20"),
+        ({"chunk": 0}, "chunk = 0: expected .* set it to 256"),
+        ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0; set it to 0.07"),
     ],
 )
 def test_knn_accuracy__refuses(changes, message):
@@ -166,3 +175,16 @@ def test_knn_accuracy__refuses(changes, message):
     }
     with pytest.raises(ValueError, match=message):
         knn_accuracy(**{**case, **changes})
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (torch.full((3, 2), math.nan), torch.ones(3).long(), "leave-one-out features of 3 of 3"),
+        (torch.ones(3, 2), torch.ones(2).long(), "leave-one-out labels have shape"),
+    ],
+)
+def test_leave_one_out_accuracy__refuses(features, labels, message):
+    """It spoke of a query and a gallery, which it does not take."""
+    with pytest.raises(ValueError, match=message):
+        leave_one_out_accuracy(features, labels)
