@@ -1,4 +1,4 @@
-"""The host's data loader in our runs: it goes on in mid-epoch, and signals leave it alone.
+"""The host's loader: it resumes in the middle of an epoch, and its workers ignore stop signals.
 
 On a CPU its workers read between the steps, not beside them.
 """

@@ -75,7 +75,7 @@ _Object = TypeVar("_Object")
 
 
 def gather_objects(local: _Object) -> list[_Object]:
-    """What each rank has, in the order of ranks; pickled, so for what is small and rare."""
+    """What each rank has, in the order of ranks; pickled: for small, infrequent objects."""
     everyone = [local] * world_size()
     if world_size() > 1:
         distributed.all_gather_object(everyone, local)

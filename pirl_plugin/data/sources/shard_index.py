@@ -94,7 +94,7 @@ def scan_tars(tars: list[Path]) -> tuple[list[str], NDArray[Any]]:
 def _split(name: str) -> tuple[str, str]:
     """Key and suffix of a member: WebDataset's key ends at the first dot of the file's name.
 
-    Of a file whose name starts with a dot the key ends with ``/``.
+    The key of a file whose name starts with a dot ends with ``/``.
     """
     folder, _, file = name.rpartition("/")
     stem, dot, suffix = file.partition(".")

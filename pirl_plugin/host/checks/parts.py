@@ -43,8 +43,8 @@ REGISTRIES: dict[str, str] = {
     },
 }
 _NEED_NO_REGISTRY = ("", "default_collate")
-# Sections whose keys are known, so that a name close to one of them is a slip of the pen. A name
-# that is close to none may belong to another plugin.
+# Sections whose keys are known, so that a name close to one of them is a typo. A name that is close
+# to none may belong to another plugin.
 _SECTIONS = (
     "", "CHECKPOINT", "DATA", "DATA.TEST", "DATA.TRAIN", "DISTRIBUTED", "HOOKS", "LOSS", "MACHINE",
     "METERS", "MODEL", "MODEL.FEATURE_EVAL_SETTINGS", "MODEL.HEAD", "MODEL.SYNC_BN_CONFIG",
@@ -111,7 +111,7 @@ def check_loss(config: Mapping[str, Any], num_images: int = -1) -> None:
 
 
 def check_known(config: dict[str, object]) -> None:
-    """Refuse a key that nothing reads and that is a known key but for a slip of the pen."""
+    """Refuse a key that nothing reads and that is a known key but for a typo."""
     defaults = _hosts_defaults()
     for section in _SECTIONS:
         found = find(config, section) if section else config

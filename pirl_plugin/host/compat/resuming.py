@@ -67,8 +67,8 @@ def resume_from_what_loads(module: HostModule) -> None:
 def skip_batches_done(module: HostModule) -> None:
     """Broke: resuming in the middle of an epoch began it again, and went past the run's end.
 
-    With ``StatefulDistributedSampler`` it did not, which gives each rank one fixed slice of the
-    data. Here the order stays that of ``DistributedSampler``.
+    The host's remedy, ``StatefulDistributedSampler``, gives each rank one fixed slice of the data.
+    Here the order stays that of ``DistributedSampler``.
     """
     task = module.SelfSupervisionTask
     compute, update = task._compute_start_iter_from_checkpoint, task._update_classy_state

@@ -19,7 +19,7 @@ _OVERRIDES = {  # options of other commands, and of other programs -> what this 
     "--out": "config.CHECKPOINT.DIR=DIR",
     "--seed": "config.SEED_VALUE=N",
 }
-_NEAR = 0.6  # likeness from which a name is taken for a slip of the pen
+_NEAR = 0.6  # likeness from which a name is taken for a typo
 
 
 def check_options(words: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Gather rows of a table that no cache holds, on a CPU: each is asked for before it is needed.
 
-A processor foresees rows that follow each other, not rows drawn at random: ``torch.index_select``
-waits for memory at each of them.
+A processor prefetches rows that follow each other, not rows drawn at random:
+``torch.index_select`` waits for memory at each of them.
 """
 
 from __future__ import annotations
