@@ -75,7 +75,9 @@ class ImageDataset(Dataset[dict[str, Any]]):
                 f"that lists images, or an ImageSource; write paths into a file, one a line"
             )
         if isinstance(views, type) or not callable(views) or not hasattr(views, "placeholder"):
-            raise ValueError(f"views = {views!r}: expected what makes views, such as JigsawViews()")
+            raise ValueError(
+                f"views = {views!r}: expected what makes views; give it as JigsawViews()"
+            )
         image_generator(seed, 0, 0)  # raises if the seed is invalid
         self.source: ImageSource = source_at(root_or_source) if named else root_or_source  # type: ignore[arg-type, assignment]
         if named:
@@ -115,7 +117,9 @@ class ImageDataset(Dataset[dict[str, Any]]):
             IndexError: there is no such row; none is counted from the end.
         """
         if not hasattr(row, "__index__") or not 0 <= row < len(self):
-            raise IndexError(f"row {row!r} of {len(self)} images: expected 0 to {len(self) - 1}")
+            raise IndexError(
+                f"row {row!r} of {len(self)} images: expected 0 to {len(self) - 1}; give such a row"
+            )
         pixels, is_valid = self.source[row]
         if is_valid:
             views = self.views(pixels, image_generator(self.seed, self.epoch, row))
@@ -130,5 +134,6 @@ def _look_for_files(source: ImageSource) -> None:
     if not any(map(os.path.exists, files)):
         raise FileNotFoundError(
             f"none of {len(files)} files looked at of those in {source.path} exists, the first "
-            f"being {files[0]}: expected paths relative to the list's own folder, or from the root"
+            f"being {files[0]}: expected paths relative to the list's own folder, or from the "
+            f"root; correct the list, or mount the folder of its files"
         )

@@ -43,7 +43,8 @@ def normalize_images(
     if not isinstance(images, Tensor) or images.dtype != torch.uint8:
         found = images.dtype if isinstance(images, Tensor) else f"a {type(images).__name__}"
         raise ValueError(
-            f"images are {found}: expected a tensor of torch.uint8, levels from 0 to 255"
+            f"images are {found}: expected a tensor of torch.uint8, levels from 0 to 255; "
+            f"give the levels as they were decoded"
         )
     if images.ndim != 4 or images.shape[1] != 3:
         remedy = "give images[None]" if images.ndim == 3 else "give RGB, channels first"
@@ -52,7 +53,7 @@ def normalize_images(
         )
     if len(mean) != 3 or len(std) != 3:
         raise ValueError(
-            f"mean = {mean}, std = {std}: expected three numbers each, one for each channel"
+            f"mean = {mean}, std = {std}: expected three numbers each; give one for each channel"
         )
     scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)

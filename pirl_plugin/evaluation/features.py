@@ -61,7 +61,9 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
         crops.append(centre_crop(image, size))
         kept.append(path)
     if not crops:
-        raise ValueError(f"{folder}: expected images, and none of {len(paths)} can be read")
+        raise ValueError(
+            f"{folder}: expected images, and none of {len(paths)} can be read; name another folder"
+        )
     return torch.stack(crops), kept
 
 

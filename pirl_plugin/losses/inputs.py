@@ -28,7 +28,10 @@ def check_shapes(outputs: Sequence[Tensor], target: Tensor, dim: int) -> None:
         ValueError: there is none, or one is of another shape or type.
     """
     if not outputs:
-        raise ValueError("pirl_loss got no embeddings: expected [g(v_It), f(v_I)], or f(v_I) alone")
+        raise ValueError(
+            "pirl_loss got no embeddings: expected [g(v_It), f(v_I)], or f(v_I) alone; give the "
+            "heads' outputs"
+        )
     for embeddings in outputs:
         check_embeddings(embeddings, target.numel(), dim)
 
@@ -49,7 +52,7 @@ def check_negatives(target: Tensor, negatives: Tensor | None) -> None:
     if not fits or negatives.dtype != torch.int64:
         raise ValueError(
             f"negatives are {negatives.dtype} of shape {tuple(negatives.shape)}: expected int64 "
-            f"({len(target)}, N), rows of the data set for each image"
+            f"({len(target)}, N), rows of the data set for each image; give such a draw, or None"
         )
 
 

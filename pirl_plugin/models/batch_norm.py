@@ -52,7 +52,7 @@ def with_statistics_of(network: _Network, batches: Iterable[Tensor]) -> _Network
             network(batch)
             count += 1
     if not count:
-        raise ValueError("expected at least one batch of inputs, found none")
+        raise ValueError("no batch of inputs: expected at least one batch; give some")
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
         layer.eval()

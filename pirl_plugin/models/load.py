@@ -59,7 +59,10 @@ def trunk_in(content: Mapping[str, object], path: str | Path) -> ResNetTrunk | T
         trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
     state = trunk_state(found)
     if mismatch := compare(trunk.state_dict(), state):
-        raise ValueError(f"{path} does not fit {found.title}: {mismatch}")
+        raise ValueError(
+            f"{path} does not fit {found.title}: {mismatch}; name a checkpoint that was "
+            f"written whole"
+        )
     trunk.load_state_dict(state, strict=False)  # whole, but for counters that nothing here reads
     return trunk.eval()
 

@@ -105,7 +105,9 @@ class ResNetTrunk(nn.Module):
         keys = out_feat_keys or ["flatten"]
         for key in keys:
             if key not in FEATURES:
-                raise ValueError(f"feature '{key}': expected one of {', '.join(FEATURES)}")
+                raise ValueError(
+                    f"feature '{key}': expected one of {', '.join(FEATURES)}; name one of these"
+                )
         wanted = {FEATURES[key] for key in keys}
         found: dict[str, Tensor] = {}
         features = images

@@ -66,7 +66,7 @@ class TimmTrunk(nn.Module):
             if key not in self._stages and key not in _POOLED:
                 raise ValueError(
                     f"feature '{key}' of timm's {self.architecture}: expected one of "
-                    f"{', '.join([*_POOLED, *self._stages])}"
+                    f"{', '.join([*_POOLED, *self._stages])}; name one of these"
                 )
         self._check_norms()
         indices = sorted({self._stages[key] for key in keys if key in self._stages})
@@ -129,7 +129,8 @@ def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any
     if given or not name:
         raise ValueError(
             f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
-            f"OPTIONS, keyword arguments of timm.create_model or nothing"
+            f"OPTIONS, keyword arguments of timm.create_model or nothing; write it as "
+            f"{{NAME: resnet50, OPTIONS: {{}}}}"
         )
     return str(name), _plain(options or {})
 

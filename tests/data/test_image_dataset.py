@@ -68,7 +68,9 @@ def test_dataset__label_of_a_pretext_task_is_the_tasks(image_folder):
 def test_dataset__a_list_of_files_that_are_not_there(tmp_path, make_image):
     listed = tmp_path / "list.txt"
     listed.write_text("train/a.jpg\ntrain/b.jpg\n")
-    with pytest.raises(FileNotFoundError, match=r"none of 2 files .* the list's own folder"):
+    with pytest.raises(
+        FileNotFoundError, match=r"none of 2 files .* the list's own folder.*; correct the list"
+    ):
         ImageDataset(listed, JigsawViews(**SMALL))
     (tmp_path / "train").mkdir()
     make_image(tmp_path / "train" / "b.jpg", seed=0)
@@ -105,8 +107,8 @@ def test_dataset__epochs_and_rows_that_are_none(images):
     [
         ({"root_or_source": ["a.jpg", "b.jpg"]}, "is a list: expected a folder, a file that lists"),
         ({"root_or_source": 5}, "is a int: expected a folder"),
-        ({"views": JigsawViews}, "expected what makes views, such as JigsawViews()"),
-        ({"views": None}, "views = None: expected what makes views, such as JigsawViews"),
+        ({"views": JigsawViews}, "expected what makes views; give it as JigsawViews"),
+        ({"views": None}, "views = None: expected what makes views; give it as JigsawViews"),
         ({"seed": "a"}, "seed = 'a': expected a whole number"),
     ],
 )

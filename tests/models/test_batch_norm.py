@@ -52,5 +52,5 @@ def test_with_statistics_of__dropout_stays_off_and_no_batch_norm_changes_nothing
 
 
 def test_with_statistics_of__no_batch(trunk):
-    with pytest.raises(ValueError, match="at least one batch"):
+    with pytest.raises(ValueError, match="expected at least one batch; give"):
         with_statistics_of(trunk, [])

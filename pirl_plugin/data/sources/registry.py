@@ -19,7 +19,9 @@ def source_class(name: str) -> type[ImageSource]:
         ValueError: there is no source of this name.
     """
     if name not in SOURCES:
-        raise ValueError(f"data_source = {name!r}: expected one of {', '.join(SOURCES)}")
+        raise ValueError(
+            f"data_source = {name!r}: expected one of {', '.join(SOURCES)}; name one of these"
+        )
     module, _, attribute = SOURCES[name].partition(":")
     return cast("type[ImageSource]", getattr(importlib.import_module(module), attribute))
 

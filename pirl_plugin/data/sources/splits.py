@@ -8,5 +8,5 @@ def is_train(split: str) -> bool:
         ValueError: it is neither.
     """
     if split.lower() not in ("train", "test"):
-        raise ValueError(f"split = {split!r}: expected train or test")
+        raise ValueError(f"split = {split!r}: expected train or test; name one of them")
     return split.lower() == "train"

@@ -42,7 +42,10 @@ class StreamedEngine:
             RuntimeError: the loss is differentiated twice.
         """
         if not isinstance(estimator, StreamedEstimator):
-            raise TypeError(f"the estimator {estimator.name} has no streamed form")
+            raise TypeError(
+                f"the estimator {estimator.name} has no streamed form: expected one; set "
+                f"LOSS.pirl_loss.scores to plain, or derive it from StreamedEstimator"
+            )
         loss: Tensor = _Streamed.apply(
             self.batch.queries, self.batch, self.sums, estimator, constant
         )

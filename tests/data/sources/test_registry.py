@@ -61,7 +61,9 @@ def test_registry__a_path_is_a_list_or_a_folder(folder):
 
 
 def test_registry__refuses_an_unknown_name(tmp_path):
-    with pytest.raises(ValueError, match="'disk_folder': expected one of pirl_disk_folder, "):
+    with pytest.raises(
+        ValueError, match=r"'disk_folder': expected one of pirl_disk_folder, .*; name"
+    ):
         open_source("disk_folder", tmp_path)
 
 

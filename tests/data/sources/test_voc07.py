@@ -42,5 +42,5 @@ def test_voc07__refuses(file, content, message, voc):
 def test_voc07__names_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"has no ImageSets/Main/<class>_test\.txt"):
         VOC07Source(tmp_path, "test")
-    with pytest.raises(ValueError, match="split = 'val': expected train or test"):
+    with pytest.raises(ValueError, match="split = 'val': expected train or test; name"):
         VOC07Source(tmp_path, "val")
