@@ -148,7 +148,7 @@ def _evaluate(
     )
     finish(run, workspace.threads)
     layers = {layer: round(top1, 2) for layer, top1 in linear_top1(run.folder).items()}
-    best = max(layers, key=lambda layer: layers[layer])
+    best = max((layer for layer in layers if layer != "res5avg"), key=lambda layer: layers[layer])
     measured = {
         "linear_top1": layers.get("res5avg", layers["res5"]),
         "knn_top1": round(knn_top1(checkpoint, workspace), 2),

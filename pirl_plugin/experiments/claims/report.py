@@ -82,12 +82,13 @@ def _setting(setting: Setting, rows: Sequence[ClaimRow], cost: Cost | None) -> s
 
 def _hardware(rows: Sequence[ClaimRow]) -> str:
     """Of how many runs; those of earlier versions do not say."""
-    made = Counter(
-        f"{row['made_with']['hardware']}, {row['made_with']['precision']}"
-        if "made_with" in row
-        else "not recorded"
-        for row in rows
-    )
+    made: Counter[str] = Counter()
+    for row in rows:
+        if "made_with" in row:
+            found = f"{row['made_with']['hardware']}, {row['made_with']['precision']}"
+        else:
+            found = f"{row.get('hardware', 'not recorded')}, precision not recorded"
+        made[found] += 1
     return "; ".join(f"{text} ({count} runs)" for text, count in made.most_common())
 
 

@@ -59,9 +59,11 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         scale.negatives,
     )
     if options.dry_run:
-        if options.resume is not None:
-            _record(options, setting, workspace, jobs)
-        print("\n".join(job.title for job in jobs))
+        record = _record(options, setting, workspace, jobs)
+        finished, left = _divided(jobs, record)
+        print("\n".join(job.title + ": finished" * (job in finished) for job in jobs))
+        progress = Progress(left, record.rows, data.num_train, options.jobs, step)
+        print(f"{len(jobs)} models, {len(finished)} of them finished; {progress.time_left()} left")
         return
     workspace.out.mkdir(parents=True, exist_ok=True)
     failed: list[str] = []
@@ -109,6 +111,12 @@ def _titles(jobs: Sequence[Job]) -> str:
     return "; ".join(job.title for job in jobs) or "none, since none is finished"
 
 
+def _divided(jobs: Sequence[Job], record: Record) -> tuple[list[Job], list[Job]]:
+    """The jobs that are recorded, and the others."""
+    known = {job_of(row) for row in record.rows}
+    return [job for job in jobs if job in known], [job for job in jobs if job not in known]
+
+
 def _run(
     jobs: Sequence[Job], record: Record, workspace: Workspace, side_by_side: int
 ) -> tuple[list[str], list[str]]:
@@ -117,17 +125,16 @@ def _run(
     Returns:
         A line for each job that failed, and for what failed beside the jobs.
     """
-    known = {job_of(row) for row in record.rows}
-    left = [job for job in jobs if job not in known]
+    finished, left = _divided(jobs, record)
     progress = Progress(left, record.rows, workspace.data.num_train, side_by_side, workspace.step)
-    print(f"{len(jobs)} models, {len(jobs) - len(left)} of them finished", flush=True)
+    print(f"{len(jobs)} models, {len(finished)} of them finished", flush=True)
     others = add_missing_invariance(record.rows, workspace)
     others += write_all(record)
     failed = []
     with closing(finished_rows(left, workspace, side_by_side, progress.announce)) as rows:
         for job, result in rows:
             if isinstance(result, str):
-                failed.append(f"{job.title}: {_reason(result)}")
+                failed.append(f"{job.title}: {_reason(result, job.title)}")
                 print(result, file=sys.stderr, flush=True)
             else:
                 result["finished"] = time.strftime("%Y-%m-%d")
@@ -139,11 +146,17 @@ def _run(
     return failed, others
 
 
-def _reason(printed: str) -> str:
-    """The last sentence of ours in what a failed model printed, which is of the run itself."""
-    lines = printed.splitlines()
+def _reason(printed: str, title: str) -> str:
+    """The last sentence of ours in what a failed model printed, which is of the run itself.
+
+    Where the only one introduces the end of the log, as of a run that was killed, it is that end's
+    last line that says more.
+    """
+    lines = [line for line in printed.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("pirl_plugin: ")]
-    return (ours or lines)[-1 if ours else 0].removeprefix("pirl_plugin: ")
+    reason = (ours or lines)[-1 if ours else 0].removeprefix("pirl_plugin: ")
+    reason = reason.removeprefix(f"{title} ")
+    return f"{reason} {lines[-1].strip()}" if reason.endswith(":") and len(lines) > 1 else reason
 
 
 def _without_paths(arguments: Sequence[str]) -> str:

@@ -38,7 +38,8 @@ def finished_rows(
         workspace: of all of them.
         side_by_side: how many at a time. With more than one, each has a process and sees one GPU;
             where they need one, there must be as many.
-        announce: called before a job starts; where they run side by side, of all at the beginning.
+        announce: called when a job starts; in other threads, one at a time, where they run side by
+            side.
 
     Close it to start no more of them.
     """
@@ -50,11 +51,17 @@ def finished_rows(
     free: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(side_by_side):
         free.put(number)
-    for job in jobs:
-        announce(job)
-    ending = threading.Event()
+    ending, speaking = threading.Event(), threading.Lock()
+
+    def begin(job: Job) -> ClaimRow | str:
+        if ending.is_set():
+            return "pirl_plugin: not started"
+        with speaking:
+            announce(job)
+        return _apart(job, workspace, free, ending)
+
     with ThreadPoolExecutor(side_by_side) as pool:
-        futures = {pool.submit(_apart, job, workspace, free, ending): job for job in jobs}
+        futures = {pool.submit(begin, job): job for job in jobs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -70,8 +77,6 @@ def _apart(
 
     A terminal sends Ctrl-C to that process too, which may end before this one hears of it.
     """
-    if ending.is_set():
-        return "pirl_plugin: not started"
     device = free.get()
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

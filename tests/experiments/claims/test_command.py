@@ -177,6 +177,26 @@ def test_failures__are_listed_with_the_sentence_of_the_run(
         claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
 
 
+def test_failures__of_a_run_that_was_killed_have_its_last_line(
+    image_folder, tmp_path, made, monkeypatch
+):
+    """The list ended in a colon, after the model's name for the second time."""
+
+    def make(job, workspace):
+        raise SystemExit(
+            f"pirl_plugin: {job.title} failed with exit status -9; the end of out/console.log:\n"
+            "INFO: epoch 2\nINFO: epoch 3\n"
+        )
+
+    monkeypatch.setattr(workers, "make", make)
+    expected = (
+        r"again:\n  NPID, 4 epochs, seed 0: failed with exit status -9; the end of "
+        r"out/console\.log: INFO: epoch 3$"
+    )
+    with pytest.raises(SystemExit, match=expected):
+        claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
+
+
 @pytest.mark.parametrize("content", [b"\xff\xd8\xff", b"[]", b'{"runs": []}'])
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_resume__from_another_kind_of_file_is_refused(content, more, image_folder, tmp_path, made):
@@ -191,8 +211,19 @@ def test_dry_run__prints_the_models(image_folder, tmp_path, made, capsys):
         "Random initialisation, seed 0",
         "NPID, 4 epochs, seed 0",
         "PIRL (jigsaw), 4 epochs, seed 0",
+        "3 models, 0 of them finished; about 0:22:30 left",
     ]
     assert not (tmp_path / "out").exists()
+
+
+def test_dry_run__says_what_is_finished(image_folder, tmp_path, made, capsys):
+    claims(image_folder, tmp_path, "--seeds", "1", "--methods", "npid")
+    capsys.readouterr()
+    more = ["--seeds", "1", "--methods", "npid", "pirl_jigsaw", "--dry-run"]
+    claims(image_folder, tmp_path, *more)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["NPID, 4 epochs, seed 0: finished", "PIRL (jigsaw), 4 epochs, seed 0"]
+    assert said[2].startswith("2 models, 1 of them finished; about 0:")
 
 
 def test_unlabelled_images__are_refused(image_folder, tmp_path):

@@ -71,3 +71,15 @@ def test_model__is_trained_and_measured_at_each_point(image_folder, tmp_path, me
     assert 0 <= run["knn_top1"] <= 100
     assert run["made_with"]["threads"] == 1
     assert ("invariance" in run) == (method in ("pirl_jigsaw", "rotation"))
+
+
+def test_best_layer__is_one_of_the_papers(tmp_path, monkeypatch):
+    """The averages of res5, the quickstart's features, could be "the best layer" of a row."""
+    monkeypatch.setattr(model, "finish", lambda run, threads: run.folder.mkdir())
+    monkeypatch.setattr(model, "linear_top1", lambda folder: {"res5": 20.0, "res5avg": 30.0})
+    monkeypatch.setattr(model, "knn_top1", lambda checkpoint, workspace: 10.0)
+    data = Data(tmp_path, tmp_path, 10, 2)
+    workspace = Workspace(SCALES["quick"], data, tmp_path, 1, 1)
+    found = model._evaluate(Job("npid", 0, 1), workspace, tmp_path / "a.torch", tmp_path, 1)
+    assert (found["best_layer"], found["linear_best_top1"]) == ("res5", 20.0)
+    assert found["linear_top1"] == 30.0

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -58,6 +59,25 @@ def side_by_side(folder, *jobs):
         # A shell's background jobs ignore Ctrl-C, and so would what they start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+
+
+def test_side_by_side__a_model_is_announced_when_it_starts(monkeypatch):
+    """All were announced at the beginning, with the time that was left then."""
+    announced, first = [], threading.Barrier(2)
+    at_start = {}
+
+    def apart(job, *_):
+        if job != "third":
+            first.wait(timeout=30)
+            at_start[job] = list(announced)
+            first.wait(timeout=30)
+        return f"{job} is made"
+
+    monkeypatch.setattr(workers, "_apart", apart)
+    rows = dict(workers.finished_rows(["one", "two", "third"], None, 2, announced.append))
+    assert set(rows) == {"one", "two", "third"}
+    assert [sorted(found) for found in at_start.values()] == [["one", "two"]] * 2
+    assert announced[2] == "third"
 
 
 def test_side_by_side__a_dead_process_loses_its_own_model_alone(tmp_path, monkeypatch):
