@@ -12,6 +12,7 @@ from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import imagenet_top1
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows
+from pirl_plugin.experiments.claims.statistics import t_interval
 from pirl_plugin.experiments.claims.verdicts import verdicts
 
 RESULTS = Path("docs/results")
@@ -62,3 +63,51 @@ def test_readme__has_the_runs_means(row):
 def test_readme__names_every_method_of_three_seeds():
     named = {row["label"] for row in _ROW.finditer(README)}
     assert {METHODS[name].label for name in METHODS if len(RUNS.of(name)) >= 3} <= named
+
+
+RECIPES = (  # λ, τ, first rows of the bank; as in the table of the results' page
+    ("λ = 0.5, τ = 0.1, random", 0.5, 0.1, "random"),
+    ("λ = 0.75, τ = 0.2, random", 0.75, 0.2, "random"),
+    ("λ = 0.75, τ = 0.2, embeddings", 0.75, 0.2, "embeddings"),
+)
+COMPARED = (("second over first", 1, 0), ("third over second", 2, 1), ("third over first", 2, 0))
+
+
+def test_recipes__are_those_of_the_page():
+    page = (RESULTS / "README.md").read_text()
+    runs = json.loads((RESULTS / "recipes.json").read_text())
+    measured = []
+    for label, *wanted in RECIPES:
+        keys = ("lambda_invariance", "temperature", "bank_init")
+        chosen = [
+            run
+            for run in runs
+            if "Imagenette" in run["data"] and [run[key] for key in keys] == wanted
+        ]
+        assert [run["seed"] for run in chosen] == [0, 1, 2]
+        figures = [[run[metric] for run in chosen] for metric in ("linear_top1", "knn_top1")]
+        cells = " | ".join(", ".join(map(str, column)) for column in figures)
+        assert f"| {label} | {cells} |" in page
+        measured.append(figures)
+    for label, better, worse in COMPARED:
+        cells = []
+        for ours, theirs in zip(measured[better], measured[worse], strict=True):
+            found = t_interval([a - b for a, b in zip(ours, theirs, strict=True)])
+            cells.append(f"{found.mean:+.1f} ({found.low:.1f} to {found.high:.1f})")
+        assert re.search(rf"\| {label}.* \| {re.escape(' | '.join(cells))} \|", page), cells
+
+
+def test_readme__has_the_recipes_runs_on_imagenette():
+    runs = json.loads((RESULTS / "recipes.json").read_text())
+    chosen = [run for run in runs if run["epochs"] == 24 and run["bank_init"] == "embeddings"]
+    (line,) = [line for line in README.splitlines() if "Imagenette at 128 px (24" in line]
+    _, _, linear, _, knn = (cell.strip() for cell in line.strip("|").split("|"))
+    assert linear == ", ".join(str(run["linear_top1"]) for run in chosen)
+    assert knn == ", ".join(str(run["knn_top1"]) for run in chosen)
+
+
+def test_page__has_the_verdicts():
+    said = re.findall(r"`(\w+)`: (held|not held|undecided)", (RESULTS / "README.md").read_text())
+    found = {claim["id"]: claim["verdict"] for claim in CLAIMS["claims"]}
+    assert len(said) >= 11
+    assert all(found[name] == verdict for name, verdict in said), found

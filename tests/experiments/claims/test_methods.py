@@ -62,6 +62,7 @@ def test_method__is_the_quick_config(method, config):
         quick.LOSS.pirl_loss.bank.seed = 0  # the model's
         # Of the comparison, whose sweeps chose what the config has.
         quick.LOSS.pirl_loss |= {"lambda_invariance": 0.5, "temperature": 0.1}
+        quick.LOSS.pirl_loss.bank.init = "random"
     if autocast(QUICK) == "bfloat16":
         quick.HOOKS.PIRL_INPUT.autocast = "bfloat16"
     for section in ("LOSS", "HOOKS", "MODEL"):
@@ -119,6 +120,10 @@ def test_mlp_blur__is_pirl_with_the_overlays_of_the_follow_up(scale, hidden):
     (ours,), (plain,) = config.DATA.TRAIN.TRANSFORMS, pirl.DATA.TRAIN.TRANSFORMS
     assert (ours["photometric"]["blur_p"], ours["photometric"]["hue"]) == (0.5, 0.2)
     assert {**ours, "photometric": plain["photometric"]} == plain
+    assert (config.LOSS.pirl_loss.bank.pop("init"), pirl.LOSS.pirl_loss.bank.pop("init")) == (
+        "embeddings",
+        "random",
+    )
     assert config.LOSS == pirl.LOSS
     assert "pirl_jigsaw_mlp_blur" not in DEFAULT_METHODS
 
