@@ -61,6 +61,11 @@ def _curves(rows: Rows, axis: Axis, title: str, unit: float) -> Figure | None:
             if method == "random":
                 axes.axhline(float(start or 0), color=COLORS[method], lw=1, label="Random init.")
                 continue
+            if method == "supervised":  # so far above that the others would lie on one another
+                top1 = (f"{fmean(row[key] for row in found):.1f}" for key in METRICS)
+                about = f"Supervised, not drawn:\nlinear {next(top1)}, kNN {next(top1)}"
+                axes.plot([], [], " ", label=about)
+                continue
             points = list(zip(*(row["points"] for row in found), strict=True))
             x = [fmean(point[axis] or 0 for point in seeds) / unit for seeds in points]
             values = [[point[metric] for point in seeds] for seeds in points]

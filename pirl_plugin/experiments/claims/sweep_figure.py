@@ -52,12 +52,14 @@ def sweep_figure(rows: Rows, name: str) -> Figure | None:
                           label=f"{METHODS[method].label}, best layer")  # fmt: skip
         _describe(axes, name, values)
         axes.set_ylabel(title)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8)
     at, text = swept(name)
     if at is not None:
         panels[0].axvline(at, color="0.6", ls=":", lw=1)
     panels[0].set_title(text, fontsize=9, color="0.4")
+    handles, labels = panels[0].get_legend_handles_labels()
+    if handles:
+        drawing.legend(handles, labels, loc="outside lower center", ncols=len(handles),
+                       frameon=False, fontsize=8)  # fmt: skip
     return drawing
 
 
