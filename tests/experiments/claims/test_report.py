@@ -2,7 +2,7 @@
 
 import pytest
 
-from pirl_plugin.experiments.claims.figures import write_figures
+from pirl_plugin.experiments.claims.figures import _curves, write_figures
 from pirl_plugin.experiments.claims.report import write_report
 from pirl_plugin.experiments.claims.rows import Rows, at_time
 from pirl_plugin.experiments.claims.sweep_figure import sweep_figure
@@ -52,6 +52,25 @@ def test_figures__are_the_same_bytes_for_the_same_runs(rows, tmp_path):
         write_figures(folder, Rows(rows, SETTING))
     first, second = ((tmp_path / x / "accuracy_time.svg").read_bytes() for x in "ab")
     assert first == second
+
+
+def test_curves__name_the_supervised_network_and_leave_it_out(rows):
+    """It is so far above the others that they lay on one another."""
+    supervised = [row("supervised", seed, 90 + seed) for seed in range(3)]
+    drawing = _curves(Rows(rows + supervised, SETTING), "images_seen", "Images", 1.0)
+    assert max(axes.get_ylim()[1] for axes in drawing.axes) < 60
+    (legend,) = drawing.legends
+    assert "Supervised, not drawn:\nlinear 91.0, kNN 45.5" in [
+        text.get_text() for text in legend.get_texts()
+    ]
+
+
+def test_sweep_figure__has_its_legend_beside_the_panels(rows):
+    drawing = sweep_figure(Rows(rows, SETTING), "lambda")
+    assert [axes.get_legend() for axes in drawing.axes] == [None, None]
+    (legend,) = drawing.legends
+    said = [text.get_text() for text in legend.get_texts()]
+    assert said == ["PIRL (jigsaw)", "PIRL (jigsaw), best layer"]
 
 
 def test_figures__of_nothing_are_none(tmp_path):
