@@ -47,7 +47,7 @@ def resized_copy(path: str, size: int, quality: int) -> Copy:
         OSError: it cannot be read.
     """
     data = read_file(path)
-    pixels = decode_image(data, scaled_above=4 * size)  # never below twice the size
+    pixels = decode_image(data, scaled_to=2 * size)
     height, width = pixels.shape[1:]
     if min(height, width) <= size:
         return Copy(data)
@@ -57,7 +57,7 @@ def resized_copy(path: str, size: int, quality: int) -> Copy:
     file = io.BytesIO()
     image.resize(smaller, Image.Resampling.LANCZOS).save(file, "JPEG", quality=quality)
     content = file.getvalue()
-    if tuple(decode_image(content).shape[1:]) != smaller[::-1]:
+    if tuple(decode_image(content, scaled_to=0).shape[1:]) != smaller[::-1]:
         raise UnreadableImageError("its copy did not decode to the size that was written")
     is_jpeg = Path(path).suffix.lower() in _JPEG_SUFFIXES
     return Copy(content, "" if is_jpeg else CHANGED_SUFFIX)

@@ -183,7 +183,7 @@ def megabytes(name):
 
 
 before = megabytes("VmRSS")
-decode_image(file.getvalue(), max_bytes=2**27, scaled_above=0)
+decode_image(file.getvalue(), max_bytes=2**27, scaled_to=0)
 print(megabytes("VmHWM") - before)
 """
 
@@ -216,38 +216,69 @@ def test_decode__never_runs_ghostscript():
 
 
 def test_decode__below_the_scaled_size_is_as_pil_decodes(monkeypatch):
-    monkeypatch.setattr(decode, "SCALED_ABOVE", 48)
-    data = encode(smooth(47, 200), "JPEG")
+    data = encode(smooth(48, 200), "JPEG")
+    monkeypatch.setattr(decode, "_SCALED_TO", 6)
+    monkeypatch.setattr(decode, "SCALED_ABOVE", 49)
     np.testing.assert_array_equal(pixels(data), reference(data))
+    monkeypatch.setattr(decode, "SCALED_ABOVE", 48)
+    assert pixels(data).shape == (6, 25, 3)
 
 
 @pytest.mark.parametrize(
-    ("shorter", "scale"), [(1499, 1), (1500, 2), (2999, 2), (3000, 4), (6000, 8), (50_000, 8)]
+    ("shorter", "scale"), [(1500, 1), (2999, 1), (3000, 4), (5999, 4), (6000, 8), (50_000, 8)]
 )
-def test_scale__leaves_more_than_half_the_size(shorter, scale):
-    assert decode._scale(shorter, decode.SCALED_ABOVE) == scale
+def test_scale__leaves_750_pixels_of_large_images_alone(shorter, scale):
+    assert decode._scale(shorter, None) == scale
     assert decode._scale(shorter, 0) == 1
 
 
-@pytest.mark.parametrize(("shorter", "scale"), [(1500, 2), (3000, 4)])
-@pytest.mark.parametrize("options", [{"progressive": True}, {"subsampling": 0, "orientation": 6}])
-def test_decode__of_large_jpegs_is_scaled_within_a_tolerance(options, shorter, scale):
-    """Crops of the scaled image, resized, against PIL's of the whole: grain and edges included."""
+@pytest.mark.parametrize(
+    ("shorter", "scale"), [(511, 1), (1023, 1), (1024, 2), (2048, 4), (4096, 8), (9000, 8)]
+)
+def test_scale__leaves_what_was_asked_for(shorter, scale):
+    assert decode._scale(shorter, 512) == scale
+
+
+def with_grain(height, width):
+    """Smooth, with grain and edges every 80 pixels."""
     rng = np.random.default_rng(0)
-    shape = (shorter, shorter + 120)
-    image = np.asarray(smooth(*shape)) + rng.integers(-9, 10, (*shape, 1))
-    image[:, :: 20 * scale] -= 60  # edges
+    image = np.asarray(smooth(height, width)) + rng.integers(-9, 10, (height, width, 1))
+    image[:, ::80] -= 60
+    return image
+
+
+def one_over_f(height, width):
+    """Noise whose amplitude falls as 1 / frequency: more detail than photos of this size have."""
+    white = np.random.default_rng(0).standard_normal((height, width), dtype=np.float32)
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    frequency[0, 0] = np.inf
+    noise = np.fft.irfft2(np.fft.rfft2(white) / frequency, s=white.shape)
+    return (120 + 50 * noise / noise.std())[..., None].repeat(3, axis=2)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "orientation", "tolerances"),
+    [
+        (with_grain, {"progressive": True}, 1, (0.4, 0.6, 1.3)),
+        (with_grain, {"subsampling": 0}, 6, (0.4, 0.6, 1.3)),
+        (one_over_f, {}, 1, (0.4, 1.1, 3.9)),
+    ],
+)
+def test_decode__of_large_jpegs_is_scaled_within_a_tolerance(
+    content, options, orientation, tolerances
+):
+    """Crops of the scaled image, resized, against PIL's of the whole."""
     exif = Image.Exif()
-    exif[0x0112] = options.pop("orientation", 1)
-    noisy = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8))
-    data = encode(noisy, "JPEG", quality=90, exif=exif, **options)
+    exif[0x0112] = orientation
+    image = Image.fromarray(np.clip(content(3000, 3120), 0, 255).astype(np.uint8))
+    data = encode(image, "JPEG", quality=90, exif=exif, **options)
     scaled, whole = Image.fromarray(pixels(data)), Image.fromarray(reference(data))
-    assert scaled.size == (whole.width // scale, whole.height // scale)
-    for share, tolerance in ((1.0, 0.5), (0.6, 0.7), (0.3, 2.0)):  # sides of the crops
+    assert scaled.size == (whole.width // 4, whole.height // 4)
+    for share, tolerance in zip((1.0, 0.6, 0.3), tolerances, strict=True):  # sides of the crops
         side = share * min(scaled.size)
         crops = [
             each.crop((0, 0, round(side * k), round(side * k))).resize((224, 224), 2)
-            for each, k in ((scaled, 1), (whole, scale))
+            for each, k in ((scaled, 1), (whole, 4))
         ]
         difference = np.abs(np.asarray(crops[0], float) - np.asarray(crops[1], float))
         assert difference.mean() < tolerance, share

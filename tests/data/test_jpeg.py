@@ -56,7 +56,7 @@ def test_header__restart_markers_have_no_length():
 def test_header__a_disguised_bomb_is_refused_by_its_real_size():
     assert read_jpeg_header(disguised(24_000, 24_000))[:2] == (24_000, 24_000)
     with pytest.raises(UnreadableImageError, match="24000 × 24000 pixels and would take"):
-        decode_image(disguised(24_000, 24_000), scaled_above=0)
+        decode_image(disguised(24_000, 24_000), scaled_to=0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.data import prepare_work
+from pirl_plugin.data import decode, prepare_work
 from pirl_plugin.data.formats import can_read_heif
 from pirl_plugin.data.prepare import main
 from pirl_plugin.data.prepare_work import Settings, copy_block
@@ -286,3 +286,10 @@ def test_write__takes_no_files_place_where_there_are_no_links(tmp_path, monkeypa
     with pytest.raises(FileExistsError, match=r"a/1\.jpg exists"):
         write_new(tmp_path / "a" / "1.jpg", b"second")
     assert [path.read_bytes() for path in (tmp_path / "a").iterdir()] == [b"first"]
+
+
+def test_copy__may_be_as_large_as_what_is_decoded_scaled(photos, monkeypatch):
+    monkeypatch.setattr(decode, "SCALED_ABOVE", 80)
+    monkeypatch.setattr(decode, "_SCALED_TO", 20)
+    copy = resized_copy(str(photos / "a" / "wide.jpg"), 85, 90)
+    assert Image.open(io.BytesIO(copy.content)).size == (142, 85)
