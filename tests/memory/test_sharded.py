@@ -1,12 +1,17 @@
 """The sharded bank: who holds what, what is drawn, and saving at one world size for another."""
 
+import itertools
+from collections import Counter
+
 import pytest
 import torch
 from scipy.stats import chisquare
+from torch import distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pirl_plugin.checkpoints.shards import save_shards
 from pirl_plugin.losses import bank_update, inputs
+from pirl_plugin.losses.engines import choice, triton
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, sharded
 from pirl_plugin.memory.feistel import FeistelPermutation
@@ -148,34 +153,72 @@ def test_save__takes_the_name_of_a_folder(tmp_path):
 
 _NO_KERNELS = ("promote_types", "scalar_tensor", "empty", "_local_scalar_dense", "detach")
 
+# Today's with a sharded bank, and some more for another version of torch.
+MOST_KERNELS = {
+    ("nce", "plain"): 196 + 8, ("nce", "triton"): 174 + 8,
+    ("info_nce", "plain"): 188 + 8, ("info_nce", "triton"): 198 + 8,
+    ("nce_softmax", "plain"): 258 + 8, ("nce_softmax", "triton"): 224 + 8,
+}  # fmt: skip
 
-def _operations(rank, world_size):
-    """Operations of a step that are kernels on a GPU, which is not asked whether all is well."""
-    bank_update.BankUpdate.check = lambda update: None
-    inputs.check_rows = lambda rows, number: None
+
+def _step(estimator, scores, placement):
+    """Count a step's operations that are kernels on a GPU, launches of Triton's, and collectives.
+
+    The launches do nothing; neither the values nor their gradients are those of a step.
+    """
     loss = PIRLLoss(
-        ROWS, embedding_dim=DIM, num_negatives=50, norm_constant=5.0, scores="plain",
-        bank={"placement": "sharded"},
+        10_007, embedding_dim=DIM, num_negatives=50, estimator=estimator, norm_constant=5.0,
+        scores=scores, bank={"placement": placement},
     )  # fmt: skip
     output = [torch.randn(6, DIM, requires_grad=True) for _ in range(2)]
-    target, names = torch.arange(6) + 6 * rank, []
+    target, counts = torch.arange(6) + 6 * distributed.get_rank(), Counter()
 
     class Count(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             name = str(function).split(".")[1]
             is_kernel = not function.is_view and function.namespace == "aten"
-            names.extend([name] if is_kernel and name not in _NO_KERNELS else [])
+            counts["kernels"] += is_kernel and name not in _NO_KERNELS
+            counts["collectives"] += function.namespace == "c10d"
             return function(*args, **(kwargs or {}))
 
+    def launch(result=None):
+        counts["kernels"] += 1
+        return result
+
+    triton.TritonSums._run = lambda sums, kernel, *arguments: launch()
+    triton.make_draw = lambda draw: launch(torch.empty(6, 50, dtype=torch.int32))
     with Count():
         loss(output, target).backward()
         loss.update(target, output[-1])
-    return names
+    return counts
 
 
-def test_step__takes_fewer_than_200_kernels():
-    for names in run_in_processes(_operations, 2):
-        assert 100 < len(names) < 200
+def _steps(rank, world_size):
+    """As on a GPU, which is not asked whether all is well."""
+    bank_update.BankUpdate.check = lambda update: None
+    inputs.check_rows = lambda rows, number: None
+    choice._check_triton = lambda device, dtype: None
+    cases = itertools.product(MOST_KERNELS, ("replicated", "sharded"))
+    return {(case, placement): _step(*case, placement) for case, placement in cases}
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return run_in_processes(_steps, 2)
+
+
+@pytest.mark.parametrize("case", MOST_KERNELS)
+def test_step__takes_few_kernels(steps, case):
+    for step in steps:
+        assert 100 < step[case, "sharded"]["kernels"] <= MOST_KERNELS[case]
+
+
+@pytest.mark.parametrize("case", MOST_KERNELS)
+def test_step__sharding_adds_few_kernels_and_3_collectives(steps, case):
+    for step in steps:
+        added = step[case, "sharded"] - step[case, "replicated"]
+        assert 20 < added["kernels"] <= 31 + 2
+        assert added["collectives"] == 3
 
 
 @pytest.mark.parametrize("bank_class", [MemoryBank, ShardedMemoryBank])
