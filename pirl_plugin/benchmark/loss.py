@@ -4,7 +4,8 @@ A call is what a training step asks of it: the draw, two heads' terms, their gra
 bank's update. VISSL's estimators are ``nce`` and ``info_nce`` (its ``cross_entropy``);
 ``nce_softmax`` is compared with its ``nce``. All is in one process: the sharded bank is one shard
 of all rows, which shows what its bookkeeping costs and not what its communication does. Where VISSL
-is not installed, ours is measured alone. With one thread on a CPU, seconds are its CPU time. On a
+is not installed, ours is measured alone. With one thread on a CPU, seconds are its CPU time, and
+``gather`` is the limit of a loss that reads each drawn row once: reading them, and no more. On a
 GPU the times are of CUDA events, and the bytes that are read are also shown as a share of what a
 copy moves in the same run.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _DIM, _TERMS = 128, 2
 _NORM_CONSTANT = 2_876_934.0  # VISSL's own at ImageNet's size; both losses get it
 _PEER = ("replicated", "vissl")
+_BLOCK = 8192  # rows gathered at a time, as by the engine that runs on a CPU
 _HEADERS = {
     "estimator": "estimator",
     "batch": "B",
@@ -50,8 +52,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print.
 
     Returns:
-        ``rows``, our loss with a draw for each image; ``vissl``, its loss; and ``shared_draw``, our
-        loss with one draw for the batch, which is a matrix product.
+        ``rows``, our loss with a draw for each image; ``vissl``, its loss; ``shared_draw``, our
+        loss with one draw for the batch, which is a matrix product; and, on a CPU, ``gather``.
 
     Raises:
         SystemExit: a batch of more images than the bank has rows.
@@ -83,7 +85,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "threads": options.threads,
         "copy_bytes_per_s": bandwidth,
     }
-    for kind, loss in (("rows", "ours"), ("vissl", "vissl"), ("shared_draw", "ours, one draw")):
+    kinds = {"rows": "ours", "vissl": "vissl", "shared_draw": "ours, one draw", "gather": "gather"}
+    for kind, loss in kinds.items():
         figures[kind] = [row for row in rows if row["loss"] == loss]
     return figures
 
@@ -122,6 +125,8 @@ class _Bench:
         case = (estimator, batch, negatives)
         calls = {(p, "ours"): self._ours(p, "per_image", *case) for p in self.ours}
         calls["replicated", "ours, one draw"] = self._ours("replicated", "per_batch", *case)
+        if self.device == "cpu":
+            calls["replicated", "gather"] = self._gather(batch, negatives)
         # Both heads' gathered rows, and what autograd copies of them.
         needed = 3 * _TERMS * batch * (negatives + 1) * _DIM * 4
         if self.vissl is not None and needed < _available(self.device):
@@ -176,6 +181,22 @@ class _Bench:
             loss.update(target, output[-1])
 
         return step
+
+    def _gather(self, batch: int, negatives: int) -> Callable[[], Any]:
+        import torch
+
+        from pirl_plugin.losses.engines.gather import gather_rows
+
+        table = self.ours["replicated"].bank.rows
+        drawn = torch.randint(len(table), (batch, negatives))
+        buffer = table.new_empty(min(_BLOCK, negatives), table.shape[1])
+
+        def gather() -> None:
+            for image in drawn:
+                for block in image.split(_BLOCK):
+                    gather_rows(table, block, buffer[: len(block)])
+
+        return gather
 
     def _vissl(self, estimator: str, batch: int, negatives: int) -> Callable[[], Any]:
         import torch

@@ -7,8 +7,10 @@ import time
 import pytest
 import torch
 
+from pirl_plugin.benchmark import loss
 from pirl_plugin.benchmark.command import main
 from pirl_plugin.benchmark.memory import peak_extra_bytes
+from pirl_plugin.losses.engines import gather
 
 
 def test_loss__refuses_a_batch_of_more_images_than_there_are():
@@ -33,7 +35,7 @@ def test_loss__writes_a_row_for_each_case(tmp_path):
         for placement in ("replicated", "sharded")
     }
     assert len(figures["rows"]) == len(cases)
-    assert len(figures["vissl"]) == len(figures["shared_draw"]) == 6
+    assert len(figures["vissl"]) == len(figures["shared_draw"]) == len(figures["gather"]) == 6
     for row in figures["rows"]:
         assert row["device"] == "cpu"
         assert row["bandwidth_fraction"] is None
@@ -65,3 +67,11 @@ def test_loss__is_measured_alone_where_vissl_is_not_installed(tmp_path, monkeypa
     assert figures["vissl"] == []
     assert all(row["speedup_over_vissl"] is None for row in figures["rows"])
     assert "VISSL's loss left out: VISSL is not installed" in capsys.readouterr().out
+
+
+def test_gather__reads_every_drawn_row_once(monkeypatch):
+    read = []
+    monkeypatch.setattr(gather, "gather_rows", lambda table, index, out: read.append(len(index)))
+    bench = loss._Bench(50, "float32", "cpu", 1, None)
+    bench._gather(3, 20_000)()
+    assert read == 3 * [8192, 8192, 20_000 - 2 * 8192]

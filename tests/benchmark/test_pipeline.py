@@ -28,15 +28,19 @@ def test_pipeline__writes_a_row_for_each_pipeline(image_folder, tmp_path, capsys
     for (transform, name), row in found.items():
         assert 0 < row["ms_min"] <= row["ms_median"]
         assert row["images_per_s_per_core"] == pytest.approx(1e3 / row["ms_median"])
-        if transform == "rotation_jigsaw":
-            assert row["ratio_to_vissl"] is None
-        elif name == "vissl":
-            assert row["ratio_to_vissl"] == 1
-        else:
-            assert row["ratio_to_vissl"] > 0
+        ratios = {"ratio_to_vissl": "vissl", "ratio_to_filelist": "vissl_filelist"}
+        for key, peer in ratios.items():
+            if transform == "rotation_jigsaw":
+                assert row[key] is None
+            elif name == peer:
+                assert row[key] == 1
+            else:
+                assert row[key] > 0
+        assert row["decode_share"] == 1 if name == "decode" else row["decode_share"] > 0
     for transform in ("jigsaw", "rotation", "rotation_jigsaw"):  # reads, and something more
         assert found[transform, "normalised"]["ms_min"] > 0.8 * found[transform, "fused"]["ms_min"]
-    assert "images/s/core" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert all(title in shown for title in ("images/s/core", "its filelist's", "decode's share"))
 
 
 @pytest.mark.slow

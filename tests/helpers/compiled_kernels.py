@@ -65,9 +65,10 @@ def _compile(kernel: Any, types: dict[str, str], constants: dict[str, Any], capa
 
 
 def read_code(kernel: Any) -> dict[str, Any]:
-    """Its ``instructions``, ``loops`` (operations of each, without those it holds) and ``local``.
+    """Count its ``instructions``, ``registers``, ``local`` and what each of its ``loops`` holds.
 
-    ``local`` is the memory, bytes a thread, that registers are spilled to.
+    ``local`` is the memory, bytes a thread, that registers are spilled to. Of a loop: its
+    ``instructions``, ``wide`` reads, of 16 bytes for each lane, ``barriers`` and ``shuffles``.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
@@ -81,7 +82,14 @@ def read_code(kernel: Any) -> dict[str, Any]:
         target = re.search(r"0x([0-9a-f]+)", rest) if operation.startswith("BRA") else None
         if target and int(target[1], 16) < address:
             body = [name for at, name, _ in code if int(target[1], 16) <= at <= address]
-            loops.append(body)
+            loops.append(
+                {
+                    "instructions": len(body),
+                    "wide": sum(name.endswith(".128") for name in body),
+                    "barriers": sum(name.startswith("BAR") for name in body),
+                    "shuffles": sum(name.startswith("SHFL") for name in body),
+                }
+            )
     spilled = sum(int(size) for size in re.findall(r"(?:STACK|LOCAL):(\d+)", usage))
     (registers,) = re.findall(r"REG:(\d+)", usage)
     return {

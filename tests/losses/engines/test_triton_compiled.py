@@ -49,14 +49,13 @@ def machine_code(code):
 
 @pytest.mark.parametrize("name", MOST)
 def test_tile__takes_few_instructions(machine_code, name):
-    full, rest = sorted(machine_code[name]["loops"], key=len)
-    assert len(full) <= MOST[name]
-    assert len(rest) <= 1.1 * MOST[name]
+    full, rest = sorted(machine_code[name]["loops"], key=lambda loop: loop["instructions"])
+    assert full["instructions"] <= MOST[name]
+    assert rest["instructions"] <= 1.1 * MOST[name]
     for loop in (full, rest):
-        rows = 4 if name.endswith("fp32") else 2  # of 16 bytes for each lane
-        assert sum(operation.endswith(".128") for operation in loop) == rows
-        assert not any(operation.startswith("BAR") for operation in loop)  # no warp waits
-        assert sum(operation.startswith("SHFL") for operation in loop) == 6
+        assert loop["wide"] == (4 if name.endswith("fp32") else 2)  # of a row's eight lanes
+        assert loop["barriers"] == 0  # no warp waits
+        assert loop["shuffles"] == 6
     assert machine_code[name]["local"] == 0  # nothing is spilled
     assert machine_code[name]["registers"] <= 168  # three programs a multiprocessor, at least
 
