@@ -1,5 +1,8 @@
 """A data set of views in a plain DataLoader: draws, epochs, broken files."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -118,3 +121,31 @@ def test_dataset__refuses_arguments_that_would_fail_at_the_first_image(
     given = {"root_or_source": image_folder / "train", "views": JigsawViews(**SMALL)} | arguments
     with pytest.raises(ValueError, match=says):
         ImageDataset(**given)
+
+
+class PrivateMemory(ImageDataset):
+    """What the reading process shares with no other, MB, after each sample."""
+
+    def __getitem__(self, row):
+        assert super().__getitem__(row)["data_valid"]
+        rollup = Path("/proc/self/smaps_rollup").read_text()
+        return sum(int(size) for size in re.findall(r"Private_\w+: +(\d+) kB", rollup)) / 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
+def test_dataset__workers_keep_no_copy_of_a_million_paths(tmp_path, make_image):
+    name, memory = "images" * 10 + "/image.jpg", {}
+    (tmp_path / name).parent.mkdir()
+    make_image(tmp_path / name, seed=0)
+    for count in (100, 1_000_000):
+        listed = tmp_path / f"{count}.txt"
+        listed.write_text(f"{name}\n" * count)
+        images = PrivateMemory(listed, JigsawViews(**SMALL))
+        loader = DataLoader(
+            images, batch_size=None, sampler=range(0, count, count // 100), num_workers=1,
+            multiprocessing_context="forkserver",
+        )  # fmt: skip
+        memory[count] = list(loader)[-1]
+    table = 1_000_000 * (8 + len(name)) / 2**20  # MB
+    assert memory[1_000_000] < memory[100] + table / 8
