@@ -131,5 +131,6 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
         return None
     return (
         f"the embeddings have collapsed: {'; '.join(signs)}: most images look the same to the "
-        f"network; lower the learning rate, begin with bank.init = embeddings, or look at the images"
+        f"network; lower the learning rate, begin with bank.init = embeddings, or look at the "
+        f"images"
     )
