@@ -95,14 +95,14 @@ def _fill(task: SelfSupervisionTask) -> None:
     from vissl.trainer.train_steps.standard_train_step import construct_sample_for_model
 
     began = time.monotonic()
-    logging.info("PIRL: filling the memory bank, before training, in a pass over the images")
     for step, batch in enumerate(task.data_iterator, 1):
         if rank() == 0 and LINE.due():
             LINE.write(f"filling the memory bank: step {step:,}/{len(task.dataloaders['train']):,}")
         sample = construct_sample_for_model(batch, task)
         embeddings = _image_embeddings(task.model(sample["input"]))
         task.loss.fill_bank(sample["target"], embeddings)
-    logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
+    if rank() == 0:
+        logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
     task.recreate_data_iterator(
         "train",
         epoch=task.phase_idx,

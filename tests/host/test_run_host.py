@@ -123,6 +123,22 @@ def test_train_command__does_what_the_hosts_script_does(image_folder, tmp_path):
     assert state(tmp_path)[0]["_extra_state"]["step"] == 5
 
 
+@pytest.mark.parametrize(
+    "placement", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)]
+)
+def test_filled_bank__agrees_with_the_first_batch(placement, image_folder, tmp_path):
+    """Rows that agree with what moves them keep their norm of 1; beside random ones it is 0.71."""
+    result = run(
+        *settings(image_folder, tmp_path, epochs=1, processes=2),
+        f"config.LOSS.pirl_loss.bank.placement={placement}",
+        "config.LOG_FREQUENCY=1",
+    )
+    assert result.stdout.count("PIRL: filled the memory bank in ") == 1
+    first, *later = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)
+    assert first == "1.0000"
+    assert len(later) == 2  # the epoch has all its batches
+
+
 def test_train_command__runs_as_a_slurm_job(image_folder, tmp_path):
     """Through submitit, which runs the job on this machine where there is no SLURM."""
     overrides = [
