@@ -90,9 +90,8 @@ class MonitorHook(QuietHook):
         self._rows = torch.tensor(evenly_spaced(total, self.settings.rows))
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
-            random_effective_rank(
-                len(self._rows), task.loss.bank.rows.shape[1]
-            )  # measured once, now
+            # Measured once, now.
+            random_effective_rank(len(self._rows), task.loss.bank.rows.shape[1])
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count the epoch's time."""

@@ -39,9 +39,7 @@ class BankConfig:
     momentum: float = 0.5
     placement: str = "replicated"
     dtype: str = "float32"
-    init: str = (
-        "random"  # or embeddings: f(v_I) of the untrained network, in a pass before training
-    )
+    init: str = "random"  # or embeddings: f(v_I) as rows, by a pass before training
     seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
     overlap: bool = True  # gather f(v_I) from the ranks while the loss is computed
 
