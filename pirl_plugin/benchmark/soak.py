@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.benchmark.images import image_folder
-from pirl_plugin.benchmark.timing import device_of
+from pirl_plugin.benchmark.timing import MACHINES, device_of
 from pirl_plugin.utils.console import VARIABLE
 from pirl_plugin.utils.hydra_overrides import quoted
 
@@ -85,13 +85,12 @@ def quarters(samples: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 
 def _measure(folder: Path, options: argparse.Namespace) -> list[dict[str, float]]:
     epoch = max(options.images // (options.processes * options.batch), 1)
-    machine = {"cpu": "cpu", "cuda": "1gpu"}[options.device]
     samples: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as out:
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "pirl_plugin", "train", f"config={options.config}",
-                f"+config/pirl/machines={machine}",
+                f"+config/pirl/machines={MACHINES[options.device]}",
                 f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",
                 f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={options.batch}",
                 f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}",

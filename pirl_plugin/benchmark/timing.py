@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping, Sequence
 
+MACHINES = {"cpu": "cpu", "cuda": "1gpu"}  # --device → config/pirl/machines
 _HEAD_START = 10_000_000  # cycles of a GPU: about 6 ms, in which Python launches a thousand kernels
 
 

@@ -21,7 +21,7 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.arguments import WARM_UP_STEPS
 from pirl_plugin.benchmark.images import image_folder
 from pirl_plugin.benchmark.peers import OUR_CONFIG
-from pirl_plugin.benchmark.timing import device_of, ratio
+from pirl_plugin.benchmark.timing import MACHINES, device_of, ratio
 from pirl_plugin.utils.console import VARIABLE
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.our_configs import VISSL_PIRL
@@ -152,9 +152,8 @@ def parse_timers(log: str, on_gpu: bool = False) -> list[dict[str, float]]:
 
 
 def _overrides(kind: str, folder: Path, options: argparse.Namespace) -> list[str]:
-    machine = {"cpu": "cpu", "cuda": "1gpu"}[options.device]
     common = [
-        f"+config/pirl/machines={machine}",
+        f"+config/pirl/machines={MACHINES[options.device]}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]",
         f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={options.batch}",
         f"config.DATA.NUM_DATALOADER_WORKERS={options.workers}",
