@@ -54,8 +54,9 @@ class _Setting(TypedDict):
 
 
 class Setting(_Setting, total=False):
-    """What all runs of a comparison were made with."""
+    """What all runs of a comparison were made with; files of earlier versions name no recipe."""
 
+    recipe: str
     precision: str
     command: str
 

@@ -6,7 +6,7 @@ import argparse
 
 from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS
 from pirl_plugin.experiments.claims.plan import SWEEP_VALUES
-from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.scales import RECIPES, SCALES
 from pirl_plugin.utils.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.utils.processes import usable_cores
 from pirl_plugin.utils.requirements import require_host
@@ -47,12 +47,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--scale", choices=list(SCALES), default="quick",
                         help="; ".join(f"{k}: {v.about}" for k, v in SCALES.items()))  # fmt: skip
+    parser.add_argument("--recipe", choices=list(RECIPES), default="default",
+                        help="of the loss; "
+                        + "; ".join(f"{k}: {v.about}" for k, v in RECIPES.items()))  # fmt: skip
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=DEFAULT_METHODS,
                         metavar="M",
                         help=f"of {', '.join(METHODS)} (default: all but the last)")  # fmt: skip
     parser.add_argument("--sweeps", nargs="*", choices=list(SWEEP_VALUES),
-                        default=list(SWEEP_VALUES), metavar="S",
-                        help=f"of {', '.join(SWEEP_VALUES)} (default: all)")  # fmt: skip
+                        metavar="S", help=f"of {', '.join(SWEEP_VALUES)} (default: all; none "
+                        "with another recipe than the default)")  # fmt: skip
     parser.add_argument("--seeds", type=whole_number(1), default=3, help="of the comparison")
     parser.add_argument(
         "--sweep-seeds", type=whole_number(1), help="of the sweeps, at most --seeds (default: 2)"
@@ -85,6 +88,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--time: expected without --report-only, which runs nothing; leave out one")
     if options.again and options.report_only:
         parser.error("--again: expected without --report-only, which makes no model; leave out one")
+    if options.sweeps is None:
+        options.sweeps = list(SWEEP_VALUES) if options.recipe == "default" else []
+    elif options.sweeps and options.recipe != "default":
+        parser.error(
+            f"--sweeps: expected none with --recipe {options.recipe}, since they vary the default "
+            f"recipe; leave out one"
+        )
     nothing_runs = options.dry_run or options.report_only
     devices = _devices() if options.scale == "gpu" else None
     if devices == 0 and not nothing_runs:

@@ -10,7 +10,7 @@ from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.plan import sweep_epochs
 from pirl_plugin.experiments.claims.provenance import hardware, precision, versions
-from pirl_plugin.experiments.claims.scales import SCALES, autocast
+from pirl_plugin.experiments.claims.scales import autocast, scale_with
 
 if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.claims_file import DataFacts, Setting
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.data import Data
 
 
-def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) -> Setting:
+def new_setting(
+    scale: str, data: Data, epochs: int, step: int, threads: int, recipe: str = "default"
+) -> Setting:
     """What all runs of a comparison were made with.
 
     Args:
@@ -27,11 +29,13 @@ def new_setting(scale: str, data: Data, epochs: int, step: int, threads: int) ->
         epochs: of the main comparison.
         step: epochs between two evaluations.
         threads: of a run.
+        recipe: name of the loss's.
     """
-    size = SCALES[scale]
+    size = scale_with(scale, recipe)
     cpu = size.cpu_time
     return {
         "scale": scale,
+        "recipe": recipe,
         "network": {
             "model": size.model,
             "image_size": size.image_size,
@@ -73,7 +77,7 @@ class Descriptions(TypedDict):
 def descriptions(scale: Scale) -> Descriptions:
     """Labels of the methods, and what the columns of a comparison are."""
     return {
-        "about": scale.about,
+        "about": f"{scale.about}; PIRL with {scale.recipe.about}",
         "methods": {name: method.label for name, method in METHODS.items()},
         "linear_top1": "percent; the host's linear benchmark (config=benchmark/pirl/quick_linear "
         f"+config/pirl/linear={scale.model}): of linear_by_layer the pooled res5, res5avg where it "

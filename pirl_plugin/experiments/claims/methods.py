@@ -112,20 +112,19 @@ def pretraining(
         *_heads(method, scale),
     ]
     if row.contrastive:
-        # The recipe of quick_jigsaw was chosen by these comparisons, which have the paper's λ.
-        overrides += [f"{_LOSS}lambda_invariance={_lambda(method)}", f"{_LOSS}temperature=0.1"]
+        recipe = scale.recipe
+        share = 0 if method in ("npid", "npidpp") else recipe.lambda_invariance
         # From random rows, embeddings of heads with a hidden layer become all alike: docs/results.
-        hidden = method == "pirl_jigsaw_mlp_blur"
-        overrides.append(f"{_LOSS}bank.init={'embeddings' if hidden else 'random'}")
+        init = "embeddings" if method == "pirl_jigsaw_mlp_blur" else recipe.bank_init
+        overrides += [
+            f"{_LOSS}lambda_invariance={share:g}",
+            f"{_LOSS}temperature={recipe.temperature:g}",
+            f"{_LOSS}bank.init={init}",
+        ]
         negatives = scale.more_negatives if method == "npidpp" else scale.negatives
         overrides.append(f"{_LOSS}bank.seed={seed}")
         overrides.append(f"{_LOSS}num_negatives={min(negatives, data.num_train // 2)}")
     return (*overrides, *extra)
-
-
-def _lambda(method: str) -> float:
-    """The weight of the invariance term: the paper's 0.5, and 0 without transformed images."""
-    return 0 if method in ("npid", "npidpp") else 0.5
 
 
 def _views(method: str, scale: Scale) -> str:
@@ -199,8 +198,9 @@ def _supervised(scale: Scale, data: Data) -> list[str]:
 def _vissl(scale: Scale, data: Data) -> list[str]:
     """VISSL's own PIRL on the same trunk; what is not said here is its config's.
 
-    Its loss gets what ours has: InfoNCE, which it calls ``cross_entropy``, τ and N. Its transform
-    leaves 21 px between patches whatever their size, so that patches of ours need a larger crop.
+    Its loss gets what ours has: InfoNCE, which it calls ``cross_entropy``, τ and N; λ = 0.5 and a
+    bank of random rows are its own. Its transform leaves 21 px between patches whatever their size,
+    so that patches of ours need a larger crop.
     """
     crop = 3 * (scale.patch_size + 21)
     transform = "config.DATA.TRAIN.TRANSFORMS.0."
@@ -216,7 +216,7 @@ def _vissl(scale: Scale, data: Data) -> list[str]:
         f"{transform}crop_size_patches={crop}",
         f"config.MODEL.HEAD.PARAMS=[{g},[[mlp,{{dims:[{scale.features},128]}}]]]",
         f"{loss}loss_type=cross_entropy",
-        f"{loss}temperature=0.1",
+        f"{loss}temperature={scale.recipe.temperature:g}",
         f"{loss}negative_sampling_params.num_negatives={min(scale.negatives, data.num_train // 2)}",
         "config.LOG_FREQUENCY=20",
     ]

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.plan import Job
 
 # What must be equal for two files' runs to be compared; the rest of a setting is for people.
-_FIXED: tuple[Literal["scale", "network", "data", "epochs", "evaluated_every"], ...] = (
+_FIXED: tuple[Literal["scale", "recipe", "network", "data", "epochs", "evaluated_every"], ...] = (
     "scale",
+    "recipe",
     "network",
     "data",
     "epochs",
@@ -63,7 +64,7 @@ class Record:
         content = read_claims(file)
         self._claims = self._claims or content.get("claims", [])
         for key in _FIXED:
-            theirs, ours = content["setting"].get(key), self.setting[key]
+            theirs, ours = _fixed(content["setting"], key), _fixed(self.setting, key)
             if _comparable(theirs, ours) != _comparable(ours, theirs):
                 where, there, here = _first_difference(f"setting.{key}", theirs, ours)
                 raise SystemExit(
@@ -129,6 +130,11 @@ def read_claims(file: Path) -> ClaimsFile:
             f"pirl_plugin: {file}: expected a claims.json, as this command writes it; name another"
         )
     return content
+
+
+def _fixed(setting: Setting, key: str) -> object:
+    """Its value in a setting; one recipe made all runs of files that name none."""
+    return setting.get(key, "default" if key == "recipe" else None)
 
 
 def _first_difference(key: str, theirs: object, ours: object) -> tuple[str, object, object]:

@@ -9,7 +9,7 @@ from pirl_plugin.experiments.claims.comparison import descriptions
 from pirl_plugin.experiments.claims.outputs import locked, write_all
 from pirl_plugin.experiments.claims.provenance import refuse_other_recipes
 from pirl_plugin.experiments.claims.record import Record, read_claims
-from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.scales import scale_with
 from pirl_plugin.experiments.claims.workspace import Workspace
 from pirl_plugin.experiments.data import Data
 
@@ -34,7 +34,8 @@ def report_claims(options: argparse.Namespace) -> None:
             f"folder of a comparison, or a file with --resume"
         )
     setting = read_claims(files[0])["setting"]
-    scale, facts = SCALES[setting["scale"]], setting["data"]
+    scale = scale_with(setting["scale"], setting.setdefault("recipe", "default"))
+    facts = setting["data"]
     setting.update(descriptions(scale))
     options.out.mkdir(parents=True, exist_ok=True)
     with locked(options.out):

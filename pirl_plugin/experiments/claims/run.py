@@ -19,7 +19,7 @@ from pirl_plugin.experiments.claims.plan import Job, job_of, plan
 from pirl_plugin.experiments.claims.progress import Progress
 from pirl_plugin.experiments.claims.provenance import describe_other_precision, refuse_other_recipes
 from pirl_plugin.experiments.claims.record import Record
-from pirl_plugin.experiments.claims.scales import SCALES
+from pirl_plugin.experiments.claims.scales import scale_with
 from pirl_plugin.experiments.claims.timing import time_methods
 from pirl_plugin.experiments.claims.workers import finished_rows
 from pirl_plugin.experiments.claims.workspace import Workspace
@@ -43,10 +43,10 @@ def run_claims(options: argparse.Namespace, arguments: list[str]) -> None:
         SystemExit: data that cannot be used; or at the end, if runs failed.
     """
     data = find_labelled_data(options.data)
-    scale = SCALES[options.scale]
+    scale = scale_with(options.scale, options.recipe)
     epochs = max(1, round((options.images_seen or scale.images_seen) / data.num_train))
     step = max(1, epochs // 4)
-    setting = new_setting(options.scale, data, epochs, step, options.threads)
+    setting = new_setting(options.scale, data, epochs, step, options.threads, options.recipe)
     setting["command"] = _without_paths(arguments)
     workspace = Workspace(scale, data, options.out / "runs", step, options.threads)
     jobs = plan(

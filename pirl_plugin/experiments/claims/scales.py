@@ -1,9 +1,36 @@
-"""At what size the claims are measured: network, images, batch, and how many images are seen."""
+"""At what size and with which loss the claims are measured: network, images, batch, recipe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of ``LOSS.pirl_loss`` that PIRL and NPID share.
+
+    Attributes:
+        about: a phrase for people.
+        lambda_invariance: of PIRL; NPID's is 0.
+        temperature: τ.
+        bank_init: the rows that the memory bank begins with.
+    """
+
+    about: str
+    lambda_invariance: float
+    temperature: float
+    bank_init: str
+
+
+RECIPES = {
+    "default": Recipe(
+        "λ = 0.5 as in the paper, τ = 0.1, a bank of random rows", 0.5, 0.1, "random"
+    ),
+    "quick_jigsaw": Recipe(
+        "λ = 0.75, τ = 0.2, a bank of embeddings, as that config has them", 0.75, 0.2, "embeddings"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +53,7 @@ class Scale:
         images_seen: the budget of a model of the main comparison.
         cpu_time: whether ``seconds`` are CPU seconds; otherwise wall-clock.
         linear: further overrides of the linear benchmark.
+        recipe: of the loss.
     """
 
     about: str
@@ -43,6 +71,7 @@ class Scale:
     images_seen: int
     cpu_time: bool
     linear: tuple[str, ...] = ()
+    recipe: Recipe = RECIPES["default"]
 
 
 SCALES = {
@@ -87,6 +116,11 @@ SCALES = {
         ),
     ),
 }
+
+
+def scale_with(name: str, recipe: str) -> Scale:
+    """A size of experiment with a recipe of the loss, by their names."""
+    return replace(SCALES[name], recipe=RECIPES[recipe])
 
 
 def autocast(scale: Scale, processor: Path = Path("/proc/cpuinfo")) -> str:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pirl_plugin.experiments.claims.methods import DEFAULT_METHODS, METHODS, pretraining
-from pirl_plugin.experiments.claims.scales import SCALES, autocast
+from pirl_plugin.experiments.claims.scales import SCALES, autocast, scale_with
 from pirl_plugin.experiments.data import Data
 from pirl_plugin.utils.our_configs import is_ours
 from tests.helpers.configs import compose
@@ -16,8 +16,8 @@ DATA = Data(Path("photos/train"), Path("photos/val"), 10_000, 20)
 TRAINED = [method for method in METHODS if method != "random"]
 
 
-def composed(method, scale="quick", epochs=24, seed=3, extra=()):
-    return compose(*pretraining(method, SCALES[scale], DATA, epochs, seed, extra))
+def composed(method, scale="quick", epochs=24, seed=3, extra=(), recipe="default"):
+    return compose(*pretraining(method, scale_with(scale, recipe), DATA, epochs, seed, extra))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -51,15 +51,23 @@ def test_method__keeps_the_checkpoints_that_are_measured_on_the_way(method):
     assert is_ours(config) == (method != "vissl_pirl")
 
 
-@pytest.mark.parametrize(("method", "config"), [("pirl_jigsaw", ""), ("jigsaw", "_baseline")])
-def test_method__is_the_quick_config(method, config):
+@pytest.mark.parametrize(
+    ("method", "config", "recipe"),
+    [
+        ("pirl_jigsaw", "", "default"),
+        ("pirl_jigsaw", "", "quick_jigsaw"),
+        ("jigsaw", "_baseline", "default"),
+    ],
+)
+def test_method__is_the_quick_config(method, config, recipe):
     quick = compose(f"config=pretrain/pirl/quick_jigsaw{config}")
-    found = composed(method, epochs=quick.OPTIMIZER.num_epochs, seed=0)
+    found = composed(method, epochs=quick.OPTIMIZER.num_epochs, seed=0, recipe=recipe)
     (ours,), (theirs,) = found.DATA.TRAIN.TRANSFORMS, quick.DATA.TRAIN.TRANSFORMS
     assert ours.keys() <= theirs.keys()  # the config writes defaults out too
     assert {key: theirs[key] for key in ours} == ours
     if quick.LOSS.name == "pirl_loss":
         quick.LOSS.pirl_loss.bank.seed = 0  # the model's
+    if quick.LOSS.name == "pirl_loss" and recipe == "default":
         # Of the comparison, whose sweeps chose what the config has.
         quick.LOSS.pirl_loss |= {"lambda_invariance": 0.5, "temperature": 0.1}
         quick.LOSS.pirl_loss.bank.init = "random"
