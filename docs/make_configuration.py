@@ -18,8 +18,8 @@ from pirl_plugin.data.photometric import Photometric  # noqa: E402
 from pirl_plugin.data.views.jigsaw import JigsawViews  # noqa: E402
 from pirl_plugin.data.views.pretext import JigsawTask  # noqa: E402
 from pirl_plugin.data.views.rotation import RotationViews  # noqa: E402
-from pirl_plugin.hooks.input_hook import PIRLInputHook  # noqa: E402
 from pirl_plugin.hooks.run_settings import RunSettings  # noqa: E402
+from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook  # noqa: E402
 from pirl_plugin.hooks.vissl_monitor_hook import MonitorSettings  # noqa: E402
 from pirl_plugin.host.checks.keys import TABLE  # noqa: E402
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig  # noqa: E402

@@ -57,3 +57,11 @@ def test_modules__import_each_other_in_no_circle():
         for module in free:
             del left[module]
     assert {module: sorted(found & left.keys()) for module, found in left.items()} == {}
+
+
+def test_adapters__are_named_after_the_host():
+    """What subclasses the host's base classes, itself or by way of an adapter."""
+    adapters = {"pirl_plugin.utils.vissl_bases", "pirl_plugin.hooks.vissl_hook"}
+    found = {module for module, imported in GRAPH.items() if imported & adapters}
+    assert len(found) > 10
+    assert [module for module in found if ".vissl_" not in module] == []

@@ -18,9 +18,9 @@ from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.hooks.agreement import Agreement
-from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.hooks.vissl_resume import samples_done
+from pirl_plugin.hooks.vissl_shard_checkpoint_hook import ShardCheckpointHook
 from pirl_plugin.utils.distributed import rank, world_size
 from pirl_plugin.utils.files import remove_unfinished
 from pirl_plugin.utils.interrupts import STOPPING

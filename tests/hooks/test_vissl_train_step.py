@@ -8,7 +8,7 @@ import torch
 from classy_vision.tasks.classification_task import AmpType
 from torch import nn
 
-from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
+from pirl_plugin.hooks.vissl_memory_bank_hook import MemoryBankHook
 from pirl_plugin.hooks.vissl_train_step import pirl_micro_batches
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from tests.helpers.host_runs import losses, run, settings

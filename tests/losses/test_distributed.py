@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
+from pirl_plugin.hooks.vissl_memory_bank_hook import MemoryBankHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
 from tests.helpers.processes import run_in_processes

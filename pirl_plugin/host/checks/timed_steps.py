@@ -105,7 +105,7 @@ def _prepare(config: AttrDict, model: nn.Module, device: torch.device) -> None:
         return
     from types import SimpleNamespace
 
-    from pirl_plugin.hooks.input_hook import PIRLInputHook
+    from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook
 
     hook = PIRLInputHook.from_config(config)
     hook.compile = False  # which takes minutes

@@ -37,21 +37,21 @@ def add_our_hooks(module: HostModule) -> None:
             hooks.extend([EarlierConfigHook(), CheckpointHook.from_config(cfg)])
             hooks.extend(fault_hooks(cfg))
         if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
-            from pirl_plugin.hooks.input_hook import PIRLInputHook
+            from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook
 
             hooks.append(PIRLInputHook.from_config(cfg))
         if cfg.LOSS.name == "pirl_loss":
-            from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
-            from pirl_plugin.hooks.report_hook import PIRLReportHook
-            from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
+            from pirl_plugin.hooks.vissl_memory_bank_hook import MemoryBankHook
             from pirl_plugin.hooks.vissl_monitor_hook import MonitorHook, MonitorSettings
+            from pirl_plugin.hooks.vissl_report_hook import PIRLReportHook
+            from pirl_plugin.hooks.vissl_shard_checkpoint_hook import ShardCheckpointHook
 
             # Before the host's own: shards are saved before the checkpoint they belong to.
             hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
             monitor = MonitorSettings.from_config(cfg)
             hooks.extend([MonitorHook(monitor)] if monitor.enabled else [])
         if shows_page():
-            from pirl_plugin.hooks.progress_hook import ProgressHook
+            from pirl_plugin.hooks.vissl_progress_hook import ProgressHook
 
             hooks.append(ProgressHook())
         return hooks
@@ -69,7 +69,7 @@ def prepare_models(module: HostModule) -> None:
 
     @functools.wraps(build)
     def _build_model(self: SelfSupervisionTask) -> nn.Module:
-        from pirl_plugin.hooks.input_hook import PIRLInputHook
+        from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook
 
         model = build(self)
         for hook in self.hooks:

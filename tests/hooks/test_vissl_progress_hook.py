@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
-from pirl_plugin.hooks.progress_hook import ProgressHook
+from pirl_plugin.hooks.vissl_progress_hook import ProgressHook
 from pirl_plugin.utils.console import LINE
 
 

@@ -8,7 +8,7 @@ import torch
 from torchvision.transforms import functional as tv
 
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.hooks.input_hook import PIRLInputHook
+from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook
 from pirl_plugin.models.resnet import ResNetTrunk
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.hooks.memory_bank_hook import MemoryBankHook
-from pirl_plugin.hooks.report_hook import PIRLReportHook
+from pirl_plugin.hooks.vissl_memory_bank_hook import MemoryBankHook
+from pirl_plugin.hooks.vissl_report_hook import PIRLReportHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.hooks.report_hook import PIRLReportHook
+from pirl_plugin.hooks.vissl_report_hook import PIRLReportHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from tests.helpers.processes import run_in_processes
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pirl_plugin.hooks.shard_checkpoint_hook import ShardCheckpointHook
+from pirl_plugin.hooks.vissl_shard_checkpoint_hook import ShardCheckpointHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 
