@@ -57,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "distances of embeddings of images and of their transformed versions (Fig. 4)",
     ),
     "results": (
-        "pirl_plugin.evaluation.results:main",
+        "pirl_plugin.evaluation.tables.command:main",
         "finished runs as the paper's tables, measured beside published",
     ),
 }

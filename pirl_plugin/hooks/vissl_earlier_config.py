@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
-from pirl_plugin.evaluation.compare_settings import settings_key, settings_of
-from pirl_plugin.evaluation.paper_settings.free import FREE, PRETRAINING_FREE
-from pirl_plugin.evaluation.run_origin import earlier_configs
+from pirl_plugin.evaluation.tables.compare_settings import settings_key, settings_of
+from pirl_plugin.evaluation.tables.paper_settings.free import FREE, PRETRAINING_FREE
+from pirl_plugin.evaluation.tables.run_origin import earlier_configs
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import rank
 

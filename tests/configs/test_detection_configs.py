@@ -5,7 +5,7 @@ import ast
 import pytest
 from fvcore.common.config import CfgNode
 
-from pirl_plugin.evaluation.paper_settings.detection import ROWS
+from pirl_plugin.evaluation.tables.paper_settings.detection import ROWS
 from pirl_plugin.utils.config_root import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pirl_plugin.evaluation.published import LAYERS
+from pirl_plugin.evaluation.tables.published import LAYERS
 from pirl_plugin.experiments.claims import paper
 from pirl_plugin.experiments.claims.claim import EACH, Claim
 from pirl_plugin.experiments.claims.differences import (

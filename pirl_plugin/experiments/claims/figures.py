@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from pirl_plugin.evaluation.published import LAYERS
+from pirl_plugin.evaluation.tables.published import LAYERS
 from pirl_plugin.experiments.claims.drawing import COLORS, DASHED, METRICS, new_figure
 from pirl_plugin.experiments.claims.methods import METHODS
 from pirl_plugin.experiments.claims.paper import imagenet_by_layer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pirl_plugin.evaluation.published import LAYERS, published
+from pirl_plugin.evaluation.tables.published import LAYERS, published
 
 # Method → (table, its row there). Table 5's models are Sec. 4's, the others Sec. 3's. The paper's
 # NPID++ is λ = 0 with more negatives and epochs than Wu et al.'s NPID. It does not say how many;

@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING, cast
 
-from pirl_plugin.evaluation.published import LAYERS
+from pirl_plugin.evaluation.tables.published import LAYERS
 from pirl_plugin.experiments.claims.plan import (
     PAIRS,
     Job,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pirl_plugin.evaluation.published import published
+from pirl_plugin.evaluation.tables.published import published
 from pirl_plugin.experiments.sweep.values import NUM_ORDERS, SWEEPS
 from pirl_plugin.utils.outputs import write_json, write_text
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from pirl_plugin.evaluation.linear_run import linear_top1, svm_map
-from pirl_plugin.evaluation.paper_settings.free import FREE
+from pirl_plugin.evaluation.tables.paper_settings.free import FREE
 from pirl_plugin.experiments.data import find_labelled_data
 from pirl_plugin.experiments.launchers import Here, Launcher, Slurm, make_all
 from pirl_plugin.experiments.sweep.models import (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.checkpoints.resume import Found
-    from pirl_plugin.evaluation.compare_settings import Differences
+    from pirl_plugin.evaluation.tables.compare_settings import Differences
     from pirl_plugin.host.host_module import HostModule
 
 _SHOWN = 8  # settings in a warning
@@ -249,8 +249,8 @@ def _say_what_changes(config: AttrDict, path: Path) -> None:
 def _changes(config: AttrDict, path: Path) -> Differences:
     """Settings of a command that are not those of the run that wrote a checkpoint."""
     from pirl_plugin.checkpoints.training_run import run_config
-    from pirl_plugin.evaluation.compare_settings import changes, settings_of
-    from pirl_plugin.evaluation.paper_settings.free import FREE
+    from pirl_plugin.evaluation.tables.compare_settings import changes, settings_of
+    from pirl_plugin.evaluation.tables.paper_settings.free import FREE
 
     saved = run_config(path)
     if saved is None:

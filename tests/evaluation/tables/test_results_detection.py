@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from pirl_plugin.evaluation.finished_runs import read_run
-from pirl_plugin.evaluation.results import lay_out
+from pirl_plugin.evaluation.tables.finished_runs import read_run
+from pirl_plugin.evaluation.tables.layout import lay_out
 from tests.helpers.finished_runs import (
     measured,
     pretrained,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pirl_plugin.evaluation.paper_settings.common import (
+from pirl_plugin.evaluation.tables.paper_settings.common import (
     COMMON,
     CROSS_ENTROPY,
     IMAGENET,

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from pirl_plugin.evaluation.compare_settings import differences, flatten, settings_of
-from pirl_plugin.evaluation.paper_settings.benchmarks import BENCHMARKS, TRUNKS
-from pirl_plugin.evaluation.paper_settings.free import (
+from pirl_plugin.evaluation.tables.compare_settings import differences, flatten, settings_of
+from pirl_plugin.evaluation.tables.paper_settings.benchmarks import BENCHMARKS, TRUNKS
+from pirl_plugin.evaluation.tables.paper_settings.free import (
     FREE,
     LINEAR_FREE,
     PRETRAINING_FREE,
     SVM_FREE,
 )
-from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
-from pirl_plugin.evaluation.run_origin import pretraining_differences
+from pirl_plugin.evaluation.tables.paper_settings.pretraining import PRETRAINING
+from pirl_plugin.evaluation.tables.run_origin import pretraining_differences
 from tests.helpers import finished_runs
 from tests.helpers.finished_runs import PRETRAININGS, WIDE, changed, composed, composed_once
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pirl_plugin.evaluation.paper_settings.common import COMMON, CROSS_ENTROPY, IMAGENET, YFCC
+from pirl_plugin.evaluation.tables.paper_settings.common import (
+    COMMON,
+    CROSS_ENTROPY,
+    IMAGENET,
+    YFCC,
+)
 
 _PRETRAINING: dict[str, object] = COMMON | {
     "data set": IMAGENET,

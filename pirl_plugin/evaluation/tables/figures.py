@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pirl_plugin.evaluation.published import LAYERS, published, published_parameters
+from pirl_plugin.evaluation.tables.published import LAYERS, published, published_parameters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pirl_plugin.evaluation.result_tables import Table
+    from pirl_plugin.evaluation.tables.layout import Table
 
 _LOWER = {"LA (10 crops)": -6, "NPID++": -7, "DeepCluster": -8}  # labels that would overlap
 _BY_LAYER = ("PIRL", "Jigsaw")  # of Fig. 5
@@ -25,7 +25,7 @@ def write_figures(out: Path, tables: Sequence[Table]) -> list[str]:
 
     Args:
         out: an existing folder.
-        tables: as :func:`~pirl_plugin.evaluation.results.lay_out` returns them.
+        tables: as :func:`~pirl_plugin.evaluation.tables.layout.lay_out` returns them.
     """
     names = []
     drawn = {"parameters": parameters_figure(tables), "layers": layers_figure(tables)}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import yaml
 
-from pirl_plugin.evaluation.finished_runs import read_run
-from pirl_plugin.evaluation.results import lay_out, markdown
-from pirl_plugin.evaluation.run_origin import UNKNOWN, origin_of
+from pirl_plugin.evaluation.tables.finished_runs import read_run
+from pirl_plugin.evaluation.tables.layout import lay_out
+from pirl_plugin.evaluation.tables.markdown import markdown
+from pirl_plugin.evaluation.tables.run_origin import UNKNOWN, origin_of
 from tests.helpers.finished_runs import composed, measured, pretrained, write_metrics, write_run
 from tests.helpers.results_rows import paper_rows, row
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from pirl_plugin.checkpoints.settings import epochs
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
-from pirl_plugin.evaluation.compare_settings import (
+from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, svm_map
+from pirl_plugin.evaluation.tables.compare_settings import (
     Differences,
     data_set,
     describe,
@@ -17,18 +18,17 @@ from pirl_plugin.evaluation.compare_settings import (
     settings_key,
     settings_of,
 )
-from pirl_plugin.evaluation.detection_run import (
+from pirl_plugin.evaluation.tables.detection_run import (
     allowed_rows,
     detection_differences,
     schedule_differences,
 )
-from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, svm_map
-from pirl_plugin.evaluation.paper_settings.benchmarks import BENCHMARKS, TRUNKS
-from pirl_plugin.evaluation.paper_settings.common import VOC07
-from pirl_plugin.evaluation.paper_settings.free import FREE, LINEAR_FREE, SVM_FREE
-from pirl_plugin.evaluation.paper_settings.pretraining import PRETRAINING
-from pirl_plugin.evaluation.published import LAYERS
-from pirl_plugin.evaluation.run_origin import (
+from pirl_plugin.evaluation.tables.paper_settings.benchmarks import BENCHMARKS, TRUNKS
+from pirl_plugin.evaluation.tables.paper_settings.common import VOC07
+from pirl_plugin.evaluation.tables.paper_settings.free import FREE, LINEAR_FREE, SVM_FREE
+from pirl_plugin.evaluation.tables.paper_settings.pretraining import PRETRAINING
+from pirl_plugin.evaluation.tables.published import LAYERS
+from pirl_plugin.evaluation.tables.run_origin import (
     UNKNOWN,
     Origin,
     earlier_differences,

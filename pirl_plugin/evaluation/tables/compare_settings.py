@@ -11,14 +11,14 @@ from functools import cache
 from typing import Any
 
 from pirl_plugin.checkpoints.training_run import SCHEDULES
-from pirl_plugin.evaluation.paper_settings.common import (
+from pirl_plugin.evaluation.tables.paper_settings.common import (
     IMAGENET,
     INATURALIST,
     PLACES,
     VOC07,
     YFCC,
 )
-from pirl_plugin.evaluation.paper_settings.free import OPTIONAL
+from pirl_plugin.evaluation.tables.paper_settings.free import OPTIONAL
 from pirl_plugin.utils.our_configs import TRAIN_STEP
 
 ABSENT = "absent"

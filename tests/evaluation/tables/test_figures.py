@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.evaluation.figures import layers_figure, parameters_figure, write_figures
-from pirl_plugin.evaluation.finished_runs import read_run
-from pirl_plugin.evaluation.results import lay_out
+from pirl_plugin.evaluation.tables.figures import layers_figure, parameters_figure, write_figures
+from pirl_plugin.evaluation.tables.finished_runs import read_run
+from pirl_plugin.evaluation.tables.layout import lay_out
 from tests.helpers.finished_runs import measured, pretrained
 
 

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.finished_runs import read_run
-from pirl_plugin.evaluation.results import lay_out, markdown
+from pirl_plugin.evaluation.tables.finished_runs import read_run
+from pirl_plugin.evaluation.tables.layout import lay_out
+from pirl_plugin.evaluation.tables.markdown import markdown
 from tests.helpers.finished_runs import (
     LAYERS,
     PRETRAININGS,
@@ -221,7 +222,7 @@ def test_results_command__names_bad_runs_and_shows_the_others(tmp_path, capsys):
 
 @pytest.mark.parametrize("method", PRETRAININGS)
 def test_published__labels_are_the_papers(method):
-    from pirl_plugin.evaluation.published import published_parameters, published_tables
+    from pirl_plugin.evaluation.tables.published import published_parameters, published_tables
 
     tables = {table["number"]: table["rows"] for table in published_tables()}
     assert any(method in rows for rows in tables.values())

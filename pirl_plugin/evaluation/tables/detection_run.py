@@ -8,8 +8,14 @@ from typing import Any
 
 import yaml
 
-from pirl_plugin.evaluation.compare_settings import ABSENT, Differences, differences, flatten, same
-from pirl_plugin.evaluation.paper_settings.detection import CONFIGS, DEFAULTS, FREE, ROWS
+from pirl_plugin.evaluation.tables.compare_settings import (
+    ABSENT,
+    Differences,
+    differences,
+    flatten,
+    same,
+)
+from pirl_plugin.evaluation.tables.paper_settings.detection import CONFIGS, DEFAULTS, FREE, ROWS
 from pirl_plugin.utils.config_root import config_root
 
 _PER_TRIAL = {  # of a trial's result → the key it comes from, after scaling to the GPUs
