@@ -28,6 +28,7 @@ from pirl_plugin.data.kernels.parameters import (
     NUM_CHANCES,
     fill_rows,
 )
+from pirl_plugin.utils.kinds import number
 from pirl_plugin.utils.value_checks import refuse
 
 
@@ -67,12 +68,9 @@ class Photometric:
     def __post_init__(self) -> None:
         limits = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
         for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
-            value, limit = getattr(self, name), limits.get(name, 1.0)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not 0 <= value <= limit or not math.isfinite(value):
-                refuse(
-                    name, value, f"a number in [0, {limit:g}]", "set it to such a number; 0 is off"
-                )
+            limit = limits.get(name, 1.0)
+            kind = number(0, limit, expected=f"a number in [0, {limit:g}]")
+            kind.check(name, getattr(self, name), "set it to such a number; 0 is off")
         try:
             low, high = (float(sigma) for sigma in self.blur_sigma)
         except (TypeError, ValueError):

@@ -7,16 +7,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.losses.estimators import ESTIMATORS
-from pirl_plugin.utils.value_checks import (
-    Check,
-    check_keys,
-    choice,
-    flag,
-    number,
-    optional,
-    refuse,
-    whole_number,
-)
+from pirl_plugin.utils.kinds import Kind, flag, integer, number, optional
+from pirl_plugin.utils.value_checks import check_choice, check_keys, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +21,6 @@ DTYPES = ("float32", "bfloat16", "float16")
 INITS = ("random", "embeddings")
 
 _IMAGES = 2**31 - 1  # what the draw of negatives can count to
-_Z = "or null to estimate it from the first batch"
 
 
 @dataclass
@@ -44,7 +35,7 @@ class BankConfig:
     overlap: bool = True  # gather f(v_I) from the ranks while the loss is computed
 
     def __post_init__(self) -> None:
-        _check_fields(f"{SECTION}.bank", self, _BANK_CHECKS)
+        _check_fields(self, "bank.")
 
 
 @dataclass
@@ -70,7 +61,7 @@ class PIRLLossConfig:
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
-        _check_fields(SECTION, self, _CHECKS)
+        _check_fields(self)
         if self.term_weights is not None:
             self.term_weights = [_plain(weight) for weight in self.term_weights]
         most = self.num_train_samples - 1
@@ -134,66 +125,82 @@ class PIRLLossConfig:
         return cls(bank=BankConfig(**bank), **values)
 
 
-def _check_weights(key: str, value: object) -> None:
-    expected, remedy = "weights of at least 0, one of them above", "write it as [0.5, 0.5], or null"
-    if value is None:
-        return
+def _are_weights(value: object) -> bool:
     if isinstance(value, str) or not hasattr(value, "__iter__") or hasattr(value, "items"):
-        refuse(key, value, expected, remedy)
+        return False
     weights = list(value)
-    for weight in weights:
-        number(0, 1e6, expected, remedy)(key, weight)
-    if not any(weights):
-        refuse(key, weights, expected, remedy)
+    return all(map(number(0, 1e6).holds, weights)) and any(weights)
 
 
-def _check_images(key: str, value: object) -> None:
-    if value != -1 or isinstance(value, bool):
-        expected = "a number of images, at least 2, or -1 where the host fills it in"
-        whole_number(2, _IMAGES, expected, "check config.DATA.TRAIN.DATA_PATHS")(key, value)
-
-
-_WEIGHT = number(0, 1, "a weight in [0, 1]", "set it to such a weight, as 0.5")
-_CHECKS: dict[str, Check] = {
-    "num_train_samples": _check_images,
-    "estimator": choice(ESTIMATORS),
-    "lambda_invariance": _WEIGHT,
+# Key -> the values that it may have.
+_NAMES = {
+    "estimator": ESTIMATORS,
+    "negatives": NEGATIVES,
+    "scores": SCORES,
+    "bank.placement": PLACEMENTS,
+    "bank.dtype": DTYPES,
+    "bank.init": INITS,
+}
+_ONE_OF_THESE = "set it to one of these"
+# Key -> (kind, what to do about another one).
+_KINDS: dict[str, tuple[Kind, str]] = {
+    "num_train_samples": (
+        integer(
+            2,
+            _IMAGES,
+            other=-1,
+            expected="a number of images, at least 2, or -1 where the host fills it in",
+        ),
+        "check config.DATA.TRAIN.DATA_PATHS",
+    ),
+    "lambda_invariance": (
+        number(0, 1, expected="a weight in [0, 1]"),
+        "set it to such a weight, as 0.5",
+    ),
     # Below 1/709, exp(1/τ) leaves float64, which Z is in; above 1000, all scores are alike.
-    "temperature": number(1.5e-3, 1e3, "a number from 0.0015 to 1000", "the paper has 0.07"),
-    "num_negatives": whole_number(
-        1, _IMAGES, f"a whole number from 1 to {_IMAGES}", "set it to a number such as 32000"
+    "temperature": (
+        number(1.5e-3, 1e3, expected="a number from 0.0015 to 1000"),
+        "the paper has 0.07",
     ),
-    "negatives": choice(NEGATIVES),
-    "replacement": flag(),
-    "norm_constant": optional(
-        number(0, 1e300, f"a number above 0, {_Z}", "set it to null", above=True)
+    "num_negatives": (integer(1, _IMAGES), "set it to a number such as 32000"),
+    "replacement": (flag(), _ONE_OF_THESE),
+    "norm_constant": (
+        optional(
+            number(0, 1e300, above=True, expected="a number above 0"),
+            "null to estimate it from the first batch",
+        ),
+        "set it to null",
     ),
-    "norm_constant_momentum": number(0, 1, "a weight in [0, 1]", "1 keeps the first Z"),
-    "term_weights": _check_weights,
-    "embedding_dim": whole_number(
-        1, 65_536, "a whole number from 1 to 65536", "make it the head's out_dim, such as 128"
+    "norm_constant_momentum": (
+        number(0, 1, expected="a weight in [0, 1]"),
+        "1 keeps the first Z",
     ),
-    "scores": choice(SCORES),
-}
-_BANK_CHECKS: dict[str, Check] = {
-    "momentum": number(0, 1, "a weight in [0, 1)", "set it to such a weight, as 0.5", below=True),
-    "placement": choice(PLACEMENTS),
-    "dtype": choice(DTYPES),
-    "init": choice(INITS),
-    "seed": optional(
-        whole_number(0, 2**63 - 1, "a whole number of at least 0, or null", "null is SEED_VALUE")
+    "term_weights": (
+        optional(Kind("weights of at least 0, one of them above", _are_weights)),
+        "write it as [0.5, 0.5], or null",
     ),
-    "overlap": flag(),
+    "embedding_dim": (integer(1, 65_536), "make it the head's out_dim, such as 128"),
+    "bank.momentum": (
+        number(0, 1, below=True, expected="a weight in [0, 1)"),
+        "set it to such a weight, as 0.5",
+    ),
+    "bank.seed": (
+        optional(integer(0, 2**63 - 1, expected="a whole number of at least 0")),
+        "null is SEED_VALUE",
+    ),
+    "bank.overlap": (flag(), _ONE_OF_THESE),
 }
 
 
-def _check_fields(
-    section: str, config: BankConfig | PIRLLossConfig, checks: Mapping[str, Check]
-) -> None:
-    for key, check in checks.items():
-        value = getattr(config, key)
-        check(f"{section}.{key}", value)
-        setattr(config, key, _plain(value))
+def _check_fields(config: BankConfig | PIRLLossConfig, prefix: str = "") -> None:
+    for entry in fields(config):
+        key, value = f"{prefix}{entry.name}", getattr(config, entry.name)
+        if key in _NAMES:
+            check_choice(f"{SECTION}.{key}", value, _NAMES[key])
+        elif key in _KINDS:
+            kind, remedy = _KINDS[key]
+            kind.check(f"{SECTION}.{key}", value, remedy)
+        setattr(config, entry.name, _plain(value))
 
 
 def _plain(value: Any) -> Any:

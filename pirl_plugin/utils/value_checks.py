@@ -1,14 +1,10 @@
-"""Checks of values, with one grammar for what they refuse: ``KEY = VALUE: expected …; do …``."""
+"""What checks of values refuse, in one grammar: ``KEY = VALUE: expected …; do …``."""
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral, Real
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
-
-Check = Callable[[str, object], None]
 
 
 def refuse(key: str, value: object, expected: str, remedy: str) -> NoReturn:
@@ -21,57 +17,16 @@ def refuse(key: str, value: object, expected: str, remedy: str) -> NoReturn:
     raise ValueError(f"{key} = {shown}: expected {expected}; {remedy}")
 
 
-def choice(names: Iterable[str]) -> Check:
-    """Make a check that a value is one of ``names``, which may grow after the check is made."""
+def check_choice(key: str, value: object, names: Iterable[str]) -> None:
+    """Refuse a value that is not one of ``names``, and name the nearest.
 
-    def check(key: str, value: object) -> None:
-        if not isinstance(value, str) or value not in names:
-            near = _nearest(str(value), names)
-            remedy = f"write {near}" if near else "set it to one of these"
-            refuse(key, value, f"one of {', '.join(names)}", remedy)
-
-    return check
-
-
-def number(
-    low: float, high: float, expected: str, remedy: str, above: bool = False, below: bool = False
-) -> Check:
-    """Make a check that a value is a finite number in [low, high], or inside its open ends."""
-
-    def check(key: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            refuse(key, value, expected, remedy)
-        if not low <= float(value) <= high or (above and value == low) or (below and value == high):
-            refuse(key, value, expected, remedy)
-
-    return check
-
-
-def whole_number(low: int, high: int, expected: str, remedy: str) -> Check:
-    """Make a check that a value is an integer in [low, high]; 2.0 is none."""
-
-    def check(key: str, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            refuse(key, value, expected, remedy)
-        if not low <= int(value) <= high:
-            refuse(key, value, expected, remedy)
-
-    return check
-
-
-def flag() -> Check:
-    """Make a check that a value is a bool."""
-
-    def check(key: str, value: object) -> None:
-        if not isinstance(value, bool):
-            refuse(key, value, "true or false", "set it to one of these")
-
-    return check
-
-
-def optional(check: Check) -> Check:
-    """Make a check that lets None pass."""
-    return lambda key, value: None if value is None else check(key, value)
+    Raises:
+        ValueError: it is none of them.
+    """
+    if not isinstance(value, str) or value not in names:
+        near = _nearest(str(value), names)
+        remedy = f"write {near}" if near else "set it to one of these"
+        refuse(key, value, f"one of {', '.join(names)}", remedy)
 
 
 def check_keys(section: str, values: Mapping[str, object], known: list[str]) -> None:

@@ -12,7 +12,7 @@ import torch
 from pirl_plugin.data.geometry import random_resized_crop_box
 from pirl_plugin.data.kernels.backends import BACKENDS, Bytes, Rows
 from pirl_plugin.data.views.checks import check_pixels, check_scale, check_size, make_photometric
-from pirl_plugin.utils.value_checks import choice
+from pirl_plugin.utils.value_checks import check_choice
 
 RATIO = (3 / 4, 4 / 3)
 _CORNER = np.zeros((1, 2), np.int32)
@@ -30,7 +30,7 @@ class Views:
     ) -> None:
         self.image_size = check_size("image_size", image_size)
         self.image_scale = check_scale("image_scale", image_scale)
-        choice(BACKENDS)("backend", backend)
+        check_choice("backend", backend, BACKENDS)
         self._backend = BACKENDS[backend]
         named = [p.name for p in inspect.signature(type(self)).parameters.values()]
         self.photometric = make_photometric(photometric, named[:-1])

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from pirl_plugin.data.photometric import Photometric
+from pirl_plugin.utils.kinds import integer
 from pirl_plugin.utils.value_checks import refuse, write_or_remove
 
 
 def check_size(name: str, value: int) -> int:
     """Return ``value`` if it is a positive integer, else raise ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        refuse(name, value, "a whole number of at least 1", "set it to such a number")
+    integer(1).check(name, value, "set it to such a number")
     return value
 
 

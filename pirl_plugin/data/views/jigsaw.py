@@ -14,7 +14,7 @@ from pirl_plugin.data.kernels.backends import Bytes
 from pirl_plugin.data.views.base import Views, black
 from pirl_plugin.data.views.checks import check_scale, check_size
 from pirl_plugin.data.views.permutations import PermutationSet
-from pirl_plugin.utils.value_checks import choice, refuse
+from pirl_plugin.utils.value_checks import check_choice, refuse
 
 FLIPS = ("patch", "image", "none")
 
@@ -73,7 +73,7 @@ class JigsawViews(Views):
             side = f"the side of a cell, patches_crop_size {patches_crop_size} // grid {grid}"
             remedy = "lower it, or raise patches_crop_size"
             refuse("patch_size", patch_size, f"at most {cell}, {side}", remedy)
-        choice(FLIPS)("flip", flip)
+        check_choice("flip", flip, FLIPS)
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.utils.value_checks import whole_number
+from pirl_plugin.utils.kinds import integer
 
 GREEDY_LIMIT = 10_000
 """Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
@@ -50,7 +50,7 @@ class PermutationSet:
             return
         expected = f"a whole number from 1 to {num_patches}! = {total}"
         remedy = "set it to such a number, or to null for all orders"
-        whole_number(1, total, expected, remedy)("num_permutations", num_permutations)
+        integer(1, total, expected=expected).check("num_permutations", num_permutations, remedy)
         rng = np.random.default_rng(seed)
         chosen = np.empty((0, num_patches), np.int8)
         if num_permutations <= GREEDY_LIMIT:

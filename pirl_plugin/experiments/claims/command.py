@@ -47,7 +47,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--scale", choices=list(SCALES), default="quick",
                         help="; ".join(f"{k}: {v.about}" for k, v in SCALES.items()))  # fmt: skip
-    parser.add_argument("--recipe", choices=list(RECIPES), default="default",
+    parser.add_argument("--recipe", choices=list(RECIPES), default="paper",
                         help="of the loss; "
                         + "; ".join(f"{k}: {v.about}" for k, v in RECIPES.items()))  # fmt: skip
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=DEFAULT_METHODS,
@@ -55,7 +55,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
                         help=f"of {', '.join(METHODS)} (default: all but the last)")  # fmt: skip
     parser.add_argument("--sweeps", nargs="*", choices=list(SWEEP_VALUES),
                         metavar="S", help=f"of {', '.join(SWEEP_VALUES)} (default: all; none "
-                        "with another recipe than the default)")  # fmt: skip
+                        "with another --recipe)")  # fmt: skip
     parser.add_argument("--seeds", type=whole_number(1), default=3, help="of the comparison")
     parser.add_argument(
         "--sweep-seeds", type=whole_number(1), help="of the sweeps, at most --seeds (default: 2)"
@@ -89,11 +89,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if options.again and options.report_only:
         parser.error("--again: expected without --report-only, which makes no model; leave out one")
     if options.sweeps is None:
-        options.sweeps = list(SWEEP_VALUES) if options.recipe == "default" else []
-    elif options.sweeps and options.recipe != "default":
+        options.sweeps = list(SWEEP_VALUES) if options.recipe == "paper" else []
+    elif options.sweeps and options.recipe != "paper":
         parser.error(
-            f"--sweeps: expected none with --recipe {options.recipe}, since they vary the default "
-            f"recipe; leave out one"
+            f"--sweeps: expected none with --recipe {options.recipe}, since they vary the paper's; "
+            f"leave out one"
         )
     nothing_runs = options.dry_run or options.report_only
     devices = _devices() if options.scale == "gpu" else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def new_setting(
-    scale: str, data: Data, epochs: int, step: int, threads: int, recipe: str = "default"
+    scale: str, data: Data, epochs: int, step: int, threads: int, recipe: str = "paper"
 ) -> Setting:
     """What all runs of a comparison were made with.
 

@@ -134,7 +134,7 @@ def read_claims(file: Path) -> ClaimsFile:
 
 def _fixed(setting: Setting, key: str) -> object:
     """Its value in a setting; one recipe made all runs of files that name none."""
-    return setting.get(key, "default" if key == "recipe" else None)
+    return setting.get(key, "paper" if key == "recipe" else None)
 
 
 def _first_difference(key: str, theirs: object, ours: object) -> tuple[str, object, object]:

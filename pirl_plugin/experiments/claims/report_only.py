@@ -34,7 +34,7 @@ def report_claims(options: argparse.Namespace) -> None:
             f"folder of a comparison, or a file with --resume"
         )
     setting = read_claims(files[0])["setting"]
-    scale = scale_with(setting["scale"], setting.setdefault("recipe", "default"))
+    scale = scale_with(setting["scale"], setting.setdefault("recipe", "paper"))
     facts = setting["data"]
     setting.update(descriptions(scale))
     options.out.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,8 @@ class Recipe:
 
 
 RECIPES = {
-    "default": Recipe(
-        "λ = 0.5 as in the paper, τ = 0.1, a bank of random rows", 0.5, 0.1, "random"
+    "paper": Recipe(
+        "λ = 0.5 and a bank of random rows as in the paper, τ = 0.1", 0.5, 0.1, "random"
     ),
     "quick_jigsaw": Recipe(
         "λ = 0.75, τ = 0.2, a bank of embeddings, as that config has them", 0.75, 0.2, "embeddings"
@@ -71,7 +71,7 @@ class Scale:
     images_seen: int
     cpu_time: bool
     linear: tuple[str, ...] = ()
-    recipe: Recipe = RECIPES["default"]
+    recipe: Recipe = RECIPES["paper"]
 
 
 SCALES = {

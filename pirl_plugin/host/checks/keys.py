@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pirl_plugin.host.checks.kinds import (
+from pirl_plugin.host.checks.names import nearest
+from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.kinds import (
     Kind,
     choice,
     flag,
@@ -20,8 +22,6 @@ from pirl_plugin.host.checks.kinds import (
     optional,
     text,
 )
-from pirl_plugin.host.checks.names import nearest
-from pirl_plugin.host.checks.refusal import refuse, shown
 from pirl_plugin.utils.our_configs import MICRO_BATCHES
 
 _TEXTS = list_of(text(), "a list of names in brackets")

@@ -16,7 +16,7 @@ DATA = Data(Path("photos/train"), Path("photos/val"), 10_000, 20)
 TRAINED = [method for method in METHODS if method != "random"]
 
 
-def composed(method, scale="quick", epochs=24, seed=3, extra=(), recipe="default"):
+def composed(method, scale="quick", epochs=24, seed=3, extra=(), recipe="paper"):
     return compose(*pretraining(method, scale_with(scale, recipe), DATA, epochs, seed, extra))
 
 
@@ -54,9 +54,9 @@ def test_method__keeps_the_checkpoints_that_are_measured_on_the_way(method):
 @pytest.mark.parametrize(
     ("method", "config", "recipe"),
     [
-        ("pirl_jigsaw", "", "default"),
+        ("pirl_jigsaw", "", "paper"),
         ("pirl_jigsaw", "", "quick_jigsaw"),
-        ("jigsaw", "_baseline", "default"),
+        ("jigsaw", "_baseline", "paper"),
     ],
 )
 def test_method__is_the_quick_config(method, config, recipe):
@@ -67,7 +67,7 @@ def test_method__is_the_quick_config(method, config, recipe):
     assert {key: theirs[key] for key in ours} == ours
     if quick.LOSS.name == "pirl_loss":
         quick.LOSS.pirl_loss.bank.seed = 0  # the model's
-    if quick.LOSS.name == "pirl_loss" and recipe == "default":
+    if quick.LOSS.name == "pirl_loss" and recipe == "paper":
         # Of the comparison, whose sweeps chose what the config has.
         quick.LOSS.pirl_loss |= {"lambda_invariance": 0.5, "temperature": 0.1}
         quick.LOSS.pirl_loss.bank.init = "random"

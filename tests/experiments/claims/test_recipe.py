@@ -24,12 +24,12 @@ def test_recipe__is_that_of_all_contrastive_methods(method):
         config = compose(*pretraining(method, scale_with("quick", recipe), DATA, 24, 0))
         return config.LOSS.pirl_loss
 
-    default, quick = loss("default"), loss("quick_jigsaw")
-    assert (default.temperature, quick.temperature) == (0.1, 0.2)
+    paper, quick = loss("paper"), loss("quick_jigsaw")
+    assert (paper.temperature, quick.temperature) == (0.1, 0.2)
     assert quick.bank.init == "embeddings"
     share = {"npid": 0, "npidpp": 0}.get(method)
     expected = (0.5, 0.75) if share is None else (0, 0)
-    assert (default.lambda_invariance, quick.lambda_invariance) == expected
+    assert (paper.lambda_invariance, quick.lambda_invariance) == expected
 
 
 def test_recipe__is_said_in_the_file_and_its_tables(image_folder, tmp_path, made):
@@ -44,18 +44,18 @@ def test_recipe__is_said_in_the_file_and_its_tables(image_folder, tmp_path, made
 
 def test_recipe__of_another_comparison_is_refused(image_folder, tmp_path, made):
     claims(image_folder, tmp_path, "--seeds", "1")
-    with pytest.raises(SystemExit, match=r"setting\.recipe = default: expected quick_jigsaw, .*"):
+    with pytest.raises(SystemExit, match=r"setting\.recipe = paper: expected quick_jigsaw, .*"):
         claims(image_folder, tmp_path, "--seeds", "1", "--recipe", "quick_jigsaw")
 
 
-def test_recipe__of_a_file_that_names_none_is_the_default(tmp_path):
+def test_recipe__of_a_file_that_names_none_is_the_papers(tmp_path):
     Record(tmp_path / "claims.json", SETTING).write([])
-    Record(tmp_path / "claims.json", {**SETTING, "recipe": "default"})
-    with pytest.raises(SystemExit, match=r"setting\.recipe = default: expected quick_jigsaw"):
+    Record(tmp_path / "claims.json", {**SETTING, "recipe": "paper"})
+    with pytest.raises(SystemExit, match=r"setting\.recipe = paper: expected quick_jigsaw"):
         Record(tmp_path / "claims.json", {**SETTING, "recipe": "quick_jigsaw"})
 
 
-def test_sweeps__vary_the_default_recipe_alone(image_folder, tmp_path, capsys):
+def test_sweeps__vary_the_papers_recipe_alone(image_folder, tmp_path, capsys):
     given = ["--data", str(image_folder), "--out", str(tmp_path), "--dry-run"]
     words = [*given, "--recipe", "quick_jigsaw"]
     with pytest.raises(SystemExit):
@@ -74,4 +74,4 @@ def test_report_only__reads_a_file_that_names_no_recipe(image_folder, tmp_path, 
     del content["setting"]["recipe"]
     file.write_text(json.dumps(content))
     claims(image_folder, tmp_path, "--report-only")
-    assert recorded(file)["setting"]["recipe"] == "default"
+    assert recorded(file)["setting"]["recipe"] == "paper"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
+
+from pirl_plugin.utils.value_checks import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,34 +25,56 @@ class Kind:
     expected: str
     holds: Callable[[object], bool]
 
+    def check(self, key: str, value: object, remedy: str) -> None:
+        """Refuse a value that is of another kind.
 
-def integer(low: int, high: int | None = None, other: int | None = None) -> Kind:
-    """A whole number in [low, high], or ``other`` (such as −1 for "all")."""
-    expected = f"a whole number of at least {low}"
+        Raises:
+            ValueError: it is.
+        """
+        if not self.holds(value):
+            refuse(key, value, self.expected, remedy)
+
+
+def integer(
+    low: int, high: int | None = None, other: int | None = None, expected: str | None = None
+) -> Kind:
+    """A whole number in [low, high], or ``other`` (such as −1 for "all"); 2.0 is none."""
+    named = f"a whole number of at least {low}"
     if high is not None:
-        expected = f"a whole number from {low} to {high}"
+        named = f"a whole number from {low} to {high}"
     if other is not None:
-        expected += f", or {other}"
+        named += f", or {other}"
 
     def holds(value: object) -> bool:
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, Integral) or isinstance(value, bool):
             return False
-        return value == other or (low <= value and (high is None or value <= high))
+        return value == other or (low <= int(value) and (high is None or int(value) <= high))
 
-    return Kind(expected, holds)
+    return Kind(expected or named, holds)
 
 
-def number(low: float = 0.0, high: float = math.inf, *, above: bool = False) -> Kind:
-    """A finite number in [low, high]; with ``above``, in (low, high]."""
-    lower = f"above {low:g}" if above else f"of at least {low:g}"
-    expected = f"a finite number {lower}" + (f", at most {high:g}" if high < math.inf else "")
+def number(
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    expected: str | None = None,
+) -> Kind:
+    """A finite number in [low, high]; with ``above`` and ``below``, without that end."""
+    named = f"a finite number {'above' if above else 'of at least'} {low:g}"
+    if high < math.inf:
+        named += f", {'below' if below else 'at most'} {high:g}"
 
     def holds(value: object) -> bool:
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
+        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
             return False
-        return math.isfinite(value) and (value > low if above else value >= low) and value <= high
+        found = float(value)
+        return (found > low if above else found >= low) and (
+            found < high if below else found <= high
+        )
 
-    return Kind(expected, holds)
+    return Kind(expected or named, holds)
 
 
 def flag() -> Kind:
@@ -80,9 +105,9 @@ def list_of(kind: Kind, expected: str, *, shortest: int = 0, longest: int | None
     return Kind(expected, holds)
 
 
-def optional(kind: Kind) -> Kind:
-    """A value of a kind, or null."""
-    return Kind(f"{kind.expected}, or null", lambda value: value is None or kind.holds(value))
+def optional(kind: Kind, null: str = "null") -> Kind:
+    """A value of a kind, or null, which a refusal describes as ``null``."""
+    return Kind(f"{kind.expected}, or {null}", lambda value: value is None or kind.holds(value))
 
 
 def mapping() -> Kind:
