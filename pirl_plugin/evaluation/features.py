@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from pirl_plugin.data.read import read_file
 from pirl_plugin.data.sources.paths import find_images
 from pirl_plugin.data.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.utils.rows import evenly_spaced
+
+_log = logging.getLogger(__name__)
 
 _LONGEST = 4  # sides of an image over its shorter one, of what is resized
 
@@ -46,23 +49,32 @@ def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tens
         limit: at most this many, spread evenly over the folder.
 
     Returns:
-        uint8 ``(N, 3, size, size)`` and the N paths relative to ``folder``. Unreadable files are
-        left out.
+        uint8 ``(N, 3, size, size)`` and the N paths relative to ``folder``. Files that cannot be
+        read are left out, and counted in one warning.
+
+    Raises:
+        ValueError: none can be read.
     """
     paths = list(find_images(str(folder)))
     if limit is not None:
         paths = [paths[row] for row in evenly_spaced(len(paths), limit)]
-    crops, kept = [], []
+    crops, kept, reasons = [], [], []
     for path in paths:
         try:
             image = decode_image(read_file(str(folder / path)))
-        except (OSError, UnreadableImageError):
+        except (OSError, UnreadableImageError) as error:
+            reasons.append(f"{path}: {error}")
             continue
         crops.append(centre_crop(image, size))
         kept.append(path)
     if not crops:
         raise ValueError(
             f"{folder}: expected images, and none of {len(paths)} can be read; name another folder"
+        )
+    if reasons:
+        _log.warning(
+            f"{folder}: {len(reasons)} of {len(paths)} images cannot be read and are left out; the "
+            f"first is {reasons[0]}"
         )
     return torch.stack(crops), kept
 

@@ -190,7 +190,7 @@ def test_trunk__round_trips_through_the_hosts_checkpoint_format(tmp_path):
         load_trunk(tmp_path / "trunk.torch")
 
 
-def test_read_images__leaves_unreadable_files_out(image_folder, tmp_path):
+def test_read_images__leaves_unreadable_files_out_and_says_so(image_folder, tmp_path, caplog):
     folder = tmp_path / "images"
     shutil.copytree(image_folder / "val", folder)
     (folder / "ants" / "0.jpg").write_bytes(b"no image")
@@ -198,6 +198,8 @@ def test_read_images__leaves_unreadable_files_out(image_folder, tmp_path):
     assert images.shape == (7, 3, 32, 32)
     assert len(paths) == 7
     assert "ants/0.jpg" not in paths
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "1 of 8 images cannot be read and are left out; the first is ants/0.jpg: " in said
 
 
 def test_find_data__counts_the_folders_and_wants_the_same_in_val(image_folder, tmp_path):
