@@ -4,6 +4,7 @@ import functools
 import io
 import re
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -184,7 +185,9 @@ def _decode_pil(
         if scale > 1:
             opened.draft(opened.mode, (opened.width // scale, opened.height // scale))
         opened.load()  # the tag may follow the pixels; TIFF's is applied, and removed, on loading
-        orientation = opened.getexif().get(_ORIENTATION, 1)
+        orientation = 1
+        with suppress(Exception):  # a damaged tag has no say; PIL raises several types for one
+            orientation = opened.getexif().get(_ORIENTATION, 1)
         deep = opened.mode[0] in "IF"
         pixels = torch.from_numpy(_grey_to_8_bits(opened) if deep else _to_rgb(opened))
     return _upright(pixels.permute(2, 0, 1), orientation)

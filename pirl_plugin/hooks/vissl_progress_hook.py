@@ -36,8 +36,8 @@ class ProgressHook(QuietHook):
         if rank() != 0:
             return
         data = task.datasets.get("train")
-        if task.iteration:
-            LINE.say(f"resumed   at step {task.iteration:,} of {task.max_iteration:,}")
+        if done := _steps_done(task):
+            LINE.say(f"resumed   at step {done:,} of {task.max_iteration:,}")
         if data is not None:
             epochs = counted(task.num_train_phases, "epoch")
             LINE.say(f"training  {len(data):,} images, {epochs}, {_steps(task)}")
@@ -67,7 +67,7 @@ class ProgressHook(QuietHook):
             rate = (self._steps - steps) / (now - began)
             self._rate = rate if not self._rate else 0.7 * self._rate + 0.3 * rate
             self._mark = (now, self._steps)
-        left = (task.max_iteration - task.iteration) / self._rate if self._rate else 0.0
+        left = (task.max_iteration - _steps_done(task)) / self._rate if self._rate else 0.0
         per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
         LINE.write(
             f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
@@ -98,6 +98,11 @@ class ProgressHook(QuietHook):
 def _batch(task: SelfSupervisionTask) -> int:
     """Images of a step, of all ranks."""
     return int(task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]) * world_size()
+
+
+def _steps_done(task: SelfSupervisionTask) -> int:
+    """Steps of this run's batch; the host's ``iteration`` counts those of earlier batches too."""
+    return int(task.num_updates) // _batch(task)
 
 
 def _steps(task: SelfSupervisionTask) -> str:

@@ -54,8 +54,9 @@ class LastStep:
             valid: ``(B,)`` bool.
             adds: whether this is a further part of the step.
         """
-        self._batches += 1
-        if self._batches == _FORGOTTEN:
+        further = adds and bool(self.terms)
+        self._batches += not further
+        if self._batches == _FORGOTTEN and not further:
             logging.root.warning(
                 f"PIRLLoss was given {_FORGOTTEN} batches since its memory bank was last updated: "
                 f"expected loss.update(rows, f_image) after each step of the optimiser; without it "
@@ -63,7 +64,7 @@ class LastStep:
             )
         terms = dict(zip(names, means.detach(), strict=True))
         queries = dict(zip(names, batch.queries.detach(), strict=True))
-        if adds and self.terms:
+        if further:
             terms = {name: self.terms[name] + value for name, value in terms.items()}
             queries = {name: torch.cat([self.queries[name], q]) for name, q in queries.items()}
             self.positives = torch.cat([self.positives, batch.positives])

@@ -74,6 +74,15 @@ def test_decode__honours_exif_orientation(kind, orientation):
     np.testing.assert_array_equal(pixels(data), reference(data))
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("exif", [b"Exif\0\0garbage!", b"Exif\0\0II*\0", b"Exif\0\0"])
+def test_decode__takes_an_image_whose_exif_is_damaged(kind, exif):
+    """Its pixels were decoded, and then thrown away for the tag."""
+    data = encode(smooth(), kind, exif=exif)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(pixels(data), expected)
+
+
 def test_decode__is_the_same_without_torchvisions_decoder(monkeypatch):
     fast = pixels(CASES["jpeg"]())
     monkeypatch.setattr(decode, "decode_jpeg", None)

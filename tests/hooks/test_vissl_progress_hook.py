@@ -11,14 +11,21 @@ from pirl_plugin.hooks.vissl_progress_hook import ProgressHook
 from pirl_plugin.utils.console import LINE
 
 
+class Images(list):
+    def get_global_batchsize(self):
+        return 25
+
+
 def task(step, epochs=2, per_epoch=4, train=True):
     return SimpleNamespace(
         train=train,
         iteration=step,
+        num_updates=25 * step,
         max_iteration=epochs * per_epoch,
         num_train_phases=epochs,
         train_phase_idx=max(step - 1, 0) // per_epoch,
-        datasets={"train": range(100)},
+        datasets={"train": Images(range(100))},
+        dataloaders={"train": range(per_epoch)},
         config={"DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 25}}},
         last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
         meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
@@ -51,6 +58,22 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
              for line in lines[1:]]  # fmt: skip
     assert found
     assert all(match and int(match[2]) == 10 * (8 - int(match[1])) for match in found)
+
+
+def test_hook__counts_what_is_left_in_steps_of_this_runs_batch(clock, capsys):
+    """After 100 of its 200 images in steps of 10 there were ``step 10 of 8`` and ``-0 s left``."""
+    hook, resumed = ProgressHook(), task(4)
+    resumed.iteration = 10
+    hook.on_start(resumed)
+    assert capsys.readouterr().out.startswith("resumed   at step 4 of 8")
+    hook.on_phase_start(resumed)
+    for step in (5, 6):
+        clock[0] += 40
+        now = task(step)
+        now.iteration = step + 6
+        hook.on_update(now)
+        hook.on_step(now)
+    assert capsys.readouterr().out.endswith("  80 s left\n")
 
 
 def test_hook__counts_one_epoch_of_one_step(capsys):

@@ -14,6 +14,7 @@ from pirl_plugin.hooks.vissl_resume import samples_done
         ({"samples_done": 24}, "model_iteration13.torch", 1, 24),
         ({"samples_done": 24}, "model_iteration13.torch", 2, 0),  # epochs after the first
         ({"samples_done": 0}, "model_phase0.torch", 1, 0),
+        ({"samples_done": 96}, "model_iteration13.torch", 1, 80),  # its last batch was filled up
         (None, "model_iteration13.torch", 1, 3 * 8),  # older: 13 steps are 10 and 3
         (None, "model_phase0.torch", 1, 0),
     ],

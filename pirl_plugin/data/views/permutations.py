@@ -32,7 +32,8 @@ class PermutationSet:
         orders: int8 (num_permutations, num_patches), or None for all orders.
 
     Raises:
-        ValueError: if ``num_permutations`` is out of range.
+        ValueError: if ``num_permutations`` is out of range; of more than 20 patches, a set is of
+            ``GREEDY_LIMIT`` orders at most.
 
     Example:
         >>> PermutationSet(100).orders.shape
@@ -48,9 +49,11 @@ class PermutationSet:
         self.orders: NDArray[np.int8] | None = None
         if num_permutations is None:
             return
-        expected = f"a whole number from 1 to {num_patches}! = {total}"
+        most = total if total < 2**63 else GREEDY_LIMIT  # those beyond have no int64 number
+        of_all = f"{num_patches}! = {total}"
+        expected = f"a whole number from 1 to {of_all if most == total else f'{most}, of {of_all}'}"
         remedy = "set it to such a number, or to null for all orders"
-        integer(1, total, expected=expected).check("num_permutations", num_permutations, remedy)
+        integer(1, most, expected=expected).check("num_permutations", num_permutations, remedy)
         rng = np.random.default_rng(seed)
         chosen = np.empty((0, num_patches), np.int8)
         if num_permutations <= GREEDY_LIMIT:

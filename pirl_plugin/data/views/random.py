@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
         refuse("seed", seed, "a whole number", "set it to such a number, as 0")
     if not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**_EPOCH_BITS:
         refuse("epoch", epoch, f"a whole number in [0, 2**{_EPOCH_BITS})", "count them from 0")
+    # A row of a narrower type, as int32, would lose its upper bits in the shift.
+    seed, epoch, index = int(seed), int(epoch), operator.index(index)
     if not 0 <= index < 2 ** (64 - _EPOCH_BITS):
         expected = f"a whole number in [0, 2**{64 - _EPOCH_BITS})"
         refuse("index", index, expected, "give the image's row in the data set")

@@ -44,6 +44,14 @@ def test_generator__is_philox_of_the_key(key):
     assert copy.random() == found.random()
 
 
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint32, lambda i: torch.tensor(i).int()])
+def test_generator__takes_rows_of_any_whole_type(kind):
+    """Rows of 32 bits lost their upper bits: 256 streams for all images, without a word."""
+    for row in (0, 1, 255, 256, 32_767):
+        expected = image_generator(0, np.int16(3), row).random()
+        assert image_generator(0, 3, kind(row)).random() == expected
+
+
 @pytest.mark.parametrize("key", [(0, -1, 0), (0, 2**24, 0), (0, 0, -1), (0, 0, 2**40)])
 def test_generator__refuses_what_would_collide(key):
     with pytest.raises(ValueError, match="expected a whole number in"):
@@ -168,3 +176,11 @@ def test_permutations__rank_and_unrank_are_inverse():
 def test_permutations__refuses_impossible_sizes(size):
     with pytest.raises(ValueError, match=r"num_permutations = .*: expected"):
         PermutationSet(size)
+
+
+def test_permutations__of_many_patches_are_few():
+    """25! orders have no number of 64 bits: the draw of a large set overflowed."""
+    assert PermutationSet(10, num_patches=25).orders.shape == (10, 25)
+    assert PermutationSet(20_000, num_patches=16).orders.shape == (20_000, 16)
+    with pytest.raises(ValueError, match=r"= 20000: expected a whole number from 1 to 10000, of "):
+        PermutationSet(20_000, num_patches=25)
