@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, distributed
 
+from pirl_plugin.hooks.micro_batches import join
 from pirl_plugin.hooks.vissl_hook import QuietHook
+from pirl_plugin.hooks.vissl_train_step import autocast, micro_batches_of
+from pirl_plugin.hooks.vissl_unreadable_hook import UnreadableHook
 from pirl_plugin.utils.console import LINE
 from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
 
@@ -86,21 +89,30 @@ class MemoryBankHook(QuietHook):
 def _fill(task: SelfSupervisionTask) -> None:
     """Make each row the embedding of its image, in a pass over the training images.
 
-    The network is in training mode: BatchNorm takes each batch's statistics, as in the steps to
-    come. Afterwards the host's loader begins the epoch again, with the same views.
+    The network is in training mode: BatchNorm takes the statistics of each batch, or micro-batch,
+    as in the steps to come. Afterwards the host's loader begins the epoch again, with the same
+    views.
 
     Raises:
         FloatingPointError, ValueError: as :meth:`PIRLLoss.fill_bank`.
+        UnreadableDataError: too many images cannot be read.
     """
     from vissl.trainer.train_steps.standard_train_step import construct_sample_for_model
 
     began = time.monotonic()
+    unreadable = [hook for hook in task.hooks if isinstance(hook, UnreadableHook)]
     for step, batch in enumerate(task.data_iterator, 1):
         if rank() == 0 and LINE.due():
             LINE.write(f"filling the memory bank: step {step:,}/{len(task.dataloaders['train']):,}")
         sample = construct_sample_for_model(batch, task)
-        embeddings = _image_embeddings(task.model(sample["input"]))
-        task.loss.fill_bank(sample["target"], embeddings)
+        for hook in unreadable:
+            hook.begin(task, sample)
+        parts = micro_batches_of(task, sample["input"], sample["target"])
+        with autocast(task):
+            output = join([task.model(inputs) for inputs, _ in parts])
+        task.loss.fill_bank(sample["target"], _image_embeddings(output))
+        for hook in unreadable:
+            hook.end(task)
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
     task.recreate_data_iterator(

@@ -42,16 +42,14 @@ def pirl_micro_batches(task: SelfSupervisionTask) -> SelfSupervisionTask:
     )
     from vissl.utils.perf_stats import PerfTimer
 
-    count = num_micro_batches(task.config)
-    if not task.train or count == 1:
+    if not task.train or num_micro_batches(task.config) == 1:
         return standard_train_step(task)
     task.last_batch = batch = SimpleNamespace()
     with PerfTimer("train_step_total", task.perf_stats):
         with PerfTimer("read_sample", task.perf_stats):
             sample = construct_sample_for_model(next(task.data_iterator), task)
         target = batch.target = sample["target"]
-        largest = max(task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] // count, 1)
-        parts = split(sample["input"], target, largest)
+        parts = micro_batches_of(task, sample["input"], target)
         task.optimizer.zero_grad()
         with PerfTimer("forward_backward", task.perf_stats):
             loss, batch.model_output = _accumulate(task, parts, target)
@@ -69,6 +67,15 @@ def pirl_micro_batches(task: SelfSupervisionTask) -> SelfSupervisionTask:
     return task
 
 
+def micro_batches_of(
+    task: SelfSupervisionTask, inputs: Inputs, target: Tensor
+) -> list[tuple[Inputs, Tensor]]:
+    """A batch of training in the parts that go through the model one after another."""
+    count = num_micro_batches(task.config)
+    largest = max(task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] // count, 1)
+    return [(inputs, target)] if count == 1 else split(inputs, target, largest)
+
+
 def _accumulate(
     task: SelfSupervisionTask, parts: list[tuple[Inputs, Tensor]], target: Tensor
 ) -> tuple[Tensor, Tensor | list[Tensor]]:
@@ -83,7 +90,7 @@ def _accumulate(
         for number, (inputs, mine) in enumerate(parts, start=1):
             alone = by_hand or number < len(parts)
             with task.model.no_sync() if alone and _synchronises(task.model) else nullcontext():
-                with _autocast(task):
+                with autocast(task):
                     output = _forward(task.model, inputs)
                     value = loss(output, mine)
                 (value if scaler is None else scaler.scale(value)).backward()
@@ -105,7 +112,7 @@ def _whole_batch(
         return
     with task.loss.micro_batches(target) as whole:
         if whole.needs_norm_constant:
-            with left_as_it_is(task.base_model), _autocast(task):
+            with left_as_it_is(task.base_model), autocast(task):
                 for inputs, mine in parts:
                     whole.survey(_forward(task.base_model, inputs), mine)
             whole.set_norm_constant()
@@ -122,7 +129,8 @@ def _synchronises(model: nn.Module) -> bool:
     return hasattr(model, "no_sync")
 
 
-def _autocast(task: SelfSupervisionTask) -> torch.autocast:
+def autocast(task: SelfSupervisionTask) -> torch.autocast:
+    """The host's automatic mixed precision, where the run has it."""
     enabled = _scaler(task) is not None and task.device.type == "cuda"
     return torch.autocast("cuda", torch.float16, enabled=enabled)
 

@@ -12,6 +12,8 @@ from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.utils.distributed import world_size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vissl.trainer.train_task import SelfSupervisionTask
 
 WINDOW = 10_000  # images
@@ -80,7 +82,19 @@ class UnreadableHook(QuietHook):
 
     def on_forward(self, task: SelfSupervisionTask) -> None:
         """Begin to add the ranks' counts."""
-        valid = task.last_batch.sample.get("data_valid")
+        self.begin(task, task.last_batch.sample)
+
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+        """Stop on all ranks where too many could not be read.
+
+        Raises:
+            UnreadableDataError: says how many and what to do.
+        """
+        self.end(task)
+
+    def begin(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
+        """Begin to add the ranks' counts of a batch."""
+        valid = sample.get("data_valid")
         valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
         if not isinstance(valid, torch.Tensor):
             self._counts = None
@@ -91,11 +105,11 @@ class UnreadableHook(QuietHook):
         if world_size() > 1:
             self._work = distributed.all_reduce(self._counts, async_op=True)
 
-    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
-        """Stop on all ranks where too many could not be read.
+    def end(self, task: SelfSupervisionTask) -> None:
+        """Look at the sum of the counts that were begun to be added.
 
         Raises:
-            UnreadableDataError: says how many and what to do.
+            UnreadableDataError: too many could not be read.
         """
         if self._counts is None or self._share is None:
             return

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from vissl.config import AttrDict
 
 from pirl_plugin.hooks.vissl_memory_bank_hook import MemoryBankHook
 from pirl_plugin.hooks.vissl_report_hook import PIRLReportHook
+from pirl_plugin.hooks.vissl_unreadable_hook import UnreadableDataError, UnreadableHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
 
@@ -159,6 +161,11 @@ def filling(task):
     task.dataloaders = {"train": task.batches}
     task.model = torch.nn.BatchNorm1d(DIM, affine=False)
     task.phase_idx = task.train_phase_idx = 0
+    task.hooks, task.amp_type, task.device = [], None, torch.device("cpu")
+    task.config |= {
+        "TRAINER": {"PIRL_MICRO_BATCHES": 1, "TRAIN_STEP_NAME": "pirl_micro_batches"},
+        "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 2}},
+    }
     task.begun_again = []
     task.recreate_data_iterator = lambda *_, **options: task.begun_again.append(options)
     return task
@@ -179,6 +186,37 @@ def test_fill__makes_each_row_its_images_embedding(filling):
     assert filling.loss.step == 0
     expected = {"epoch": 0, "compute_start_iter": False, "train_phase_idx": 0}
     assert filling.begun_again == [expected]
+
+
+def test_fill__takes_batch_norms_statistics_of_micro_batches(filling):
+    """It gave the network the whole batch: rows that the first step's embeddings disagreed with."""
+    images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(2))
+    rows = [4, 5, 9, 2]
+    batch = {"data": [images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(4)]}
+    filling.data_iterator = iter([batch])
+    filling.config["TRAINER"]["PIRL_MICRO_BATCHES"] = 2
+    filling.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] = 4
+    MemoryBankHook().on_phase_start(filling)
+    parts = [torch.nn.functional.batch_norm(part, None, None, training=True)
+             for part in images.split(2)]  # fmt: skip
+    expected = torch.nn.functional.normalize(torch.cat(parts))
+    torch.testing.assert_close(filling.loss.bank.rows[rows], expected)
+
+
+def test_fill__stops_where_too_many_images_cannot_be_read(filling):
+    """It went through all of them, and named each file of a mount that had gone."""
+    guard = UnreadableHook(max_share=0.05)
+    filling.hooks = [guard]
+    filling.datasets = {"train": range(4)}
+    filling.config = AttrDict(filling.config)
+    filling.config.DATA.TRAIN.DATA_PATHS = ["photos"]
+    batches = list(filling.data_iterator)
+    batches[0]["data_valid"] = [torch.tensor([1, 0])]
+    filling.data_iterator = iter(batches)
+    guard.on_phase_start(filling)
+    with pytest.raises(UnreadableDataError, match="1 of the last 4 images cannot be read"):
+        MemoryBankHook().on_phase_start(filling)
+    assert next(filling.data_iterator) is batches[1]
 
 
 def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):

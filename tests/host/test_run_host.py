@@ -124,13 +124,15 @@ def test_train_command__does_what_the_hosts_script_does(image_folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "placement", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)]
+    ("placement", "parts"),
+    [("replicated", 1), ("replicated", 2), pytest.param("sharded", 1, marks=pytest.mark.slow)],
 )
-def test_filled_bank__agrees_with_the_first_batch(placement, image_folder, tmp_path):
+def test_filled_bank__agrees_with_the_first_batch(placement, parts, image_folder, tmp_path):
     """Rows that agree with what moves them keep their norm of 1; beside random ones it is 0.71."""
     result = run(
         *settings(image_folder, tmp_path, epochs=1, processes=2),
         f"config.LOSS.pirl_loss.bank.placement={placement}",
+        f"config.TRAINER.PIRL_MICRO_BATCHES={parts}",
         "config.LOG_FREQUENCY=1",
     )
     assert result.stdout.count("PIRL: filled the memory bank in ") == 1

@@ -3,9 +3,7 @@
 ``PIRL_FAULTS=N PIRL_FAULTS_SEED=S`` set how many runs are killed at changes of files, and at which.
 """
 
-import json
 import os
-import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.verify import verify
-from pirl_plugin.memory import ShardedMemoryBank
 from tests.helpers import faults
 from tests.helpers.host_runs import ELSEWHERE, run, settings
 
