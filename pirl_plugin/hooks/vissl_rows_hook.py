@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_hook import QuietHook
-from pirl_plugin.memory.row_paths import Changes, hash_paths, match_paths, relative_paths
+from pirl_plugin.memory.row_paths import Changes, RelativePaths, hash_paths, match_paths
 from pirl_plugin.utils.distributed import rank
 
 if TYPE_CHECKING:
@@ -52,26 +52,31 @@ class RowPathsHook(QuietHook):
         """The state is of the data, which may have changed since: it is compared, never loaded."""
 
 
-def training_paths(task: SelfSupervisionTask) -> list[str] | None:
+def training_paths(task: SelfSupervisionTask) -> Sequence[str] | None:
     """Paths of the training images relative to their folder; None for other data sources.
 
     With ``DATA_LIMIT`` = K ≥ 0 those of the K images that are trained on, in the bank's order.
     """
-    paths = source_paths(task)
-    subset = None if paths is None else limited_to(task.datasets["train"])
-    return paths if paths is None or subset is None else [paths[image] for image in subset]
+    return source_paths(task, limited_to(task.datasets["train"]))
 
 
-def source_paths(task: SelfSupervisionTask) -> list[str] | None:
-    """:func:`training_paths` of all images of the source, whatever ``DATA_LIMIT`` is."""
+def source_paths(
+    task: SelfSupervisionTask, rows: Sequence[int] | None = None
+) -> Sequence[str] | None:
+    """:func:`training_paths` of some images of the source, or all, whatever ``DATA_LIMIT`` is."""
     from vissl.data.dataset_catalog import get_data_files
+
+    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
     sources = getattr(task.datasets["train"], "data_objs", [])
     if not sources or not hasattr(sources[0], "get_image_paths"):
         return None
+    found = sources[0]
+    ours = isinstance(found, PIRLDiskDataset)
+    path_of = found.source.path_of if ours else found.get_image_paths().__getitem__
     (folder, *_), _ = get_data_files("TRAIN", task.config.DATA)  # or a list in it
     folder = folder if os.path.isdir(folder) else os.path.dirname(folder)
-    return relative_paths(sources[0].get_image_paths(), folder)
+    return RelativePaths(path_of, range(len(found)) if rows is None else rows, folder)
 
 
 def limited_to(data: GenericSSLDataset) -> Sequence[int] | None:

@@ -7,28 +7,42 @@ A row is an image's place in the data set. The checkpoint keeps a 64-bit hash of
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _CHUNK = 65_536  # paths hashed at a time: a chunk's longest path sets its memory
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def relative_paths(paths: Sequence[str], root: str) -> list[str]:
+class RelativePaths(Sequence[str]):
     """Paths below ``root`` without it, so that a data set may be moved; others as they are.
 
+    Each is made when it is asked for: those of 10⁸ images would take 20 GB.
+
+    Args:
+        path_of: the path of an image, by its row in the data set.
+        rows: of which images.
+        root: the folder.
+
     Example:
-        >>> relative_paths(["/data/ants/1.jpg", "/else/2.jpg"], "/data")
+        >>> paths = ["/data/ants/1.jpg", "/else/2.jpg"]
+        >>> list(RelativePaths(paths.__getitem__, range(2), "/data"))
         ['ants/1.jpg', '/else/2.jpg']
     """
-    prefix = os.path.join(root, "")
-    return [path.removeprefix(prefix) for path in paths]
+
+    def __init__(self, path_of: Callable[[int], str], rows: Sequence[int], root: str) -> None:
+        self._path_of, self._rows = path_of, rows
+        self._prefix = os.path.join(root, "")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._path_of(self._rows[index]).removeprefix(self._prefix)
 
 
 def hash_paths(paths: Sequence[str]) -> torch.Tensor:
@@ -47,7 +61,8 @@ def hash_paths(paths: Sequence[str]) -> torch.Tensor:
     """
     hashes = np.empty(len(paths), dtype=np.uint64)
     for start in range(0, len(paths), _CHUNK):
-        chunk = [os.fsencode(path) for path in paths[start : start + _CHUNK]]
+        rows = range(start, min(start + _CHUNK, len(paths)))
+        chunk = [os.fsencode(paths[row]) for row in rows]
         hashes[start : start + len(chunk)] = _hashed(chunk)
     return torch.from_numpy(hashes.view(np.int64))
 

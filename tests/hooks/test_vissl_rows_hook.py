@@ -1,5 +1,6 @@
 """Which images the bank's rows are of, with and without ``DATA_LIMIT``."""
 
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from vissl.config import AttrDict
 from vissl.data import build_dataset
 
+from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 from pirl_plugin.hooks.vissl_monitor_hook import labels_of
 from pirl_plugin.hooks.vissl_rows_hook import (
     ChangedDataError,
@@ -132,3 +134,18 @@ def test_resume__matches_no_rows_of_a_sharded_checkpoint(make_task):
     del task.checkpoint["loss"]["bank.rows"]
     with pytest.raises(ChangedDataError, match=r"= 'match': expected a replicated memory bank"):
         check_checkpoint_rows(task, loss)
+
+
+def test_fingerprint__holds_no_list_of_all_paths(make_task, tmp_path):
+    """A list took 20 GB on each rank at 10⁸ images, for 8 bytes of each."""
+    file, count = tmp_path / "paths.npy", 400_000
+    np.save(file, np.array([f"class/{row:030d}.jpg" for row in range(count)]))
+    task = make_task(limit=-1)
+    source = PIRLDiskDataset(task.config, "pirl_disk_filelist", str(file), "TRAIN")
+    task.datasets["train"].data_objs = [source]
+    tracemalloc.start()
+    hashes = hash_paths(training_paths(task))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(hashes) == count
+    assert most < 100 * count  # bytes; the strings and their list take 97 each, and a chunk 28 MB

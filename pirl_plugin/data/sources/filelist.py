@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,12 @@ class FileListSource(ImageSource):
             ValueError: the images' folders do not lie beside each other.
         """
         index = {name: label for label, name in enumerate(class_folders(self.class_root()))}
-        folders = map(os.path.dirname, self.paths())
-        return np.array([index[os.path.basename(folder)] for folder in folders], dtype=np.int64)
+        labels = (index[os.path.basename(folder)] for folder in self._folders())
+        return np.fromiter(labels, np.int64, len(self))
+
+    def _folders(self) -> Iterator[str]:
+        """The folder of each image, one after another: all paths at once would take gigabytes."""
+        return (os.path.dirname(self.path_of(row)) for row in range(len(self)))
 
     def class_root(self) -> str:
         """Folder whose subfolders number the classes of the list.
@@ -73,8 +77,7 @@ class FileListSource(ImageSource):
         Raises:
             ValueError: the images' folders do not lie beside each other, or are not there.
         """
-        found = {os.path.dirname(path) for path in self.paths()}
-        folders = {os.path.abspath(folder) for folder in found}
+        folders = {os.path.abspath(folder) for folder in set(self._folders())}
         above = sorted({os.path.dirname(folder) for folder in folders})
         if len(above) > 1 or not os.path.isdir(above[0]):
             raise ValueError(

@@ -64,13 +64,13 @@ class FolderSource(ImageSource):
         Images that lie in the folder itself are class 0; beside the folders of classes they have
         none, -1.
         """
-        tops = [
+        tops = (
             head if tail else ""
             for head, _, tail in (path.partition(os.sep) for path in self._images)
-        ]
+        )
         index = {name: label for label, name in enumerate(class_folders(self.path))}
         index[""] = -1 if index else 0
-        return np.array([index[top] for top in tops], dtype=np.int64)
+        return np.fromiter((index[top] for top in tops), np.int64, len(self))
 
     def class_root(self) -> str:
         """The folder itself."""
