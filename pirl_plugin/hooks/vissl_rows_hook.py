@@ -66,17 +66,34 @@ def source_paths(
     """:func:`training_paths` of some images of the source, or all, whatever ``DATA_LIMIT`` is."""
     from vissl.data.dataset_catalog import get_data_files
 
-    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
-
     sources = getattr(task.datasets["train"], "data_objs", [])
     if not sources or not hasattr(sources[0], "get_image_paths"):
         return None
-    found = sources[0]
-    ours = isinstance(found, PIRLDiskDataset)
-    path_of = found.source.path_of if ours else found.get_image_paths().__getitem__
-    (folder, *_), _ = get_data_files("TRAIN", task.config.DATA)  # or a list in it
-    folder = folder if os.path.isdir(folder) else os.path.dirname(folder)
-    return RelativePaths(path_of, range(len(found)) if rows is None else rows, folder)
+    (path, *_), _ = get_data_files("TRAIN", task.config.DATA)
+    return paths_below(sources[0], path, rows)
+
+
+def paths_below(images: Any, path: str, rows: Sequence[int] | None = None) -> Sequence[str]:
+    """Paths of some images of a source, or all, relative to its folder, or to that of its list.
+
+    Args:
+        images: a data source of this plugin, or another that has ``get_image_paths``.
+        path: what it reads.
+        rows: of which images.
+    """
+    from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
+
+    ours = isinstance(images, PIRLDiskDataset)
+    path_of = images.source.path_of if ours else images.get_image_paths().__getitem__
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    return RelativePaths(path_of, range(len(images)) if rows is None else rows, folder)
+
+
+def saved_hashes(checkpoint: Mapping[str, Any]) -> Tensor | None:
+    """The fingerprint of the training images in a checkpoint; None where it has none."""
+    hooks = (checkpoint.get("classy_state_dict") or {}).get("hooks") or {}
+    found: Tensor | None = (hooks.get(RowPathsHook.name()) or {}).get("path_hashes")
+    return found
 
 
 def limited_to(data: GenericSSLDataset) -> Sequence[int] | None:
@@ -126,8 +143,7 @@ def check_checkpoint_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
         ChangedDataError: they differ, and ``HOOKS.PIRL_RUN.changed_data`` does not say what to do.
     """
     paths = training_paths(task)
-    hooks = (task.checkpoint.get("classy_state_dict") or {}).get("hooks") or {}
-    before = (hooks.get(RowPathsHook.name()) or {}).get("path_hashes")
+    before = saved_hashes(task.checkpoint)
     if before is None or paths is None:
         logging.info("The checkpoint does not say which images its rows are of: not compared")
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.host.checks.refusal import shown
+from pirl_plugin.host.compat.finished_data import check_same_images
 from pirl_plugin.host.compat.patches import patched
 from pirl_plugin.utils.json_lines import read_json_lines
 from pirl_plugin.utils.our_configs import is_ours
@@ -231,7 +232,7 @@ def _check_same_run(config: AttrDict, found: Found) -> None:
     if other is not None:
         raise SystemExit(f"pirl_plugin: {other}")
     if found.final:
-        _check_same_training(config, Path(path))
+        _check_same_training(config, found.content, Path(path))
 
 
 def _say_what_changes(config: AttrDict, path: Path) -> None:
@@ -263,12 +264,14 @@ def _named(key: str) -> str:
     return f"config.{key}" if key[0].isupper() else f"the {key}"
 
 
-def _check_same_training(config: AttrDict, path: Path) -> None:
+def _check_same_training(config: AttrDict, content: Mapping[str, Any], path: Path) -> None:
     """Refuse a command whose training is not that of the finished run in its folder.
 
     Raises:
         SystemExit: the first key that differs, found and expected.
     """
+    from pirl_plugin.checkpoints.training_run import run_config
+
     if differ := _changes(config, path):
         key, (found, expected) = next(iter(differ.items()))
         raise SystemExit(
@@ -276,3 +279,5 @@ def _check_same_training(config: AttrDict, path: Path) -> None:
             f"the run in {path.parent} was made to its end; give another config.CHECKPOINT.DIR to "
             f"start a new one"
         )
+    if saved := run_config(path):
+        check_same_images(config, content, saved, str(path.parent))
