@@ -122,7 +122,7 @@ class UnreadableHook(QuietHook):
                 f"config.DATA.{split}.DATA_PATHS = {list(task.config.DATA[split].DATA_PATHS)}: "
                 f"{self._share.unreadable} of the last {self._share.window} images cannot be read, "
                 f"expected at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g} of "
-                f"them; see that the folder is mounted and the paths exist, or remove the files "
-                f"named above, and start the same command again, which goes on from the last "
-                f"checkpoint"
+                f"them; see that the folder is mounted and the paths exist, and start the same "
+                f"command again, which goes on from the last checkpoint; to go on without the "
+                f"files named above, remove them and set config.HOOKS.PIRL_RUN.changed_data=match"
             )

@@ -118,6 +118,24 @@ def test_check_images__counts_them_for_a_draw_without_replacement(image_folder):
     check_images(found)
 
 
+@pytest.mark.parametrize("folders", [[""], ["ants", "bees"], [str(i) for i in range(20)]])
+def test_check_images__looks_at_files_spread_over_the_folder(folders, tmp_path, make_image):
+    """Eight bad files at the beginning of the list stopped a run that 99 % of the images allow."""
+    for folder in folders:
+        (tmp_path / "data" / folder).mkdir(parents=True, exist_ok=True)
+        for number in range(40 // len(folders)):
+            make_image(tmp_path / "data" / folder / f"{number:02}.jpg", seed=0)
+    found = config(f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path / 'data'}]")
+    files = sorted((tmp_path / "data").rglob("*.jpg"))
+    for file in files[:30]:
+        file.write_bytes(b"")
+    check_images(found)
+    for file in files[30:]:
+        file.write_bytes(b"")
+    with pytest.raises(SystemExit, match="none of 8 files looked at in .*: the file is empty"):
+        check_images(found)
+
+
 def test_checks__read_images_inside_shards(image_folder, tmp_path):
     shards = tmp_path / "shards"
     main([str(image_folder / "train"), str(shards), "--shards", "7", "--workers", "1"])
