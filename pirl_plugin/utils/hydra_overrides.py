@@ -20,6 +20,18 @@ def quoted(path: str | Path) -> str:
     return "'" + text.replace("'", r"\'") + "'"
 
 
+def in_quotes(key: str, value: object) -> str:
+    r"""An override whose text, or texts of a list, Hydra takes as they are, as a shell needs it.
+
+    Example:
+        >>> print(in_quotes("DIR", "a,b"), in_quotes("PATHS", [2024, "it's"]))
+        "DIR='a,b'" "PATHS=['2024','it\'s']"
+    """
+    texts = value if isinstance(value, list) else [value]
+    inside = ",".join("'" + str(text).replace("'", r"\'") + "'" for text in texts)
+    return f'"{key}=[{inside}]"' if isinstance(value, list) else f'"{key}={inside}"'
+
+
 def compose(*overrides: str) -> Any:
     """The host's configuration for command-line overrides, checked.
 

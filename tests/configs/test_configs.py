@@ -77,9 +77,33 @@ def test_quoted__paths_of_any_name_compose(name):
     assert list(config.DATA.TRAIN.DATA_PATHS) == [config.CHECKPOINT.DIR] == [name]
 
 
-def test_unquoted_value__is_told_to_be_quoted():
-    with pytest.raises(SystemExit, match=r"needs quotes: KEY=\"'…'\""):
-        compose("config=pretrain/pirl/quick_jigsaw", "config.CHECKPOINT.DIR=josé")
+@pytest.mark.parametrize(
+    ("key", "value", "written"),
+    [
+        ("CHECKPOINT.DIR", "josé", "='josé'"),
+        ("CHECKPOINT.DIR", "runs/a,b", "='runs/a,b'"),
+        ("CHECKPOINT.DIR", "2025", "='2025'"),
+        ("DATA.TRAIN.DATA_PATHS", "[a=b]", "=['a=b']"),
+        ("DATA.TRAIN.DATA_PATHS", "[it's]", r"=['it\'s']"),
+        ("DATA.TRAIN.DATA_PATHS", "[2024]", "=['2024']"),
+        ("DATA.TRAIN.DATA_PATHS", "[com,ma]", "=['com,ma']"),
+    ],
+)
+def test_unquoted_value__is_written_out_in_quotes(key, value, written, tmp_path, monkeypatch):
+    """The hint had quotes where they did not help, or none at all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "com,ma").mkdir()
+    with pytest.raises(SystemExit) as refused:
+        compose("config=pretrain/pirl/quick_jigsaw", f"config.{key}={value}")
+    assert f'"config.{key}{written}"' in str(refused.value)
+    config = compose("config=pretrain/pirl/quick_jigsaw", f"config.{key}{written}")
+    found = config.CHECKPOINT.DIR if key == "CHECKPOINT.DIR" else config.DATA.TRAIN.DATA_PATHS[0]
+    assert found == value.strip("[]")
+
+
+def test_number_with_commas__is_written_out_without():
+    with pytest.raises(SystemExit, match=r"write config\.\S+=32000 for a number"):
+        compose("config=pretrain/pirl/quick_jigsaw", "config.LOSS.pirl_loss.num_negatives=32,000")
 
 
 @pytest.mark.parametrize(

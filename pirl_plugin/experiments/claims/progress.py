@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pirl_plugin.experiments.claims.plan import Job
 
 _SECONDS_PER_IMAGE = 0.008  # of PIRL (jigsaw) on one core, until one has been measured
-_EVALUATION = 150.0  # seconds of one point, until one has been measured
+# Seconds of one point, until one has been measured: its start, and each training image.
+_EVALUATION = (10.0, 0.014)
 
 
 class Progress:
@@ -79,5 +80,7 @@ class Progress:
         reference = sum(scaled) / len(scaled) if scaled else _SECONDS_PER_IMAGE
         rate = rates.get(job.method, reference * METHODS[job.method].time)
         points = [row["evaluation_seconds"] / len(row["points"]) for row in self._rows]
-        evaluation = sum(points) / len(points) if points else _EVALUATION
+        start, an_image = _EVALUATION
+        guess = start + an_image * self._num_train
+        evaluation = sum(points) / len(points) if points else guess
         return images * rate + evaluation * len(evaluated(job.epochs, self._step))

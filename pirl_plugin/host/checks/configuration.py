@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.data.names import SOURCES, VIEWS
@@ -10,6 +11,7 @@ from pirl_plugin.host.checks.names import nearest
 from pirl_plugin.host.checks.overrides import config_names
 from pirl_plugin.host.checks.parts import check_parts
 from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.hydra_overrides import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +132,12 @@ def _check_sources(config: dict[str, Any]) -> None:
                 f"+config/pirl/datasets=filelist, or link their folders into one"
             )
         if paths and len(paths) != len(sources):
+            key, whole = f"config.DATA.{split}.DATA_PATHS", ",".join(map(str, paths))
+            if os.path.exists(whole):
+                refuse(
+                    f"{key} = {shown(paths)}: expected one path, and commas separate several; "
+                    f"write {in_quotes(key, [whole])}"
+                )
             refuse(
                 f"config.DATA.{split}.DATA_PATHS = {shown(paths)}: expected {len(sources)}, one "
                 f"path for each of config.DATA.{split}.DATA_SOURCES = {shown(sources)}; name one "

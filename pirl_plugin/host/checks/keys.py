@@ -11,6 +11,7 @@ from typing import Any
 
 from pirl_plugin.host.checks.names import nearest
 from pirl_plugin.host.checks.refusal import refuse, shown
+from pirl_plugin.utils.hydra_overrides import in_quotes
 from pirl_plugin.utils.kinds import (
     Kind,
     choice,
@@ -243,10 +244,11 @@ def check_values(config: dict[str, object]) -> None:
             value = value[name]
         else:
             if not kind.holds(value):
-                refuse(
-                    f"config.{key} = {shown(value)}: expected {kind.expected}; set "
-                    f"config.{key}={example}"
-                )
+                fits = f"set config.{key}={example}"
+                if kind.holds(_as_text(value)):  # a folder's name, such as 2024
+                    as_it_was = in_quotes(f"config.{key}", _as_text(value))
+                    fits = f"write what reads as a number in quotes, {as_it_was}"
+                refuse(f"config.{key} = {shown(value)}: expected {kind.expected}; {fits}")
     for section, known in OURS.items():
         found = find(config, section)
         for name in found if isinstance(found, dict) else ():
@@ -255,6 +257,15 @@ def check_values(config: dict[str, object]) -> None:
                     f"config.{section}.{name} = {shown(found[name])}: expected one of the keys "
                     f"{', '.join(known)}; {nearest(str(name), known)}"
                 )
+
+
+def _as_text(value: object) -> object:
+    """The text that a number was given as, and those of a list; of 1e3 it is not known."""
+    if isinstance(value, list):
+        return [_as_text(entry) for entry in value]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return str(value) if isinstance(value, int) else "…"
 
 
 def find(tree: object, key: str) -> Any:

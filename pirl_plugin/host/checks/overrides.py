@@ -12,12 +12,14 @@ from omegaconf import OmegaConf
 from pirl_plugin.host.checks.names import close_names, nearest
 from pirl_plugin.host.checks.refusal import refuse, refuse_tilde
 from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.utils.hydra_overrides import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from omegaconf import DictConfig
 
+_ODD = re.compile(r"[^A-Za-z0-9_./+\-,\[\]{}:$]")  # what a value has in quotes alone
 _LISTED = "pirl-plugin configs lists them"
 
 
@@ -203,9 +205,12 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
     ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=([^']*)'", text)
     if ambiguous:
         key, value = ambiguous.groups()
+        one = in_quotes(key, value)
+        if re.fullmatch(r"[\d.,]+", value):
+            one = f"{key}={value.replace(',', '')} for a number"
         return (
-            f"{key} = {value}: expected one value; commas separate several; write "
-            f"{key}={value.replace(',', '')} for a number, {key}=[{value}] for a list"
+            f"{key} = {value}: expected one value; commas separate several; write {one}, "
+            f"{key}=[{value}] for a list"
         )
     wrong = next((o for o in overrides if "=" not in o and not o.startswith("~")), None)
     if wrong is not None:
@@ -219,9 +224,16 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
         for path in value.strip("[]").split(","):
             refuse_tilde(override.partition("=")[0], path.strip())
     asked = [override for override, value in values.items() if value and f"'{value}'" in text]
+    odd = [o for o in asked or overrides if _ODD.search(o.partition("=")[2])]
+    if len(odd) == 1:
+        key, value = odd[0].partition("=")[::2]
+        inner = value[1:-1].split(",") if value[:1] + value[-1:] == "[]" else value
+        example = in_quotes(key, inner)
+    else:
+        example = "\"KEY='…'\", and in a list \"KEY=['…']\""
     return (
         f"cannot compose {' '.join(asked or overrides)}: {text.splitlines()[0].rstrip('.')}; a "
-        f"value with characters other than letters, digits and ./_-+ needs quotes: KEY=\"'…'\""
+        f"value with characters other than letters, digits and ./_-+ needs quotes: {example}"
     )
 
 

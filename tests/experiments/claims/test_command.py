@@ -211,7 +211,7 @@ def test_dry_run__prints_the_models(image_folder, tmp_path, made, capsys):
         "Random initialisation, seed 0",
         "NPID, 4 epochs, seed 0",
         "PIRL (jigsaw), 4 epochs, seed 0",
-        "3 models, 0 of them finished; about 0:22:30 left",
+        "3 models, 0 of them finished; about 0:01:30 left",
     ]
     assert not (tmp_path / "out").exists()
 

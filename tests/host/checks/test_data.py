@@ -132,7 +132,7 @@ def test_check_images__looks_at_files_spread_over_the_folder(folders, tmp_path, 
     check_images(found)
     for file in files[30:]:
         file.write_bytes(b"")
-    with pytest.raises(SystemExit, match="none of 8 files looked at in .*: the file is empty"):
+    with pytest.raises(SystemExit, match=r"none of 8 files looked at in .*: the file is empty"):
         check_images(found)
 
 
