@@ -133,7 +133,7 @@ def _check_sources(config: dict[str, Any]) -> None:
             )
         if paths and len(paths) != len(sources):
             key, whole = f"config.DATA.{split}.DATA_PATHS", ",".join(map(str, paths))
-            if os.path.exists(whole):
+            if len(paths) > 1 and os.path.exists(whole):
                 refuse(
                     f"{key} = {shown(paths)}: expected one path, and commas separate several; "
                     f"write {in_quotes(key, [whole])}"
