@@ -3,7 +3,9 @@
 ``PIRL_FAULTS=N PIRL_FAULTS_SEED=S`` set how many runs are killed at changes of files, and at which.
 """
 
+import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.verify import verify
+from pirl_plugin.memory import ShardedMemoryBank
 from tests.helpers import faults
 from tests.helpers.host_runs import ELSEWHERE, run, settings
 
@@ -176,3 +179,82 @@ def test_resume__with_a_smaller_batch_ends_where_the_schedule_does(
     result = train(image_folder, tmp_path, f"{batch}2")
     assert f"The checkpoint counts {counted} images" in result.stdout
     assert verify(tmp_path / FINAL)["classy_state_dict"]["num_updates"] == 60
+
+
+def test_state_that_is_not_finite__is_never_saved(whole, image_folder, tmp_path):
+    """A rate that overflows in the last step of an epoch, whose loss was fine."""
+    shutil.copy(whole / "model_phase0.torch", tmp_path)
+    before = (tmp_path / "model_phase0.torch").read_bytes()
+    result = train(image_folder, tmp_path, fault={"FAULT_IN_STEP": "5:NAN"})
+    assert result.returncode == 65  # the same command would end the same way
+    assert f"pirl_plugin: {tmp_path}/model_phase1.torch was not saved: expected" in result.stderr
+    assert "the checkpoint before it is intact" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "model_phase1.torch").exists()
+    assert (tmp_path / "model_phase0.torch").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def whole_sharded(image_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole_sharded")
+    train(image_folder, out, ALL, placement="sharded")
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", range(CHANGES))
+def test_kill_at_a_change_of_a_file__is_as_if_nothing_had_happened(
+    nth, whole_sharded, image_folder, tmp_path
+):
+    """Between shards and model, model and ledger, while pruning: the rest of it is removed."""
+    change = random.Random(f"files {SEED} {nth}").randrange(20, 180)
+    killed = train(
+        image_folder,
+        tmp_path,
+        "config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY=2",  # steps that the run after saves not
+        placement="sharded",
+        fault={"FAULT_IN_FILES": f"{change}:{tmp_path}"},
+    )
+    assert killed.returncode == -9, change
+    train(image_folder, tmp_path, placement="sharded")
+    assert_same_bank(tmp_path, whole_sharded)
+    written = json.loads((tmp_path / "checkpoints.json").read_text())["written"]
+    assert {name for name in names(tmp_path) if name.startswith("model_")} == set(written), change
+    banks = {folder for entry in written.values() for folder in entry["folders"]}
+    found = {f"memory_bank/{path.name}" for path in (tmp_path / "memory_bank").iterdir()}
+    assert found == banks, change
+
+
+@pytest.mark.slow
+def test_signal_to_the_launcher__reaches_ranks_that_share_a_bank(image_folder, tmp_path):
+    """SIGUSR2 to the host's launcher; then the newest shards lose a file."""
+    options = {"processes": 2, "workers": 1, "placement": "sharded"}
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    train(image_folder, whole, ALL, **options)
+    stopped = train(
+        image_folder, out, ALL, fault={"FAULT_IN_STEP": "4:SIGUSR2:launcher"}, **options
+    )
+    assert stopped.returncode == 140, stopped.stdout[-2000:] + stopped.stderr[-2000:]
+    assert "Traceback" not in stopped.stderr
+    newest = max(out.glob("model_iteration*"))
+    assert newest.name in ("model_iteration4.torch", "model_iteration5.torch")
+    shutil.copytree(out, tmp_path / "other", symlinks=True)
+    result = train(image_folder, out, **options)  # in mid-epoch
+    assert f"Resume from file: {newest}" in result.stdout
+    assert_same_bank(out, whole)
+    (bank,) = (tmp_path / "other" / "memory_bank").glob(f"step_{newest.stem[15:]}")
+    (bank / ".metadata").unlink()
+    result = train(image_folder, tmp_path / "other", **options)
+    assert f"{bank}/.metadata is missing; going on from" in result.stdout
+    assert_same_bank(tmp_path / "other", whole)
+    # The banks of the newest two checkpoints stay.
+    assert len(list((tmp_path / "other" / "memory_bank").iterdir())) == 2
+
+
+def assert_same_bank(out, whole):
+    assert_same(out, whole)
+    banks = [ShardedMemoryBank(20, 128), ShardedMemoryBank(20, 128)]
+    steps = [int(path.name.removeprefix("step_")) for path in (whole / "memory_bank").iterdir()]
+    for bank, folder in zip(banks, (out, whole), strict=True):
+        bank.load(folder / "memory_bank" / f"step_{max(steps)}")
+    assert torch.equal(banks[0].rows, banks[1].rows)
