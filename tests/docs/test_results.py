@@ -20,6 +20,7 @@ CLAIMS = json.loads((RESULTS / "claims.json").read_text())
 COST = CLAIMS["cost"]
 RUNS = Rows(timed(CLAIMS["runs"], COST), CLAIMS["setting"])
 README = Path("README.md").read_text()
+T_95_OF_3_SEEDS = 4.302653  # of two degrees of freedom, two-sided
 _ROW = re.compile(
     r"^\| (?P<label>[^|]+?)(?: \((?P<seeds>\d) seeds?\))? \| (?P<linear>[\d.]+) "
     r"\| (?P<best>[\d.]+) \| (?P<knn>[\d.]+) "
@@ -38,6 +39,40 @@ def test_tables__are_written_from_the_runs(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {
         file.name for file in RESULTS.iterdir() if file.name == "tables.md" or file.suffix == ".svg"
     }
+
+
+def test_recipes_comparison__is_that_of_its_runs(tmp_path):
+    """PIRL and NPID with the loss of quick_jigsaw: verdicts, tables, and the page's figures."""
+    there = RESULTS / "quick_jigsaw"
+    content = json.loads((there / "claims.json").read_text())
+    runs = Rows(content["runs"], content["setting"])
+    found = verdicts(runs)
+    assert found == content["claims"]
+    write_report(tmp_path, content["setting"], content["runs"], content["claims"])
+    assert (tmp_path / "tables.md").read_text() == (there / "tables.md").read_text()
+    page = (RESULTS / "README.md").read_text()
+    for label, method in (("PIRL (jigsaw)", "pirl_jigsaw"), ("NPID", "npid")):
+        rows = runs.of(method)
+        assert len(rows) == 3
+        keys = ("linear_top1", "linear_best_top1", "knn_top1")
+        cells = " | ".join(f"{statistics.fmean(row[key] for row in rows):.1f}" for key in keys)
+        seconds = statistics.fmean(row["seconds"] for row in rows)
+        assert f"| {label} | {cells} | {seconds:.0f} |" in page
+    claims = {claim["id"]: claim for claim in found}
+    for start, name in (
+        ("| PIRL over NPID (95 % interval) | ", "pirl_over_npid"),
+        ("| the same after NPID's seconds | ", "pirl_over_npid_equal_time"),
+    ):
+        claim = claims[name]
+        each = (claim, claim["by_best_layer"], claim["by_knn"])
+        low, high = claim["interval"]
+        (line,) = [line for line in page.splitlines() if line.startswith(start)]
+        cells = [cell.strip() for cell in line.removeprefix(start).split(" | ")]
+        assert cells[0] == f"{claim['difference']:+.1f} ({low:.1f} to {high:.1f})"
+        for cell, measured in zip(cells, each, strict=False):
+            half = T_95_OF_3_SEEDS * measured["standard_error"]
+            middle = measured["difference"]
+            assert cell == f"{middle:+.1f} ({middle - half:.1f} to {middle + half:.1f})"
 
 
 def test_runs__are_whole():
