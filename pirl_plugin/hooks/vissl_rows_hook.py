@@ -57,7 +57,8 @@ def training_paths(task: SelfSupervisionTask) -> Sequence[str] | None:
 
     With ``DATA_LIMIT`` = K ≥ 0 those of the K images that are trained on, in the bank's order.
     """
-    return source_paths(task, limited_to(task.datasets["train"]))
+    paths = source_paths(task)
+    return paths and source_paths(task, limited_to(task.datasets["train"]))
 
 
 def source_paths(
