@@ -35,7 +35,10 @@ def main(arguments: list[str]) -> None:
     Raises:
         SystemExit: an argument, or the data it names, cannot be used.
     """
-    parser = argparse.ArgumentParser(prog="pirl-plugin benchmark", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin benchmark",
+        description="Run one benchmark, print its tables, and keep its figures.",
+    )
     commands = parser.add_subparsers(dest="name", required=True)
     for name, measures in BENCHMARKS.items():
         command = commands.add_parser(

@@ -46,7 +46,7 @@ def write_file(found: Trunk | TimmTensors, out: Path, to: str, lines: str) -> No
         with atomic_write(out) as file:
             torch.save(tensors, file)
     with atomic_write(beside) as file:
-        file.write(f"{found.title}\n\n{lines}\n".encode())
+        file.write(f"# {found.title}\n\n{lines}\n".encode())
 
 
 def write_safetensors(tensors: dict[str, Tensor], out: Path, metadata: dict[str, str]) -> None:

@@ -168,7 +168,9 @@ def _sha256(content: bytes) -> str:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="pirl-plugin detection", description=__doc__, formatter_class=HelpFormatter
+        prog="pirl-plugin detection",
+        description="From a checkpoint to AP, AP50 and AP75, in one command.",
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--config", required=True, help="a name, such as voc07_pirl, or a path")
     parser.add_argument(

@@ -57,7 +57,7 @@ def measure_bank(
 
     Args:
         rows: (N, D) floating, rows of the memory bank, a sample where it is large.
-        labels: (N,) int64, classes of these rows' images.
+        labels: (N,) int64, classes of these rows' images. Of one class, there is no kNN.
         f: (B, D), embeddings f(v_I) of some images, those of the last steps, say.
         g: (B, D), embeddings g(v_It) of the same images.
         m: (B, D), their rows of the bank.
@@ -79,8 +79,9 @@ def measure_bank(
     found: dict[str, Measure] = {}
     if labels is not None:
         accuracy = leave_one_out_accuracy(rows, labels, k)  # which checks them
-        chance = 100 * float(labels.unique(return_counts=True)[1].max()) / len(labels)
-        found["knn_top1"] = Measure(accuracy, chance)
+        counts = labels.unique(return_counts=True)[1]
+        if len(counts) > 1:  # of one class, all guesses are right
+            found["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
     found["effective_rank"] = Measure(effective_rank(rows), random_effective_rank(*rows.shape))
     found["uniformity"] = Measure(uniformity(rows), random_uniformity(rows.shape[1]))
     if f is not None and g is not None:

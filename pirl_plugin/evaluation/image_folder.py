@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from pirl_plugin.data.sources.folder import FolderSource
-from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders
+from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders, find_images
 from pirl_plugin.evaluation.features import (
     IMAGENET_NORMALIZATION,
     Normalization,
@@ -45,6 +45,22 @@ def labelled_folders(root: Path) -> tuple[Path, Path]:
             f"validation/CLASS/*), and there is no {missing}; give the folder above them"
         )
     return train, test
+
+
+def refuse_shards(folder: Path) -> None:
+    """Refuse a folder of tar shards, of which a training run alone can read the images.
+
+    Raises:
+        ValueError: it holds tars, and no image.
+    """
+    if (
+        next(folder.glob("*.tar"), None) is not None
+        and next(find_images(str(folder)), None) is None
+    ):
+        raise ValueError(
+            f"{folder}: expected images in files of their own, and found tars, which this command "
+            f"does not read; give --data DIR, the folder that they were made from"
+        )
 
 
 class LabelledCrops(Dataset[tuple[Tensor, int]]):

@@ -12,6 +12,7 @@ from torch import Tensor
 from pirl_plugin.checkpoints.read import check_is_file
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.data.sources.paths import find_images
+from pirl_plugin.evaluation.image_folder import refuse_shards
 from pirl_plugin.evaluation.invariance import (
     Distances,
     invariance_distances,
@@ -100,12 +101,13 @@ def measure_invariance(
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
         ValueError: a checkpoint is named twice, or holds no whole ResNet, or there are fewer than
-            two images.
+            two images, or shards.
     """
     if not data.is_dir():
         raise FileNotFoundError(
             f"--data = {data}: expected a folder of images; there is no such folder"
         )
+    refuse_shards(data)
     for checkpoint in checkpoints:
         check_is_file(checkpoint)
     names = _names(checkpoints)

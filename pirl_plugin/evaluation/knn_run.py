@@ -13,6 +13,7 @@ from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
     labelled_features,
     labelled_folders,
+    refuse_shards,
     val_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
@@ -69,7 +70,8 @@ def evaluate_knn(
     Raises:
         FileNotFoundError: the checkpoint or a folder does not exist.
         ValueError: the checkpoint holds no whole ResNet, its run has no image size and none is
-            given, train and val hold different classes or a single one, or no image can be read.
+            given, train and val hold different classes or a single one, or shards, or no image
+            can be read.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     trunk = load_trunk(checkpoint, trust_pickle).to(where)
@@ -77,6 +79,8 @@ def evaluate_knn(
     size = size or _run_size(config, checkpoint)
     root = data or _run_data(config, checkpoint)
     folders = labelled_folders(root)
+    for folder in folders:
+        refuse_shards(folder)
     print(f"{size}-px crops of {folders[0]} and {folders[1]}", flush=True)
     train, val = (LabelledCrops(folder, size) for folder in folders)
     odd = sorted(set(train.classes) ^ set(val.classes))

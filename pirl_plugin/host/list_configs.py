@@ -25,7 +25,10 @@ def main(arguments: list[str]) -> int:
     Args:
         arguments: of the command line; ``WORD …`` keeps the lines that hold all of them.
     """
-    parser = argparse.ArgumentParser(prog="pirl-plugin configs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin configs",
+        description="The configs and overlays of this plugin, a line each.",
+    )
     parser.add_argument("words", nargs="*", metavar="WORD", help="list lines with all of these")
     words = [word.lower() for word in parser.parse_args(arguments).words]
     heading = ""

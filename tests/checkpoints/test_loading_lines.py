@@ -58,7 +58,9 @@ def test_lines__are_kept_with_the_file(tmp_path):
                 assert file.metadata()["loading"] == lines
                 assert file.metadata()["architecture"] == "ResNet-18"
         else:
-            assert lines in Path(f"{out}.txt").read_text()
+            written = Path(f"{out}.txt").read_text()
+            assert lines in written
+            assert written.startswith("# ResNet-")  # of a shell, it was a command
     assert set(torch.load(tmp_path / "out.pth")) == {
         name.removeprefix("_feature_blocks.") for name in small_trunk(18)
     }

@@ -28,6 +28,12 @@ def test_measures__are_those_that_the_tensors_allow():
     assert measured["score_spread"].chance == pytest.approx(32**-0.5)
 
 
+def test_knn__is_left_out_of_one_class():
+    """100 %, beside a chance of 100 %, for images that lie in no folders of classes."""
+    measured = measure_bank(torch.randn(8, 4), labels=torch.zeros(8, dtype=torch.int64))
+    assert list(measured) == ["effective_rank", "uniformity"]
+
+
 def test_chance__is_what_random_tensors_give():
     """Random rows, embeddings and classes: every value is near its chance."""
     balanced = torch.tensor([0, 1, 2, 3]).repeat(50)

@@ -283,3 +283,6 @@ def test_invariance__refuses_in_one_sentence(change, message, images, tmp_path):
     options |= {"--data": tmp_path / "empty", "--checkpoint": given["--checkpoint"]}
     with pytest.raises(SystemExit, match="expected two images or more"):
         run(["invariance", *[str(word) for pair in options.items() for word in pair]])
+    (tmp_path / "empty" / "000000.tar").touch()
+    with pytest.raises(SystemExit, match="files of their own, and found tars"):
+        run(["invariance", *[str(word) for pair in options.items() for word in pair]])

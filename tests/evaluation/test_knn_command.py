@@ -125,6 +125,15 @@ def test_knn__refuses_in_one_sentence(change, message, checkpoint, data, tmp_pat
     assert len(str(stopped.value).splitlines()) == 1
 
 
+def test_knn__names_shards(checkpoint, tmp_path):
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "000000.tar").touch()
+    arguments = ["--checkpoint", str(checkpoint), "--data", str(tmp_path), "--size", "32"]
+    with pytest.raises(SystemExit, match="train: expected images in files of their own, and found"):
+        run(["knn", *arguments])
+
+
 @pytest.fixture
 def run_of_64_px(checkpoint, data, tmp_path):
     """The checkpoint in the folder of a 64-px run on the training images."""

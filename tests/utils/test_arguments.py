@@ -91,6 +91,7 @@ def test_help__shows_defaults(command, monkeypatch, capsys):
         run([*command.split(), "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "default: None" not in shown
+    assert "``" not in shown
     assert "default: False" not in shown
     for action in parsers[0]._actions:
         if action.nargs == 0 or action.default in (None, SUPPRESS, []):
