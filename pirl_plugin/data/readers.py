@@ -1,4 +1,11 @@
-"""Several processes that read a batch together, for a model that takes all cores meanwhile."""
+"""Several processes that read a batch together, for a model that takes all cores meanwhile.
+
+Each process has a share of the batch, and goes on with what is left of the others' when it has
+read its own, so that none waits for a slower one for longer than an image takes. Before a process
+reads a sample it writes the number of the call at the sample's place in a table that all share.
+Two that do so at the same moment both read the sample, which is the same for either: no lock is
+needed, and none can be left behind by a process that is killed.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +16,22 @@ import pickle
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pirl_plugin.data.shared_bytes import SharedBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
+    from numpy.typing import NDArray
+
 MAX_BYTES = 2**30
-"""Most that the views of a helper's share may take; memory is taken as it is needed."""
+"""Most that the views of a helper's samples may take; memory is taken as it is needed."""
+MAX_PLACES = 2**16
+"""Samples of a batch whose places in the table are their own; memory is taken as it is needed."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +71,11 @@ class Readers:
         self._dataset = dataset
         self._helpers = []
         self._calls = 0
+        self._taken = SharedBytes(8 * MAX_PLACES)
         for number in range(count):
             pipe, theirs = context.Pipe()
             block = SharedBytes(MAX_BYTES)
-            sent = (theirs, block, dataset, number, start)
+            sent = (theirs, block, self._taken, dataset, number, start)
             process = context.Process(target=_help, args=sent, daemon=True)
             process.start()
             theirs.close()  # or the end of the helper would go unnoticed
@@ -77,39 +90,42 @@ class Readers:
             Exception: what reading a sample raises.
         """
         self._calls += 1
-        share = -(-len(rows) // (len(self._helpers) + 1))
-        own, *others = (rows[first : first + share] for first in range(0, len(rows), share))
+        shares = max(min(len(self._helpers) + 1, len(rows)), 1)
         asked = [
-            helper if self._ask(helper, wanted) else None
-            for helper, wanted in zip(tuple(self._helpers), others, strict=False)
+            helper
+            for share, helper in enumerate(self._helpers[: shares - 1], start=1)
+            if self._ask(helper, rows, share, shares)
         ]
-        samples = [self._dataset[row] for row in own]
-        for helper, wanted in zip(asked, others, strict=True):
-            found = None if helper is None else self._answer(helper)
-            # What a helper could not read is tried here, and raises here what is to be raised.
-            samples += [self._dataset[row] for row in wanted] if found is None else found
-        return samples
+        places = _places(self._taken, self._calls, len(rows), 0, shares)
+        samples = {place: self._dataset[rows[place]] for place in places}
+        for helper in asked:
+            samples.update(self._answer(helper))
+        # What a helper could not read is tried here, and raises here what is to be raised.
+        return [
+            samples[place] if place in samples else self._dataset[row]
+            for place, row in enumerate(rows)
+        ]
 
-    def _ask(self, helper: _Helper, rows: Sequence[int]) -> bool:
+    def _ask(self, helper: _Helper, rows: Sequence[int], share: int, shares: int) -> bool:
         try:
-            helper.pipe.send((self._calls, rows))
+            helper.pipe.send((self._calls, rows, share, shares))
         except OSError:
             self._gone(helper)
             return False
         return True
 
-    def _answer(self, helper: _Helper) -> list[Any] | None:
+    def _answer(self, helper: _Helper) -> dict[int, Any]:
         call = -1
         while call != self._calls:  # an earlier call that was interrupted has left its answer
             try:
                 call, pickled, sizes = helper.pipe.recv()
             except (EOFError, OSError):
                 self._gone(helper)
-                return None
+                return {}
         block = helper.block.array.data
         arrays = [block[e - s : e] for s, e in zip(sizes, itertools.accumulate(sizes), strict=True)]
-        samples: list[Any] | None = pickle.loads(pickled, buffers=arrays)
-        return None if samples is None else [_with_tensors(sample) for sample in samples]
+        samples: dict[int, Any] = pickle.loads(pickled, buffers=arrays)
+        return {place: _with_tensors(sample) for place, sample in samples.items()}
 
     def _gone(self, helper: _Helper) -> None:
         self._helpers.remove(helper)
@@ -134,14 +150,41 @@ class _Helper(NamedTuple):
     block: SharedBytes
 
 
+def _places(taken: SharedBytes, call: int, count: int, share: int, shares: int) -> Iterator[int]:
+    """Places of a batch's samples that one process is to read, each as its turn comes.
+
+    They are those of its own share from the first to the last, then what the other processes have
+    not come to: of the next share the last first, and so on.
+
+    Args:
+        taken: int64 (``MAX_PLACES``,), the number of the last call whose sample at a place some
+            process has begun to read. A batch of more samples uses a place more than once; what
+            is left out by that nobody answers.
+        call: number of this call.
+        count: samples of the batch.
+        share: which share is the process's own.
+        shares: how many there are, as equal as can be.
+    """
+    table: NDArray[np.int64] = taken.array.view(np.int64)
+    bounds = [count * number // shares for number in range(shares + 1)]
+    own = range(bounds[share], bounds[share + 1])
+    others = [(share + step) % shares for step in range(1, shares)]
+    left = [reversed(range(bounds[other], bounds[other + 1])) for other in others]
+    for place in itertools.chain(own, *left):
+        if table[place % MAX_PLACES] != call:
+            table[place % MAX_PLACES] = call
+            yield place
+
+
 def _help(
     pipe: Connection,
     block: SharedBytes,
+    taken: SharedBytes,
     dataset: Any,
     number: int,
     start: Callable[[int], None] | None,
 ) -> None:
-    """Answer each list of rows with the samples, their arrays apart in ``block``."""
+    """Answer each list of rows with samples of them, their arrays apart in ``block``."""
     torch.set_num_threads(1)
     if start is not None:
         start(number)
@@ -149,17 +192,20 @@ def _help(
     ends = asks.sentinel if asks is not None else pipe  # a forked helper holds both ends of a pipe
     while pipe in wait([pipe, ends]):
         try:
-            call, rows = pipe.recv()
-            pipe.send((call, *_share(dataset, rows, block)))
+            call, rows, share, shares = pipe.recv()
+            places = _places(taken, call, len(rows), share, shares)
+            pipe.send((call, *_read(dataset, rows, places, block)))
         except (EOFError, OSError):  # the process that asks has closed its end
             return
 
 
-def _share(dataset: Any, rows: Sequence[int], block: SharedBytes) -> tuple[bytes, list[int]]:
-    """The samples, pickled, and the bytes of each array; None for samples that cannot be sent."""
+def _read(
+    dataset: Any, rows: Sequence[int], places: Iterator[int], block: SharedBytes
+) -> tuple[bytes, list[int]]:
+    """The samples by place, pickled, and the bytes of each array; none if they cannot be sent."""
     buffers: list[pickle.PickleBuffer] = []
     try:
-        samples = [_with_arrays(dataset[row]) for row in rows]
+        samples = {place: _with_arrays(dataset[rows[place]]) for place in places}
         pickled = pickle.dumps(samples, protocol=5, buffer_callback=buffers.append)
         end = 0
         for buffer in buffers:
@@ -167,8 +213,11 @@ def _share(dataset: Any, rows: Sequence[int], block: SharedBytes) -> tuple[bytes
                 block.array.data[end : end + content.nbytes] = content
                 end += content.nbytes
     except Exception as error:  # whoever asked tries itself, and raises what is to be raised
-        _log.warning(f"rows {list(rows)} are read again by the process that trains: {error!r}")
-        return pickle.dumps(None), []
+        _log.warning(
+            f"what a process that helps to read images had of rows {list(rows)} is read again by "
+            f"the process that trains: {error!r}"
+        )
+        return pickle.dumps({}), []
     return pickled, [buffer.raw().nbytes for buffer in buffers]
 
 

@@ -21,12 +21,14 @@ SMALL = {"image_size": 24, "patches_crop_size": 30, "patch_size": 8}
 class Samples:
     """Samples of a host's shape: views in ``data``, lists beside it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, seconds=0.05):
         self.images = ImageDataset(folder, JigsawViews(**SMALL), seed=3)
+        self.seconds = seconds
 
     def __getitem__(self, row):
         if row == 13:
             raise RuntimeError("row 13 is cursed")
+        time.sleep(self.seconds)  # so that every process comes to some
         sample = self.images[row]
         views = {name: sample[name] for name in ("images", "patches")}
         label = torch.tensor(row)  # of no dimension, as a pretext task's
@@ -45,6 +47,7 @@ def made(samples):
 
     def make(count):
         readers.append(Readers(samples, count, method="forkserver"))
+        readers[-1](range(count + 1))  # which ends when all have started
         return readers[-1]
 
     yield make
