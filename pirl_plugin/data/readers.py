@@ -1,10 +1,10 @@
 """Several processes that read a batch together, for a model that takes all cores meanwhile.
 
-Each process has a share of the batch, and goes on with what is left of the others' when it has
-read its own, so that none waits for a slower one for longer than an image takes. Before a process
-reads a sample it writes the number of the call at the sample's place in a table that all share.
-Two that do so at the same moment both read the sample, which is the same for either: no lock is
-needed, and none can be left behind by a process that is killed.
+Each process has a share of the batch. One that has read its own goes on with what is left of the
+others', so that a slow process holds up the batch by one image at most. Before a process reads a
+sample it writes the number of the call at the sample's place in a table that all share. Two that do
+so at the same moment both read the sample, which is the same for either: no lock is needed, and
+none can be left behind by a process that is killed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import itertools
 import logging
 import multiprocessing
 import pickle
+from dataclasses import dataclass
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -71,11 +72,11 @@ class Readers:
         self._dataset = dataset
         self._helpers = []
         self._calls = 0
-        self._taken = SharedBytes(8 * MAX_PLACES)
+        self._table = SharedBytes(8 * (MAX_PLACES + 1))
         for number in range(count):
             pipe, theirs = context.Pipe()
             block = SharedBytes(MAX_BYTES)
-            sent = (theirs, block, self._taken, dataset, number, start)
+            sent = (theirs, block, self._table, dataset, number, start)
             process = context.Process(target=_help, args=sent, daemon=True)
             process.start()
             theirs.close()  # or the end of the helper would go unnoticed
@@ -90,38 +91,45 @@ class Readers:
             Exception: what reading a sample raises.
         """
         self._calls += 1
-        shares = max(min(len(self._helpers) + 1, len(rows)), 1)
-        asked = [
-            helper
-            for share, helper in enumerate(self._helpers[: shares - 1], start=1)
-            if self._ask(helper, rows, share, shares)
-        ]
-        places = _places(self._taken, self._calls, len(rows), 0, shares)
+        self._table.array.view(np.int64)[MAX_PLACES] = self._calls
+        free = [helper for helper in tuple(self._helpers) if self._is_free(helper)]
+        asked = free[: max(len(rows) - 1, 0)]
+        shares = len(asked) + 1
+        for share, helper in enumerate(asked, start=1):
+            self._ask(helper, rows, share, shares)
+        places = _places(self._table, self._calls, len(rows), 0, shares)
         samples = {place: self._dataset[rows[place]] for place in places}
-        for helper in asked:
-            samples.update(self._answer(helper))
+        while len(samples) < len(rows) and (owing := [helper for helper in asked if helper.owes]):
+            ready = wait([helper.pipe for helper in owing])
+            for helper in (helper for helper in owing if helper.pipe in ready):
+                samples.update(self._answer(helper))
         # What a helper could not read is tried here, and raises here what is to be raised.
         return [
             samples[place] if place in samples else self._dataset[row]
             for place, row in enumerate(rows)
         ]
 
-    def _ask(self, helper: _Helper, rows: Sequence[int], share: int, shares: int) -> bool:
+    def _is_free(self, helper: _Helper) -> bool:
+        """Whether a helper is there and has answered: one that is late is not asked again."""
+        if helper.owes and helper.pipe.poll():
+            self._answer(helper)  # to an earlier call, which did without
+        return helper in self._helpers and not helper.owes
+
+    def _ask(self, helper: _Helper, rows: Sequence[int], share: int, shares: int) -> None:
         try:
             helper.pipe.send((self._calls, rows, share, shares))
+            helper.owes = True
         except OSError:
             self._gone(helper)
-            return False
-        return True
 
     def _answer(self, helper: _Helper) -> dict[int, Any]:
-        call = -1
-        while call != self._calls:  # an earlier call that was interrupted has left its answer
-            try:
-                call, pickled, sizes = helper.pipe.recv()
-            except (EOFError, OSError):
-                self._gone(helper)
-                return {}
+        """Samples that a helper has read, by place; waits until it has come to the end."""
+        helper.owes = False
+        try:
+            pickled, sizes = helper.pipe.recv()
+        except (EOFError, OSError):
+            self._gone(helper)
+            return {}
         block = helper.block.array.data
         arrays = [block[e - s : e] for s, e in zip(sizes, itertools.accumulate(sizes), strict=True)]
         samples: dict[int, Any] = pickle.loads(pickled, buffers=arrays)
@@ -144,33 +152,40 @@ class Readers:
         self._helpers.clear()
 
 
-class _Helper(NamedTuple):
+@dataclass(eq=False)
+class _Helper:
+    """A process, and ``owes``: whether it has been asked and has not answered yet."""
+
     process: BaseProcess
     pipe: Connection
     block: SharedBytes
+    owes: bool = False
 
 
-def _places(taken: SharedBytes, call: int, count: int, share: int, shares: int) -> Iterator[int]:
+def _places(shared: SharedBytes, call: int, count: int, share: int, shares: int) -> Iterator[int]:
     """Places of a batch's samples that one process is to read, each as its turn comes.
 
     They are those of its own share from the first to the last, then what the other processes have
-    not come to: of the next share the last first, and so on.
+    not come to: of the next share the last first, and so on. They end when another call begins.
 
     Args:
-        taken: int64 (``MAX_PLACES``,), the number of the last call whose sample at a place some
-            process has begun to read. A batch of more samples uses a place more than once; what
-            is left out by that nobody answers.
+        shared: int64 (``MAX_PLACES`` + 1,): at each place, the number of the last call whose sample
+            there some process has begun to read; last, the number of the newest call. Where a batch
+            has more samples than places, a sample may be passed over by all; the process that asks
+            reads it at the end.
         call: number of this call.
         count: samples of the batch.
         share: which share is the process's own.
         shares: how many there are, as equal as can be.
     """
-    table: NDArray[np.int64] = taken.array.view(np.int64)
+    table: NDArray[np.int64] = shared.array.view(np.int64)
     bounds = [count * number // shares for number in range(shares + 1)]
     own = range(bounds[share], bounds[share + 1])
     others = [(share + step) % shares for step in range(1, shares)]
     left = [reversed(range(bounds[other], bounds[other + 1])) for other in others]
     for place in itertools.chain(own, *left):
+        if table[MAX_PLACES] != call:
+            return
         if table[place % MAX_PLACES] != call:
             table[place % MAX_PLACES] = call
             yield place
@@ -179,7 +194,7 @@ def _places(taken: SharedBytes, call: int, count: int, share: int, shares: int) 
 def _help(
     pipe: Connection,
     block: SharedBytes,
-    taken: SharedBytes,
+    table: SharedBytes,
     dataset: Any,
     number: int,
     start: Callable[[int], None] | None,
@@ -193,8 +208,8 @@ def _help(
     while pipe in wait([pipe, ends]):
         try:
             call, rows, share, shares = pipe.recv()
-            places = _places(taken, call, len(rows), share, shares)
-            pipe.send((call, *_read(dataset, rows, places, block)))
+            places = _places(table, call, len(rows), share, shares)
+            pipe.send(_read(dataset, rows, places, block))
         except (EOFError, OSError):  # the process that asks has closed its end
             return
 
@@ -203,9 +218,13 @@ def _read(
     dataset: Any, rows: Sequence[int], places: Iterator[int], block: SharedBytes
 ) -> tuple[bytes, list[int]]:
     """The samples by place, pickled, and the bytes of each array; none if they cannot be sent."""
+    begun: list[int] = []
+    samples: dict[int, Any] = {}
     buffers: list[pickle.PickleBuffer] = []
     try:
-        samples = {place: _with_arrays(dataset[rows[place]]) for place in places}
+        for place in places:
+            begun.append(rows[place])
+            samples[place] = _with_arrays(dataset[rows[place]])
         pickled = pickle.dumps(samples, protocol=5, buffer_callback=buffers.append)
         end = 0
         for buffer in buffers:
@@ -213,10 +232,7 @@ def _read(
                 block.array.data[end : end + content.nbytes] = content
                 end += content.nbytes
     except Exception as error:  # whoever asked tries itself, and raises what is to be raised
-        _log.warning(
-            f"what a process that helps to read images had of rows {list(rows)} is read again by "
-            f"the process that trains: {error!r}"
-        )
+        _log.warning(f"rows {begun} are read again by the process that trains: {error!r}")
         return pickle.dumps({}), []
     return pickled, [buffer.raw().nbytes for buffer in buffers]
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from pirl_plugin.data.image_dataset import ImageDataset
-from pirl_plugin.data.readers import Readers
+from pirl_plugin.data.readers import MAX_PLACES, Readers, _places
+from pirl_plugin.data.shared_bytes import SharedBytes
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.utils.processes import is_alive
 
@@ -47,7 +48,9 @@ def made(samples):
 
     def make(count):
         readers.append(Readers(samples, count, method="forkserver"))
-        readers[-1](range(count + 1))  # which ends when all have started
+        for helper in readers[-1]._helpers:  # which have started when they have answered
+            readers[-1]._ask(helper, [0], 0, 1)
+            readers[-1]._answer(helper)
         return readers[-1]
 
     yield make
@@ -99,17 +102,49 @@ def test_readers__raise_what_reading_raises(made, samples):
     assert len(set(check(samples, readers([5, 6]), [5, 6]))) == 2  # it goes on
 
 
-def test_readers__forget_the_answer_to_a_call_that_failed(made, samples):
+def test_readers__leave_a_call_that_failed(made, samples):
+    """A helper does not read on for a call that has ended, and its answer is no later call's."""
     readers = made(1)
     with pytest.raises(RuntimeError, match="row 13 is cursed"):
-        readers([13, 1])  # this process's share; the helper's answer is left
+        readers([13, *range(60)])  # this process's share
+    check(samples, readers([7]), [7])  # which no helper is asked for
+    began = time.monotonic()
+    while not readers._helpers[0].pipe.poll():
+        time.sleep(0.01)
+    assert time.monotonic() - began < 30 * samples.seconds
     assert len(set(check(samples, readers([5, 6]), [5, 6]))) == 2
+
+
+def test_readers__read_what_a_slow_helper_has_not_come_to(made, samples):
+    readers = made(2)
+    slow, other = readers._helpers
+    rows = [0, 1, 2, 3, 4, 5]
+    os.kill(slow.process.pid, signal.SIGSTOP)
+    for _ in range(2):  # the second time it is not asked
+        assert set(check(samples, readers(rows), rows)) == {os.getpid(), other.process.pid}
+    os.kill(slow.process.pid, signal.SIGCONT)
+    while not slow.pipe.poll():
+        time.sleep(0.01)
+    assert slow.process.pid in check(samples, readers(rows), rows)
+
+
+def test_places__are_the_own_share_and_then_what_others_have_left():
+    table = SharedBytes(8 * (MAX_PLACES + 1))
+    table.array.view("int64")[MAX_PLACES] = 7
+    first, second, third = (_places(table, 7, 7, share, 3) for share in range(3))
+    assert [next(first), next(first)] == [0, 1]
+    assert next(second) == 2
+    assert next(third) == 4
+    assert list(first) == [3, 6, 5]  # the next share's last, then the last share's
+    assert list(second) == list(third) == []
+    assert list(_places(table, 6, 7, 0, 1)) == []  # another call has begun
 
 
 def test_readers__go_on_without_a_helper_that_is_killed(made, samples, caplog):
     readers = made(2)
     rows = [0, 1, 2, 3, 4, 5]
-    _, _, victim, _, other, _ = check(samples, readers(rows), rows)
+    victim, other = (helper.process.pid for helper in readers._helpers)
+    assert set(check(samples, readers(rows), rows)) == {os.getpid(), victim, other}
     os.kill(victim, signal.SIGKILL)
     while is_alive(victim):
         time.sleep(0.01)
@@ -127,10 +162,10 @@ def test_readers__go_on_without_a_helper_that_is_killed(made, samples, caplog):
 def test_readers__that_are_killed_while_they_read(made, samples, monkeypatch):
     readers = made(1)
     (helper,) = readers._helpers
-    os.kill(helper.process.pid, signal.SIGSTOP)  # it has been asked, and does not answer
     read = Samples.__getitem__
 
     def kill_it_meanwhile(self, row):
+        time.sleep(0.02)  # it has begun with a row
         helper.process.kill()
         return read(self, row)
 
