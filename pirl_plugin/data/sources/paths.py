@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pirl_plugin.data.formats import extension_of, image_extensions
+from pirl_plugin.utils.rows import evenly_spaced
 
 
 def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
@@ -27,9 +28,7 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
     Raises:
         OSError: a folder cannot be listed.
     """
-    with os.scandir(folder) as entries:  # which knows the types of files without asking for each
-        files = sorted(entry.name for entry in entries if not entry.is_dir())
-    yield from _images_in("", files, skipped)
+    yield from _images_in("", _files(folder), skipped)
     for name in class_folders(folder):
         walked = []
         walk = os.walk(os.path.join(folder, name), followlinks=True, onerror=_not_listed)
@@ -40,15 +39,40 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
             yield from _images_in(os.path.relpath(root, folder), sorted(files), skipped)
 
 
+def some_images(folder: str, count: int) -> list[str]:
+    """Paths of up to ``count`` images spread over a folder and its subfolders, few of them listed.
+
+    Of a folder with more subfolders than images are wanted, the images of some do not show. Where
+    those that are looked into hold none, fewer are found.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+    return _some_images(folder, folder, count)
+
+
+def _some_images(top: str, root: str, count: int) -> list[str]:
+    images = [os.path.join(root, name) for name in _images_in("", _files(root), None)]
+    # Equal shares for the folder's own images (None) and for each subfolder.
+    parts: list[str | None] = [*([None] if images else []), *_subfolders(top, root)]
+    chosen = [parts[row] for row in evenly_spaced(len(parts), count)]
+    found: list[str] = []
+    for number, part in enumerate(chosen):
+        share = -(-(count - len(found)) // (len(chosen) - number))
+        if part is None:
+            found += [images[row] for row in evenly_spaced(len(images), share)]
+        else:
+            found += _some_images(top, os.path.join(root, part), share)
+    return found
+
+
 def check_all_in_classes(folder: str | os.PathLike[str]) -> None:
     """Refuse an image that lies beside the folders of classes, and is of none.
 
     Raises:
         ValueError: there is one.
     """
-    with os.scandir(folder) as entries:
-        files = sorted(entry.name for entry in entries if not entry.is_dir())
-    image = next(_images_in("", files, None), None)
+    image = next(_images_in("", _files(os.fspath(folder)), None), None)
     if image is not None and class_folders(os.fspath(folder)):
         raise ValueError(
             f"{os.path.join(folder, image)} lies beside the folders of the classes: expected each "
@@ -58,8 +82,17 @@ def check_all_in_classes(folder: str | os.PathLike[str]) -> None:
 
 def class_folders(folder: str) -> list[str]:
     """Names of the first-level subfolders that the walk enters, sorted."""
-    with os.scandir(folder) as entries:
-        return sorted(e.name for e in entries if e.is_dir() and _enters(folder, folder, e.name))
+    return _subfolders(folder, folder)
+
+
+def _subfolders(top: str, root: str) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted(e.name for e in entries if e.is_dir() and _enters(top, root, e.name))
+
+
+def _files(folder: str) -> list[str]:
+    with os.scandir(folder) as entries:  # which knows the types of files without asking for each
+        return sorted(entry.name for entry in entries if not entry.is_dir())
 
 
 def _images_in(prefix: str, names: list[str], skipped: Counter[str] | None) -> Iterator[str]:
@@ -83,7 +116,7 @@ def _enters(top: str, root: str, name: str) -> bool:
         return False
     if not os.path.islink(path):
         return True
-    target, above = os.path.realpath(path), root
+    target, above, top = os.path.realpath(path), os.path.abspath(root), os.path.abspath(top)
     while os.path.commonpath([target, os.path.realpath(above)]) != target:
         if above == top:
             return True

@@ -60,27 +60,17 @@ def _check_decoding(config: AttrDict, split: str, source: str, path: str) -> Non
 
 def _some_files(config: AttrDict, split: str, source: str, path: str) -> Iterable[File]:
     """Name and reader of some files; a tar's members are read by their source alone."""
+    from pirl_plugin.data.sources.paths import find_images, some_images
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
 
     if source == DISK_FOLDER:
-        return ((file, functools.partial(read_file, file)) for file in _some_of_folder(path))
+        files = some_images(path, _SAMPLE) or [
+            os.path.join(path, name) for name in islice(find_images(path), _SAMPLE)
+        ]
+        return ((file, functools.partial(read_file, file)) for file in files)
     images = PIRLDiskDataset(config, source, path, split).source
     rows = evenly_spaced(len(images), _SAMPLE)
     return [(images.path_of(row), functools.partial(images.read, row)) for row in rows]
-
-
-def _some_of_folder(path: str) -> list[str]:
-    """Files spread over the folder: of some classes, which are listed, and the others are not."""
-    from pirl_plugin.data.sources.paths import class_folders, find_images
-
-    classes = class_folders(path)
-    some = [os.path.join(path, classes[row]) for row in evenly_spaced(len(classes), _SAMPLE)]
-    of_each = -(-_SAMPLE // max(len(some), 1))
-    files = []
-    for folder in some or [path]:
-        names = list(find_images(folder))
-        files += [os.path.join(folder, names[row]) for row in evenly_spaced(len(names), of_each)]
-    return files or [os.path.join(path, name) for name in islice(find_images(path), _SAMPLE)]
 
 
 def num_images(config: AttrDict) -> int | None:

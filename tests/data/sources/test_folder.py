@@ -9,6 +9,7 @@ from PIL import features
 from pirl_plugin.data import formats
 from pirl_plugin.data.sources import paths
 from pirl_plugin.data.sources.folder import FolderSource
+from pirl_plugin.data.sources.paths import find_images, some_images
 from tests.helpers.images import save_grey
 
 AVIF, JPEG_2000 = features.check("avif"), features.check("jpg_2000")
@@ -56,6 +57,16 @@ def test_folder__survives_links_in_a_circle(folder):
     os.symlink(folder, folder / "all")
     os.symlink(folder / "b", folder / "c")
     assert [os.path.basename(p) for p in FolderSource(folder).paths()].count("1.jpg") == 2
+
+
+@pytest.mark.parametrize("written", ["{}/", "{}//", "{}/b/.."])
+def test_folder__survives_links_below_a_path_written_otherwise(written, folder):
+    """The walk up from a link missed the folder that it began in, and never ended."""
+    os.symlink(folder / "b", folder / "a" / "link")
+    assert list(find_images(written.format(folder))) == list(find_images(str(folder)))
+    assert sorted(some_images(written.format(folder), 100)) == sorted(
+        os.path.join(written.format(folder), name) for name in find_images(str(folder))
+    )
 
 
 def test_folder__survives_links_between_siblings(folder):

@@ -118,7 +118,10 @@ def test_check_images__counts_them_for_a_draw_without_replacement(image_folder):
     check_images(found)
 
 
-@pytest.mark.parametrize("folders", [[""], ["ants", "bees"], [str(i) for i in range(20)]])
+@pytest.mark.parametrize(
+    "folders",
+    [[""], ["ants", "bees"], [str(i) for i in range(20)], ["ants/a", "ants/b", "bees/a/b"]],
+)
 def test_check_images__looks_at_files_spread_over_the_folder(folders, tmp_path, make_image):
     """Eight bad files at the beginning of the list stopped a run that 99 % of the images allow."""
     for folder in folders:
@@ -134,6 +137,15 @@ def test_check_images__looks_at_files_spread_over_the_folder(folders, tmp_path, 
         file.write_bytes(b"")
     with pytest.raises(SystemExit, match=r"none of 8 files looked at in .*: the file is empty"):
         check_images(found)
+
+
+def test_check_images__looks_beside_a_folder_of_bad_images(tmp_path, make_image):
+    """Only the subfolder was looked at."""
+    (tmp_path / "broken").mkdir()
+    for number in range(10):
+        make_image(tmp_path / f"{number}.jpg", seed=0)
+        (tmp_path / "broken" / f"{number}.jpg").touch()
+    check_images(config(f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path}]"))
 
 
 def test_checks__read_images_inside_shards(image_folder, tmp_path):
