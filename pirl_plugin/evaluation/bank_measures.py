@@ -80,7 +80,7 @@ def measure_bank(
     if labels is not None:
         accuracy = leave_one_out_accuracy(rows, labels, k)  # which checks them
         counts = labels.unique(return_counts=True)[1]
-        if len(counts) > 1:  # of one class, all guesses are right
+        if len(counts) > 1:  # of one class, every guess is right
             found["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
     found["effective_rank"] = Measure(effective_rank(rows), random_effective_rank(*rows.shape))
     found["uniformity"] = Measure(uniformity(rows), random_uniformity(rows.shape[1]))

@@ -42,6 +42,8 @@ class RelativePaths(Sequence[str]):
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
         return self._path_of(self._rows[index]).removeprefix(self._prefix)
 
 

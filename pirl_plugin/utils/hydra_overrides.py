@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ def quoted(path: str | Path) -> str:
     text = str(path)
     if re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
         return text
-    return "'" + text.replace("'", r"\'") + "'"
+    return _in_hydras_quotes(text)
 
 
 def in_quotes(key: str, value: object) -> str:
@@ -26,10 +27,19 @@ def in_quotes(key: str, value: object) -> str:
     Example:
         >>> print(in_quotes("DIR", "a,b"), in_quotes("PATHS", [2024, "it's"]))
         "DIR='a,b'" "PATHS=['2024','it\'s']"
+        >>> print(in_quotes("DIR", "$HOME"))
+        'DIR='"'"'$HOME'"'"''
     """
     texts = value if isinstance(value, list) else [value]
-    inside = ",".join("'" + str(text).replace("'", r"\'") + "'" for text in texts)
-    return f'"{key}=[{inside}]"' if isinstance(value, list) else f'"{key}={inside}"'
+    inside = ",".join(_in_hydras_quotes(str(text)) for text in texts)
+    override = f"{key}=[{inside}]" if isinstance(value, list) else f"{key}={inside}"
+    in_double_quotes = not re.search(r'["$`!]|\\\\|\\$', override)  # where a shell changes nothing
+    return f'"{override}"' if in_double_quotes else shlex.quote(override)
+
+
+def _in_hydras_quotes(text: str) -> str:
+    """In single quotes, where Hydra reads backslashes before a quote as escapes, no others."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", r"\'"), text) + "'"
 
 
 def compose(*overrides: str) -> Any:

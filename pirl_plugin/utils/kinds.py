@@ -67,9 +67,14 @@ def number(
         named += f", {'below' if below else 'at most'} {high:g}"
 
     def holds(value: object) -> bool:
-        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, Real) or isinstance(value, bool):
             return False
-        found = float(value)
+        try:
+            found = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            return False
+        if not math.isfinite(found):
+            return False
         return (found > low if above else found >= low) and (
             found < high if below else found <= high
         )

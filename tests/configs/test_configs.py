@@ -82,10 +82,8 @@ def test_quoted__paths_of_any_name_compose(name):
     [
         ("CHECKPOINT.DIR", "josé", "='josé'"),
         ("CHECKPOINT.DIR", "runs/a,b", "='runs/a,b'"),
-        ("CHECKPOINT.DIR", "2025", "='2025'"),
         ("DATA.TRAIN.DATA_PATHS", "[a=b]", "=['a=b']"),
         ("DATA.TRAIN.DATA_PATHS", "[it's]", r"=['it\'s']"),
-        ("DATA.TRAIN.DATA_PATHS", "[2024]", "=['2024']"),
         ("DATA.TRAIN.DATA_PATHS", "[com,ma]", "=['com,ma']"),
     ],
 )
@@ -99,6 +97,33 @@ def test_unquoted_value__is_written_out_in_quotes(key, value, written, tmp_path,
     config = compose("config=pretrain/pirl/quick_jigsaw", f"config.{key}{written}")
     found = config.CHECKPOINT.DIR if key == "CHECKPOINT.DIR" else config.DATA.TRAIN.DATA_PATHS[0]
     assert found == value.strip("[]")
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("config.CHECKPOINT.DIR=2025", "\"config.CHECKPOINT.DIR='…'\""),
+        ("config.DATA.TRAIN.DATA_PATHS=[2024_01_15]", "\"config.DATA.TRAIN.DATA_PATHS=['…']\""),
+    ],
+)
+def test_number__is_no_name_of_a_folder(override, hint):
+    """The hint for 2024_01_15 named the folder 20240115."""
+    with pytest.raises(SystemExit) as refused:
+        compose("config=pretrain/pirl/quick_jigsaw", override)
+    assert f"write what reads as a number in quotes, {hint}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("config.DATA.TRAIN.DATA_PATHS=['few]", "PATHS=['few]: expected quotes in pairs; close"),
+        ("config.DATA.TRAIN.TRANSFORMS=[{name: é}]", "needs quotes: \"KEY='…'\", and in a list"),
+    ],
+)
+def test_value_that_quotes_do_not_help__gets_no_wrong_hint(override, message):
+    with pytest.raises(SystemExit) as refused:
+        compose("config=pretrain/pirl/quick_jigsaw", override)
+    assert message in str(refused.value)
 
 
 def test_number_with_commas__is_written_out_without():

@@ -25,6 +25,7 @@ NAN, INF = float("nan"), float("inf")
         ({"temperature": None}, "temperature = None: expected a number"),
         ({"temperature": NAN}, "temperature = nan: expected a number"),
         ({"temperature": 1e30}, r"temperature = 1e\+30: expected a number"),
+        ({"temperature": 10**400}, "temperature = 1000.*: expected a number"),
         ({"temperature": True}, "temperature = True: expected a number"),
         (
             {"lambda_invariance": 1.5},

@@ -6,9 +6,15 @@ import torch
 from pirl_plugin.hooks.vissl_rows_hook import match_rows
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
-from pirl_plugin.memory.row_paths import hash_paths, match_paths
+from pirl_plugin.memory.row_paths import RelativePaths, hash_paths, match_paths
 
 PATHS = [f"n{c}/{i}.jpg" for c in range(3) for i in range(4)]
+
+
+def test_relative_paths__of_some_rows_as_a_list_and_in_slices():
+    paths = RelativePaths(["/d/a.jpg", "/e/b.jpg", "/d/c/d.jpg"].__getitem__, [2, 1, 0], "/d")
+    assert list(paths) == paths[:] == ["c/d.jpg", "/e/b.jpg", "a.jpg"]
+    assert paths[1:] == ["/e/b.jpg", "a.jpg"]
 
 
 def test_hash_paths__tells_paths_apart_and_does_not_depend_on_the_others():

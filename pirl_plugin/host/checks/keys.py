@@ -246,8 +246,8 @@ def check_values(config: dict[str, object]) -> None:
             if not kind.holds(value):
                 fits = f"set config.{key}={example}"
                 if kind.holds(_as_text(value)):  # a folder's name, such as 2024
-                    as_it_was = in_quotes(f"config.{key}", _as_text(value))
-                    fits = f"write what reads as a number in quotes, {as_it_was}"
+                    quoted = in_quotes(f"config.{key}", _as_text(value))
+                    fits = f"write what reads as a number in quotes, {quoted}"
                 refuse(f"config.{key} = {shown(value)}: expected {kind.expected}; {fits}")
     for section, known in OURS.items():
         found = find(config, section)
@@ -260,12 +260,10 @@ def check_values(config: dict[str, object]) -> None:
 
 
 def _as_text(value: object) -> object:
-    """The text that a number was given as, and those of a list; of 1e3 it is not known."""
+    """``…`` for a number, and for those of a list: 2024 may have been given as 2_024."""
     if isinstance(value, list):
         return [_as_text(entry) for entry in value]
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value
-    return str(value) if isinstance(value, int) else "…"
+    return "…" if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
 def find(tree: object, key: str) -> Any:

@@ -225,7 +225,10 @@ def _unparsed(text: str, overrides: Sequence[str]) -> str:
             refuse_tilde(override.partition("=")[0], path.strip())
     asked = [override for override, value in values.items() if value and f"'{value}'" in text]
     odd = [o for o in asked or overrides if _ODD.search(o.partition("=")[2])]
-    if len(odd) == 1:
+    unclosed = next((o for o in odd if re.search(r"[=\[,]'", o) and o.count("'") % 2), None)
+    if unclosed is not None:
+        return f"{unclosed}: expected quotes in pairs; close the one that is open, or remove it"
+    if len(odd) == 1 and "{" not in odd[0]:
         key, value = odd[0].partition("=")[::2]
         inner = value[1:-1].split(",") if value[:1] + value[-1:] == "[]" else value
         example = in_quotes(key, inner)
