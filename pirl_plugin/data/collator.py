@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-IGNORED_LABEL = -1
+from pirl_plugin.data.views.base import IGNORED_LABEL
+
 _JOINED = frozenset({"patches"})
 _NOT_VIEWS = frozenset({"label", "data_valid"})
 

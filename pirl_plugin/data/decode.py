@@ -43,6 +43,7 @@ _USUAL_BYTES_A_PIXEL = 10
 _COEFFICIENT_BYTES = 2
 _RUNS_PROGRAMS = frozenset({"EPS"})  # PIL hands these to Ghostscript
 _OBJECT = re.compile(r" <_io\.\w+ object at 0x[0-9a-f]+>")  # what PIL calls a file in memory
+_OPERATOR = re.compile(r"\w+, \S+\.cpp:\d+, ")  # where torchvision's operators raised, in its build
 _STRIP = 1 << 20  # pixels that are converted at a time
 _ORIENTATION = 0x0112
 # EXIF orientation → (transpose first, flip rows, flip columns), of (3, H, W).
@@ -115,7 +116,8 @@ def decode_image(
             f"there is too little memory to decode it ({len(data)} bytes encoded)"
         ) from error
     except Exception as error:  # the decoders raise some ten types for damaged files
-        reason = " ".join(_OBJECT.sub("", str(error)).split())[:200] or type(error).__name__
+        said = _OPERATOR.sub("", _OBJECT.sub("", str(error)))
+        reason = " ".join(said.split())[:200] or type(error).__name__
         raise UnreadableImageError(f"{reason} ({len(data)} bytes)") from error
 
 

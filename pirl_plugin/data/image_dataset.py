@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from pirl_plugin.data.shared_bytes import SharedInteger
 from pirl_plugin.data.sources.base import ImageSource
 from pirl_plugin.data.sources.registry import source_at
+from pirl_plugin.data.views.base import IGNORED_LABEL
 from pirl_plugin.data.views.random import image_generator
 from pirl_plugin.utils.rows import evenly_spaced
 
@@ -111,7 +112,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
 
         Returns:
             The views; ``label``, the row (or a pretext task's label); and ``data_valid``, whether
-            the image could be read. Where it could not, the views are black.
+            the image could be read. Where it could not, the views are black and the label is −1.
 
         Raises:
             IndexError: there is no such row; none is counted from the end.
@@ -125,7 +126,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
             views = self.views(pixels, image_generator(self.seed, self.epoch, row))
         else:
             views = self.views.placeholder()
-        return {"label": row, **views, "data_valid": is_valid}
+        return {"label": row if is_valid else IGNORED_LABEL, **views, "data_valid": is_valid}
 
 
 def _look_for_files(source: ImageSource) -> None:

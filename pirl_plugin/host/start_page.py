@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Beginnings of the host's messages that matter to whoever started the run: where it begins, and the
 # results of its SVM tools, which they write to the log alone.
 _SHOWN = (
-    "Training already succeeded",
+    "The run in ",
     "Resume from file",
     "Loading checkpoint from",
     "AP for various layers",

@@ -85,8 +85,8 @@ class PIRLLossConfig:
             if transformed == 0 and self.lambda_invariance > 0:
                 raise ValueError(
                     f"{SECTION}.lambda_invariance = {self.lambda_invariance}: expected 0 (NPID), "
-                    f"since the model puts out f(v_I) alone; set it to 0, or give the model a "
-                    f"transformed version of the image, as config=pretrain/pirl/jigsaw_8node does"
+                    f"since the model puts out f(v_I) alone; set it to 0, or give [g(v_It), f(v_I)] "
+                    f"(config=pretrain/pirl/jigsaw_8node does)"
                 )
             if transformed == 0:
                 return [1.0]
@@ -151,7 +151,7 @@ _KINDS: dict[str, tuple[Kind, str]] = {
             other=-1,
             expected="a number of images, at least 2, or -1 where the host fills it in",
         ),
-        "check config.DATA.TRAIN.DATA_PATHS",
+        "give the number of images in the data set (config.DATA.TRAIN.DATA_PATHS)",
     ),
     "lambda_invariance": (
         number(0, 1, expected="a weight in [0, 1]"),

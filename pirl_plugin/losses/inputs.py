@@ -62,7 +62,7 @@ def find_outside(
     """Whether a row is outside the bank, and a draw with 0 for those of its rows that are.
 
     Args:
-        target: ``(B,)`` int64, negative entries being left out.
+        target: ``(B,)`` int64, −1 for an image that is left out.
         negatives: ``(B, N)`` int64, or None.
         num_rows: |D|.
 
@@ -75,7 +75,12 @@ def find_outside(
     on_cpu = target.device.type == "cpu"
     if on_cpu:
         check_rows(target, num_rows)
-    outside = (target >= num_rows).any()
+        if target.numel() and int(target.min()) < -1:
+            raise ValueError(
+                f"target holds {int(target.min())}: expected each image's row in the data set, or "
+                f"-1 for an image that is left out; give such rows"
+            )
+    outside = ((target >= num_rows) | (target < -1)).any()
     if negatives is None:
         return outside, None
     drawn = negatives[:1] if is_shared(negatives) else negatives  # one draw stays one

@@ -72,7 +72,8 @@ def check_rows(rows: Tensor, num_rows: int) -> None:
     if rows.numel() and int(rows.max()) >= num_rows:
         raise ValueError(
             f"row {int(rows.max())} is outside the memory bank of {num_rows} rows: the bank was "
-            f"made for another data set; set LOSS.pirl_loss.num_train_samples to this one's"
+            f"made for another data set; set num_train_samples to the number of this one's images "
+            f"(LOSS.pirl_loss.num_train_samples)"
         )
 
 

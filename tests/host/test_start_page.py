@@ -100,7 +100,7 @@ def test_console__shows_warnings_alone_where_there_is_a_page(console, monkeypatc
     logger = logging.getLogger("a console of ours")
     logger.propagate = False
     shown_messages = (
-        "Training already succeeded on node: 0, exiting.",
+        "The run in runs/a is finished, with runs/a/model_final_checkpoint_phase1.torch",
         "AP for various layers:\n ['res5']: [81.1]",
         "k-value: 2 mean/min/max/std: 30.0",
     )

@@ -171,6 +171,8 @@ def test_forward__refuses_what_does_not_fit_the_bank():
     loss = make_loss()
     with pytest.raises(ValueError, match="row 40 is outside the memory bank of 40 rows"):
         loss(embeddings(2), torch.tensor([0, 40]))
+    with pytest.raises(ValueError, match=r"target holds -100: expected each image's row .* or -1"):
+        loss(embeddings(2), torch.tensor([0, -100]))  # as torch's cross_entropy ignores
     with pytest.raises(ValueError, match=r"target is torch\.int32: expected int64, each"):
         loss(embeddings(2), torch.tensor([0, 1], dtype=torch.int32))
     for row in (-1, ROWS):

@@ -14,6 +14,8 @@ from pirl_plugin.data.kernels.backends import BACKENDS, Bytes, Rows
 from pirl_plugin.data.views.checks import check_pixels, check_scale, check_size, make_photometric
 from pirl_plugin.utils.value_checks import check_choice
 
+IGNORED_LABEL = -1
+"""Of an image that could not be read: neither loss nor memory bank sees it."""
 RATIO = (3 / 4, 4 / 3)
 _CORNER = np.zeros((1, 2), np.int32)
 

@@ -45,7 +45,13 @@ def resume_from_what_loads(module: HostModule) -> None:
         if not found.final:
             return False
         _check_same_run(cfg, found)
-        return not (cfg.TEST_MODEL and _last_test_is_left(found))
+        if cfg.TEST_MODEL and _last_test_is_left(found):
+            return False
+        logging.info(
+            f"The run in {checkpoint_folder} is finished, with {found.path}; for another one give "
+            f"another config.CHECKPOINT.DIR"
+        )
+        return True
 
     @functools.wraps(resume)
     def get_resume_checkpoint(cfg: AttrDict, checkpoint_folder: str) -> str | None:
