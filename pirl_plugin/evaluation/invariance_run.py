@@ -163,7 +163,10 @@ def _to_bank(
     """
     bank, hashes = model.bank, model.path_hashes
     if bank is None:
-        return None, "none in the checkpoint, or no head g to compare it with"
+        return None, (
+            "none in the checkpoint (a sharded one is beside it, and is not read here), or no head g "
+            "to compare it with"
+        )
     if hashes is not None and len(hashes) == len(bank):  # earlier versions: of all, for a subset
         found = _rows_by_path(hashes, folder, [paths[row] for row in rows])
         known = found >= 0

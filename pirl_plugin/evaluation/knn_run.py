@@ -116,7 +116,7 @@ def evaluate_knn(
         "checkpoint": str(checkpoint.resolve()),
         "data": str(root.resolve()),
         "size": size,
-        "classes": len(train.classes),
+        "classes": len(train_labels.unique()),  # a folder may be empty
         "train_images": len(train_features),
         "test_images": len(test_features),
         "unreadable": bad_train + bad_test,
