@@ -1,5 +1,6 @@
 """The committed results: tables, verdicts and README are those of the runs in ``claims.json``."""
 
+import itertools
 import json
 import re
 import statistics
@@ -139,6 +140,20 @@ def test_readme__has_the_recipes_runs_on_imagenette():
     _, _, linear, _, knn = (cell.strip() for cell in line.strip("|").split("|"))
     assert linear == ", ".join(str(run["linear_top1"]) for run in chosen)
     assert knn == ", ".join(str(run["knn_top1"]) for run in chosen)
+
+
+def test_longer_runs__are_those_of_the_page():
+    page, there = (RESULTS / "README.md").read_text(), RESULTS / "quick_jigsaw"
+    files = [there / name for name in ("claims.json", "claims_48_epochs.json")]
+    files.append(there / "claims_96_epochs.json")
+    shown = 0
+    for run in itertools.chain(*(json.loads(file.read_text())["runs"] for file in files)):
+        if run["seed"] == 0 and run["method"] != "random":
+            keys = ("epochs", "linear_top1", "linear_best_top1", "knn_top1")
+            cells = " | ".join(str(run[key]) for key in keys)
+            assert f"| {METHODS[run['method']].label} | {cells} | {run['seconds']:.0f} |" in page
+            shown += 1
+    assert shown == 5
 
 
 def test_page__has_the_verdicts():
