@@ -2,31 +2,19 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin import PIRLLoss
 from tests.helpers.gpu_oracle import ESTIMATORS
 from tests.helpers.processes import run_in_processes
+from tests.helpers.two_heads import DIM, TwoHeads
 
-ROWS, DIM, BATCH, STEPS, COUNT = 40, 8, 12, 4, 33
+ROWS, BATCH, STEPS, COUNT = 40, 12, 4, 33
 
 
 @pytest.fixture
 def device(slow_device):
     return slow_device
-
-
-class TwoHeads(nn.Module):
-    """g and f on the same input."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.g, self.f = nn.Linear(6, DIM), nn.Linear(6, DIM)
-
-    def forward(self, images):
-        return [self.g(images), self.f(images)]
 
 
 def train(rank, world_size, name, settings):

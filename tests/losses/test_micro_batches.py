@@ -4,27 +4,15 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin.losses.micro_batches import WholeBatch
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from tests.helpers.loss_cases import embeddings, make_loss
 from tests.helpers.processes import run_in_processes
+from tests.helpers.two_heads import DIM, TwoHeads
 
-ROWS, DIM, BATCH, STEPS = 50, 8, 24, 3
-
-
-class TwoHeads(nn.Module):
-    """g and f on the same input."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.g, self.f = nn.Linear(6, DIM), nn.Linear(6, DIM)
-
-    def forward(self, images):
-        return [self.g(images), self.f(images)]
+ROWS, BATCH, STEPS = 50, 24, 3
 
 
 def train(rank, world_size, parts, settings):

@@ -1,0 +1,18 @@
+"""A model with the outputs that the loss takes, small enough to compare by processes."""
+
+import torch
+from torch import nn
+
+DIM = 8
+
+
+class TwoHeads(nn.Module):
+    """g and f of ``(B, 6)``, both ``(B, DIM)``, with the same weights in every process."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.g, self.f = nn.Linear(6, DIM), nn.Linear(6, DIM)
+
+    def forward(self, images):
+        return [self.g(images), self.f(images)]
