@@ -85,8 +85,8 @@ class PIRLLossConfig:
             if transformed == 0 and self.lambda_invariance > 0:
                 raise ValueError(
                     f"{SECTION}.lambda_invariance = {self.lambda_invariance}: expected 0 (NPID), "
-                    f"since the model puts out f(v_I) alone; set it to 0, or give [g(v_It), f(v_I)] "
-                    f"(config=pretrain/pirl/jigsaw_8node does)"
+                    f"since the model puts out f(v_I) alone; set it to 0, or give "
+                    f"[g(v_It), f(v_I)], as config=pretrain/pirl/jigsaw_8node does"
                 )
             if transformed == 0:
                 return [1.0]
