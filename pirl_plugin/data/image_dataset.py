@@ -126,7 +126,8 @@ class ImageDataset(Dataset[dict[str, Any]]):
             views = self.views(pixels, image_generator(self.seed, self.epoch, row))
         else:
             views = self.views.placeholder()
-        return {"label": row if is_valid else IGNORED_LABEL, **views, "data_valid": is_valid}
+        sample = {"label": row, **views, "data_valid": is_valid}
+        return sample if is_valid else {**sample, "label": IGNORED_LABEL}
 
 
 def _look_for_files(source: ImageSource) -> None:

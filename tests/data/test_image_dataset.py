@@ -11,6 +11,7 @@ from pirl_plugin.data.collator import collate_views
 from pirl_plugin.data.image_dataset import ImageDataset
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.pretext import RotationTask
+from pirl_plugin.data.views.pretext import RotationTask
 from pirl_plugin.data.views.random import image_generator
 
 SMALL = {"image_size": 24, "patches_crop_size": 30, "patch_size": 8}
@@ -55,6 +56,7 @@ def test_dataset__a_broken_file_is_masked(tmp_path, make_image):
     (tmp_path / "1.jpg").write_bytes(b"broken")
     images = ImageDataset(tmp_path, JigsawViews(**SMALL))
     assert [images[row]["label"] for row in range(3)] == [0, -1, 2]  # for other collate functions
+    assert ImageDataset(tmp_path, RotationTask(image_size=24))[1]["label"] == -1
     batch = next(iter(DataLoader(images, batch_size=3, collate_fn=collate_views)))
     assert batch["label"].tolist() == [0, -1, 2]
     assert batch["data_valid"].tolist() == [True, False, True]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pirl_plugin.data.views.base import IGNORED_LABEL, black
+from pirl_plugin.data.views.base import black
 from pirl_plugin.data.views.checks import make_photometric
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
@@ -72,9 +72,9 @@ class JigsawTask(JigsawViews):
         return {"patches": patches, "label": torch.tensor(number)}
 
     def placeholder(self) -> dict[str, torch.Tensor]:
-        """Black patches, for an image that could not be read."""
+        """Black patches, for an image that could not be read; the collator masks its label."""
         patches = black(self.grid**2, 3, self.patch_size, self.patch_size)
-        return {"patches": patches, "label": torch.tensor(IGNORED_LABEL)}
+        return {"patches": patches, "label": torch.tensor(0)}
 
 
 class RotationTask(RotationViews):
@@ -93,8 +93,5 @@ class RotationTask(RotationViews):
         return {"rotated": rotated, "label": torch.tensor(quarters)}
 
     def placeholder(self) -> dict[str, torch.Tensor]:
-        """A black view, for an image that could not be read."""
-        return {
-            "rotated": black(3, self.image_size, self.image_size),
-            "label": torch.tensor(IGNORED_LABEL),
-        }
+        """A black view, for an image that could not be read; the collator masks its label."""
+        return {"rotated": black(3, self.image_size, self.image_size), "label": torch.tensor(0)}
