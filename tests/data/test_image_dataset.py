@@ -11,7 +11,6 @@ from pirl_plugin.data.collator import collate_views
 from pirl_plugin.data.image_dataset import ImageDataset
 from pirl_plugin.data.views.jigsaw import JigsawViews
 from pirl_plugin.data.views.pretext import RotationTask
-from pirl_plugin.data.views.pretext import RotationTask
 from pirl_plugin.data.views.random import image_generator
 
 SMALL = {"image_size": 24, "patches_crop_size": 30, "patch_size": 8}
