@@ -115,6 +115,7 @@ setup(
         "test": [
             "pytest>=8",
             "pytest-xdist>=3.7",
+            "pytest-timeout>=2.3",
             "hypothesis>=6.100",
             "ruff>=0.9",
             "mypy>=1.13",

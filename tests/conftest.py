@@ -35,8 +35,11 @@ def _own_console() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with long tests, and skip by name what needs a GPU, where there is none."""
+    """Start with long tests, give slow ones an hour, and skip by name what needs a GPU."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))  # or they end on one worker
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.timeout(3600))
     if torch.cuda.is_available():
         return
     for item in items:
