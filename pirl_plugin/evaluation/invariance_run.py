@@ -164,8 +164,8 @@ def _to_bank(
     bank, hashes = model.bank, model.path_hashes
     if bank is None:
         return None, (
-            "none in the checkpoint (a sharded one is beside it, and is not read here), or no head "
-            "g to compare it with"
+            "none in the checkpoint, nor shards of one in the folder memory_bank beside it, or no "
+            "head g to compare it with"
         )
     if hashes is not None and len(hashes) == len(bank):  # earlier versions: of all, for a subset
         found = _rows_by_path(hashes, folder, [paths[row] for row in rows])

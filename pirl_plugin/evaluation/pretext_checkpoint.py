@@ -22,6 +22,7 @@ from pirl_plugin.data.names import (
 from pirl_plugin.data.views.entry import parameters_of
 from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.data.views.rotation import RotationViews
+from pirl_plugin.evaluation.bank_rows import bank_rows
 from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization
 from pirl_plugin.evaluation.pretext_model import PretextModel, Views
 from pirl_plugin.models.head import PIRLHead
@@ -58,8 +59,9 @@ def load_pretext_model(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no whole ResNet trunk, safe loading refuses it, or its run had images
-            of another size than the paper's alone and there is no ``other``.
+        ValueError: it holds no whole ResNet trunk, safe loading refuses it, its run had images of
+            another size than the paper's alone and there is no ``other``, or its memory bank's
+            shards are damaged or of a newer version.
     """
     content = read_checkpoint(path, trust_pickle)
     trunk = trunk_in(content, path).to(device)
@@ -74,16 +76,13 @@ def load_pretext_model(
     else:
         f, g = f.to(device), g.to(device)
         what = "f(v_I) and g(v_It), by the heads in the checkpoint"
-    bank = _nested(content, "loss").get("bank.rows")
-    if bank is None:
-        bank = _nested(content, "classy_state_dict", "loss").get("bank.rows")
     return PretextModel(
         trunk,
         f,
         g,
         views,
         what,
-        bank if f is not None else None,
+        bank_rows(content, path) if f is not None else None,
         path_hashes=_path_hashes(content),
         normalize=normalization_of(config or other),
     )

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pirl_plugin.evaluation import invariance_run
 from pirl_plugin.evaluation.invariance_run import _names
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.memory.row_paths import hash_paths
+from pirl_plugin.memory.sharded import ShardedMemoryBank
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import new_trunk
 
@@ -187,6 +189,33 @@ def test_invariance__takes_the_rows_of_the_bank_that_are_the_images(kind, images
         "more": "2 of the 4 images have a row",
         "not recorded": "the checkpoint does not say which image a row is of",
     }.get(kind, "None")
+
+
+def test_invariance__reads_a_bank_in_shards(images, tmp_path, capsys):
+    """It said that it did not: no panel of the bank for runs with a sharded one."""
+    names = [f"{i}.png" for i in ORDER]
+    path = with_bank(checkpoint(tmp_path / "pirl", **SMALL), images, ORDER, names)
+    content = torch.load(path)
+    bank = ShardedMemoryBank(6, 8)
+    bank.fill(content["loss"]["bank.rows"], torch.ones(6, dtype=torch.bool))
+    assert not torch.equal(bank.rows, content["loss"]["bank.rows"])  # dealt in another order
+    shards = path.parent / "memory_bank" / "step_7"
+    bank.save(shards)
+    content["loss"] = {"_extra_state": {"step": 7}}
+    torch.save(content, path)
+    out = tmp_path / "out"
+    arguments = ["--data", str(images), "--out", str(out), "--transforms", "1"]
+    run(["invariance", "--checkpoint", str(path), *arguments])
+    (found,) = json.loads((out / "invariance.json").read_text())["models"]
+    assert found["bank"]["same"]["mean"] == pytest.approx(0, abs=1e-6)
+    assert found["bank"]["different"]["mean"] > 1e-4
+
+    (shards / ".metadata").write_bytes(b"")
+    with pytest.raises(SystemExit, match=r"memory_bank/step_7/\.metadata cannot be read"):
+        run(["invariance", "--checkpoint", str(path), *arguments])
+    shutil.rmtree(shards)
+    run(["invariance", "--checkpoint", str(path), *arguments])
+    assert "none in the checkpoint, nor shards of one" in capsys.readouterr().out
 
 
 def test_invariance__other_images_in_the_same_number_have_no_rows(images, tmp_path, capsys):
