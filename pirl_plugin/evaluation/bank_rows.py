@@ -42,9 +42,10 @@ def bank_rows(content: Mapping[str, object], path: Path) -> Tensor | None:
     if not folder.is_dir():
         return None
     logging.root.info(f"the memory bank is read from {folder}")
-    bank = ShardedMemoryBank(*read_shapes(folder)["rows"])
+    num_rows, dim = read_shapes(folder)["rows"]
+    bank = ShardedMemoryBank(num_rows, dim)
     bank.load(folder)
-    return bank.lookup(torch.arange(bank.num_rows))
+    return bank.lookup(torch.arange(num_rows))
 
 
 def _loss_state(content: Mapping[str, object]) -> Mapping[str, Any]:
