@@ -62,6 +62,16 @@ def raised(*signals: signal.Signals) -> Iterator[Received]:
             signal.signal(number, handler)
 
 
+def outlive_terminal() -> None:
+    """Go on where the terminal is closed, or the connection to it lost, as with ``nohup``.
+
+    That is SIGHUP; processes started from now on ignore it too. A handler that is set stays.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def ignored(*signals: signal.Signals) -> Iterator[None]:
     """Ignore the signals meanwhile; processes started here ignore them for good."""

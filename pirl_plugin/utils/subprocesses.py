@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.interrupts import Interrupted
+from pirl_plugin.utils.interrupts import Interrupted, outlive_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,8 +124,10 @@ def ended_by_sigterm() -> Iterator[None]:
 
     The commands of ``stream`` and the processes of ``multiprocessing`` get the signal, and
     :class:`Interrupted` is raised in the main thread, where this must be called. (Ctrl-C needs no
-    such help: a terminal sends SIGINT to all of them.) A second SIGTERM meanwhile is ignored.
+    such help: a terminal sends SIGINT to all of them.) A second SIGTERM meanwhile is ignored. A
+    terminal that is closed ends nothing.
     """
+    outlive_terminal()
 
     def end(signum: int, frame: FrameType | None) -> None:
         signal.signal(signum, signal.SIG_IGN)

@@ -24,7 +24,7 @@ from pirl_plugin.host.launch.newest import newest_checkpoint
 from pirl_plugin.host.launch.rendezvous import rendezvous
 from pirl_plugin.host.launch.waiting import passive_ranks
 from pirl_plugin.utils.console import put
-from pirl_plugin.utils.interrupts import STOPPING, Interrupted, raised
+from pirl_plugin.utils.interrupts import STOPPING, Interrupted, outlive_terminal, raised
 from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def run_ours(launch: Callable[[], Result], config: AttrDict, node_id: int) -> Re
     except ValueError as error:
         refuse(f"config.{error}", error)
     folder = run_folder(config)
+    outlive_terminal()
     received = None
     try:
         with ExitStack() as stack:

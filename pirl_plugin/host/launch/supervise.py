@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pirl_plugin.host.launch.newest import newest_checkpoint
 from pirl_plugin.host.launch.run import STARTED, WOULD_FAIL_AGAIN
 from pirl_plugin.utils.console import put
-from pirl_plugin.utils.interrupts import STOPPING
+from pirl_plugin.utils.interrupts import STOPPING, outlive_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,7 @@ def supervise(
     Returns:
         The exit status of the last attempt.
     """
+    outlive_terminal()
     left = restarts
     while True:
         before = newest_checkpoint(folder)

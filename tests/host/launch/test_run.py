@@ -65,6 +65,17 @@ def test_console__that_has_gone_ends_no_run(image_folder, tmp_path):
     assert log.count("The console cannot be written to ([Errno 32] Broken pipe)") == 1
 
 
+def test_terminal__that_is_closed_ends_no_run(image_folder, tmp_path):
+    """SIGHUP, which all its processes get, ended the run with nothing saved."""
+    overrides = settings(image_folder, tmp_path / "out", epochs=20, processes=2)
+    with started(overrides, tmp_path) as faulty:
+        faulty.wait_for(STEP)
+        assert faulty.process.poll() is None
+        os.killpg(faulty.process.pid, signal.SIGHUP)
+        assert faulty.status(240) == 0
+    assert (tmp_path / "out" / "model_final_checkpoint_phase19.torch").exists()
+
+
 def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path / "out", epochs=500)
     overrides.append("config.CHECKPOINT.CHECKPOINT_FREQUENCY=1000")  # saves after the first epoch
