@@ -86,4 +86,13 @@ def svm_map(folder: Path, config: Mapping[str, Any] | None = None) -> dict[str, 
     missing = [str(file) for file in files.values() if not file.is_file()]
     if missing:
         raise ValueError(f"{folder} is not finished, or a low-shot run: there is no {missing[0]}")
-    return {layer: 100 * float(np.load(file).mean()) for layer, file in files.items()}
+    return {layer: 100 * _mean_precision(folder, file) for layer, file in files.items()}
+
+
+def _mean_precision(folder: Path, file: Path) -> float:
+    try:
+        return float(np.load(file).mean())
+    except (ValueError, EOFError, TypeError) as error:  # of 0 bytes, cut short, of objects
+        raise ValueError(
+            f"{folder} is not finished: {file} is damaged ({error}); start the run again"
+        ) from error

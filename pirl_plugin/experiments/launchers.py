@@ -20,6 +20,7 @@ import zlib
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from pirl_plugin.experiments.host_run import host_command, run_host
+from pirl_plugin.utils.files import atomic_write
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.processes import is_alive
 
@@ -130,7 +131,8 @@ class Slurm:
                 f"pirl_plugin: {run.title} was not submitted (exit status {done.returncode}); the "
                 f"end of {log}:\n{printed[-2000:]}"
             )
-        (run.folder / "slurm_job").write_text(job[1])
+        with atomic_write(run.folder / "slurm_job") as known:
+            known.write(job[1].encode())
         print(f"{run.title}: SLURM job {job[1]}", flush=True)
 
     def under_way(self, run: Run) -> bool:
@@ -138,7 +140,9 @@ class Slurm:
         file, folder = run.folder / "slurm_job", run.folder / "slurm"
         if not file.is_file():
             return False
-        job = file.read_text()
+        job = file.read_text().strip()
+        if not job:  # of a full disk: the job, if there is one, holds the lock of its folder
+            return False
         if shutil.which("srun") is None:  # submitit then runs jobs here; the number is a process's
             return not (folder / f"{job}_0_result.pkl").exists() and is_alive(int(job))
         from submitit import SlurmJob

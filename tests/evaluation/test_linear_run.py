@@ -2,8 +2,8 @@
 
 import pytest
 
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
-from tests.helpers.sweeps import finish
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1, svm_map
+from tests.helpers.sweeps import finish, finish_svm
 
 
 def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
@@ -33,3 +33,14 @@ def test_final_checkpoint__is_whole(tmp_path):
     assert final_checkpoint(tmp_path) is None
     final.rename(tmp_path / "model_phase1.torch")
     assert final_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("kept", [0, 100, 200])
+def test_svm_map__of_a_damaged_file_is_one_sentence(kept, tmp_path):
+    """An empty one ended a sweep in a traceback, and so did the same command again."""
+    finish_svm(tmp_path / "voc07", 50.0)
+    assert svm_map(tmp_path / "voc07") == {"res5": 50.0}
+    file = tmp_path / "voc07" / "res5" / "test_ap.npy"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=rf"voc07 is not finished: {file} is damaged"):
+        svm_map(tmp_path / "voc07")

@@ -31,6 +31,8 @@ from pirl_plugin.evaluation.tables.published import LAYERS
 from pirl_plugin.evaluation.tables.run_origin import (
     UNKNOWN,
     Origin,
+    configs_before,
+    data_paths,
     earlier_differences,
     image_differences,
     origin_of,
@@ -120,10 +122,14 @@ def read_run(path: Path, method: str | None = None) -> FinishedRun:
     found, origin = settings_of(config), _origin(config)
     text = settings_key(found, [*FREE, *free]) + origin.identity
     if not set(figures) & set(BENCHMARKS):
-        paths = [str(p) for p in config["DATA"]["TRAIN"].get("DATA_PATHS") or []]
+        paths, tested = data_paths(config, "TRAIN"), data_paths(config, "TEST")
         own = f"{data} in {', '.join(paths) or 'the catalog'}"
+        before = "".join(
+            settings_key(settings_of(one), [*FREE, *free]) for one in configs_before(path)
+        )
+        text += f"{paths}{tested}{before}"
         label = method or _own_label(origin, path)
-        return FinishedRun(path, label, (), figures, best, origin.differs, text + str(paths), own)
+        return FinishedRun(path, label, (), figures, best, origin.differs, text, own)
     row, differ = _claimed(method, origin)
     fixed = BENCHMARKS[column] | TRUNKS.get(row or "", {}).get(column, {})
     differ |= differences(found, fixed, [*FREE, *free])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING, TypedDict
 
 from pirl_plugin.evaluation.tables.published import published_tables
@@ -80,15 +81,23 @@ def lay_out(runs: Sequence[FinishedRun]) -> list[Table]:
 
 
 def _own_rows(runs: Sequence[FinishedRun], columns: Sequence[str]) -> list[Row]:
-    """A row for each group of runs that have equal settings and one name."""
+    """A row for each group of runs that have equal settings and one name.
+
+    Groups of one name have the folder of their first run beside it.
+    """
     groups: dict[tuple[str, str, str], list[FinishedRun]] = {}
     for run in runs:
         method = run.method.removeprefix(run.path.name) if run.differs else run.method
         differ = json.dumps(run.differs, sort_keys=True, default=str)
         groups.setdefault((method, run.identity, differ), []).append(run)
-    return [
-        _row(group[0].method, [None] * len(columns), columns, group) for group in groups.values()
-    ]
+    names = Counter(group[0].method for group in groups.values())
+    rows = []
+    for group in groups.values():
+        first = group[0]
+        shared = names[first.method] > 1
+        method = f"{first.method} ({first.path.name})" if shared else first.method
+        rows.append(_row(method, [None] * len(columns), columns, group))
+    return rows
 
 
 def _row(

@@ -88,11 +88,15 @@ def _origin_in(file: Path, config: dict[str, Any], checkpoint: str) -> Origin:
     done = epochs_done(Path(checkpoint), wanted)
     if done != wanted:
         differ[nearest]["pre-training epochs done"] = (done, wanted)
-    configs = [config, *_earlier(file.parent)]
+    configs = [config, *configs_before(file.parent)]
     kept = [settings_key(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs]
-    images = _num_images(config, file.parent, data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"]))
-    images_seen = " and ".join(map(str, dict.fromkeys(images)))
-    return Origin(nearest, differ[nearest], f"{''.join(kept)} {done} epochs, {images_seen} images")
+    data = data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"])
+    images = " and ".join(map(str, dict.fromkeys(_num_images(config, file.parent, data))))
+    where = "" if data in IMAGES else data_paths(config, "TRAIN")
+    name = CHECKPOINT_NAME.fullmatch(Path(checkpoint).name)
+    step = f", step {name['number']}" if name and name["kind"] == "iteration" else ""
+    identity = f"{''.join(kept)} {done} epochs{step}, {images} images {where}"
+    return Origin(nearest, differ[nearest], identity)
 
 
 def _distance(differ: Differences) -> tuple[int, bool]:
@@ -135,12 +139,13 @@ def earlier_differences(folder: Path, fixed: dict[str, object], free: list[str])
     """In what a run was not a row's before it went on with other settings."""
     return {
         f"{key} at first": values
-        for before in _earlier(folder)
+        for before in configs_before(folder)
         for key, values in differences(settings_of(before), fixed, free).items()
     }
 
 
-def _earlier(folder: Path) -> list[dict[str, Any]]:
+def configs_before(folder: Path) -> list[dict[str, Any]]:
+    """Those of :func:`earlier_configs`."""
     return [read_config(file) for file in earlier_configs(folder).values()]
 
 
@@ -210,6 +215,11 @@ def _rows_listed(split: dict[str, Any], data: str) -> int | None:
         if lists:
             return sum(1 for line in lists[0].read_text().splitlines() if line.strip())
     return None
+
+
+def data_paths(config: dict[str, Any], split: str) -> list[str]:
+    """Folders or lists of the images of ``TRAIN`` or ``TEST``, as in ``train_config.yaml``."""
+    return [str(path) for path in config["DATA"].get(split, {}).get("DATA_PATHS") or []]
 
 
 def _paths(split: dict[str, Any]) -> list[Path]:

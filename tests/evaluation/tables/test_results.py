@@ -165,9 +165,45 @@ def test_results__knn_runs_of_equal_folder_names_are_not_averaged(tmp_path):
     runs = [read_run(knn(tmp_path / name, value)) for name, value in (("a", 30.0), ("b", 50.0))]
     rows = lay_out(runs)[-1]["rows"]
     assert [(r["method"], r["measured"]) for r in rows] == [
-        ("pretrain", [30.0]),
-        ("pretrain", [50.0]),
+        ("pretrain (a)", [30.0]),
+        ("pretrain (b)", [50.0]),
     ]
+
+
+OWN = ("config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]",)
+CHECKPOINTS = {  # what differs → two checkpoints' overrides and names
+    "images": ("config.DATA.TRAIN.DATA_PATHS=[other]", "checkpoint.torch", "checkpoint.torch"),
+    "step": ("config.SEED_VALUE=1", "model_iteration1.torch", "model_iteration4.torch"),
+}
+
+
+@pytest.mark.parametrize("what", CHECKPOINTS)
+def test_results__models_of_other_images_or_steps_are_not_averaged(what, tmp_path):
+    override, *names = CHECKPOINTS[what]
+    runs = []
+    for folder, overrides, name in zip("ab", [OWN, (*OWN, override)], names, strict=True):
+        made = pretrained(tmp_path / folder / "pre", *overrides).with_name(name)
+        runs.append(read_run(measured(tmp_path / f"linear_{folder}", made, *OWN)))
+    rows = lay_out(runs)[-1]["rows"]
+    assert [r["spread"][0] for r in rows] == [None, None]
+    assert len({r["method"] for r in rows}) == 2
+
+
+@pytest.mark.parametrize("what", ["test images", "settings at first", "nothing"])
+def test_results__benchmarks_on_own_data_are_averaged_where_they_are_one(what, tmp_path):
+    made = pretrained(tmp_path / "made")
+    for name in "ab":
+        measured(tmp_path / name, made, *OWN)
+    config = yaml.safe_load((tmp_path / "b" / "train_config.yaml").read_text())
+    if what == "test images":
+        config["DATA"]["TEST"]["DATA_PATHS"] = ["shells"]
+        write_run(tmp_path / "b", config)
+    elif what == "settings at first":
+        config["OPTIMIZER"]["weight_decay"] = 0.5
+        (tmp_path / "b" / "train_config_1.yaml").write_text(yaml.safe_dump(config))
+    rows = lay_out([read_run(tmp_path / name) for name in "ab"])[-1]["rows"]
+    names = ["PIRL"] if what == "nothing" else ["PIRL (a)", "PIRL (b)"]
+    assert [r["method"] for r in rows] == names
 
 
 def test_results_command__prints_markdown_or_json_and_writes_both(tmp_path, capsys):

@@ -92,6 +92,11 @@ def test_slurm__takes_up_jobs_of_an_earlier_sweep(chains, cluster, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         make_all(chains, Slurm("learn"), list)
     assert [folder.parent.name for folder in cluster.jobs] == ["one", "two", "two"]
+    # A full disk left no number: it ended this and every later sweep in a traceback.
+    (chains["one"][0].folder / "slurm_job").write_text("")
+    with pytest.raises(KeyboardInterrupt):
+        make_all(chains, Slurm("learn"), list)
+    assert [folder.parent.name for folder in cluster.jobs] == ["one", "two", "two", "one"]
 
 
 def test_slurm__a_job_that_ends_unfinished_is_a_failure(chains, cluster, monkeypatch):
