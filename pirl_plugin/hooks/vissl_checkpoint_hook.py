@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from torch import distributed
 
@@ -16,7 +16,6 @@ from pirl_plugin.checkpoints.initial_weights import RECORD, initial_weights
 from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
 from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import resume_settings
-from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.hooks.agreement import Agreement
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.hooks.vissl_resume import samples_done
@@ -64,7 +63,7 @@ class CheckpointHook(QuietHook):
         return cls(Keep(**(config.CHECKPOINT.get("PIRL") or {})))
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Take part in what the host saves, and listen for signals; write the configuration."""
+        """Take part in what the host saves, and listen for signals."""
         resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
         folder = Path(task.checkpoint_folder)
         run = RunFolder(folder, self.keep, resumed)
@@ -79,7 +78,6 @@ class CheckpointHook(QuietHook):
             remove_unfinished(folder)
             if resumed is not None and resumed.parent == folder.resolve():
                 saver.take_up(task.checkpoint, resumed.name)
-            write_run_config(task.config, folder)
         scale = (task.checkpoint or {}).get(PLUGIN_SECTION, {}).get(_SCALER)
         if scale and (scaler := _scaler_of(task)) is not None:
             scaler.load_state_dict(scale)
@@ -124,7 +122,26 @@ class CheckpointHook(QuietHook):
             saver.saved_at = time.monotonic()
         self._agreement.finish()  # offered before this save; a signal's wish is offered again
         if wish > _SAVE:
-            self._stop(task, STOPPING[wish - _SAVE - 1])
+            done = (
+                f"after step {task.iteration}, which is saved in {task.checkpoint_folder}; the "
+                f"same command goes on from there"
+                if task.train
+                else "in a test; the same command goes on from the newest checkpoint"
+            )
+            _stop(wish, done)
+
+    def end_if_asked(self) -> None:
+        """Collective: act on a signal before the first step, of which there is nothing to save.
+
+        Raises:
+            SystemExit: 128 and the signal's number.
+        """
+        if self._agreement is None:
+            return
+        wish = self._agreement.exchange(self._wished)
+        if wish > _SAVE:
+            self._agreement.finish()
+            _stop(wish, "before the first step; the same command begins again")
 
     def on_end(self, task: SelfSupervisionTask) -> None:
         """Restore the signals' handlers of before."""
@@ -158,19 +175,6 @@ class CheckpointHook(QuietHook):
                 else:
                     hook._checkpoint_model(task, **when)
 
-    def _stop(self, task: SelfSupervisionTask, number: signal.Signals) -> None:
-        if world_size() > 1:
-            distributed.barrier()  # no rank ends while rank 0 writes
-        if rank() == 0:
-            done = (
-                f"after step {task.iteration}, which is saved in {task.checkpoint_folder}; the "
-                f"same command goes on from there"
-                if task.train
-                else "in a test; the same command goes on from the newest checkpoint"
-            )
-            logging.warning(f"pirl_plugin: stopped by {number.name} {done}")
-        raise SystemExit(128 + number)
-
     def _section(self, task: SelfSupervisionTask, inside: bool) -> dict[str, object]:
         section: dict[str, object] = {
             "version": 1,
@@ -186,6 +190,15 @@ class CheckpointHook(QuietHook):
         saver = saver_of(task.checkpoint_folder)
         assert saver is not None, "the hook's on_start sets it"
         return saver
+
+
+def _stop(wish: int, done: str) -> NoReturn:
+    number = STOPPING[wish - _SAVE - 1]
+    if world_size() > 1:
+        distributed.barrier()  # no rank ends while rank 0 writes
+    if rank() == 0:
+        logging.warning(f"pirl_plugin: stopped by {number.name} {done}")
+    raise SystemExit(128 + number)
 
 
 def _scaler_of(task: SelfSupervisionTask) -> GradScaler | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed
 
 from pirl_plugin.hooks.micro_batches import join
+from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.hooks.vissl_train_step import autocast, micro_batches_of
 from pirl_plugin.hooks.vissl_unreadable_hook import UnreadableHook
@@ -96,11 +97,15 @@ def _fill(task: SelfSupervisionTask) -> None:
     Raises:
         FloatingPointError, ValueError: as :meth:`PIRLLoss.fill_bank`.
         UnreadableDataError: too many images cannot be read.
+        SystemExit: a signal asked the run to end.
     """
     from vissl.trainer.train_steps.standard_train_step import construct_sample_for_model
 
     began = time.monotonic()
+    if rank() == 0:
+        logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
     unreadable = [hook for hook in task.hooks if isinstance(hook, UnreadableHook)]
+    stopping = [hook for hook in task.hooks if isinstance(hook, CheckpointHook)]
     for step, batch in enumerate(task.data_iterator, 1):
         if rank() == 0 and LINE.due():
             LINE.write(f"filling the memory bank: step {step:,}/{len(task.dataloaders['train']):,}")
@@ -113,6 +118,8 @@ def _fill(task: SelfSupervisionTask) -> None:
         task.loss.fill_bank(sample["target"], _image_embeddings(output))
         for hook in unreadable:
             hook.end(task)
+        for asked in stopping:
+            asked.end_if_asked()
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
     task.recreate_data_iterator(

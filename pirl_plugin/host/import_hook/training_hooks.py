@@ -30,11 +30,10 @@ def add_our_hooks(module: HostModule) -> None:
         hooks = original(hooks, loss_cfg, cfg)
         if is_ours(cfg):
             from pirl_plugin.hooks.vissl_checkpoint_hook import CheckpointHook
-            from pirl_plugin.hooks.vissl_earlier_config import EarlierConfigHook
+            from pirl_plugin.hooks.vissl_run_config_hook import RunConfigHook
 
             logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
-            # The second writes the configuration over the one that the first keeps.
-            hooks.extend([EarlierConfigHook(), CheckpointHook.from_config(cfg)])
+            hooks.extend([RunConfigHook(), CheckpointHook.from_config(cfg)])
             hooks.extend(fault_hooks(cfg))
         if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
             from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook

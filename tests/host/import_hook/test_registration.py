@@ -51,7 +51,7 @@ def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
     for loss in ("pirl_loss", "moco_loss_of_others"):
         config = AttrDict({"LOSS": {"name": loss}, "HOOKS": {}, "CHECKPOINT": {}})
         names[loss] = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
-    faults = ["EarlierConfigHook", "CheckpointHook", "UnreadableHook", "FiniteHook"]
+    faults = ["RunConfigHook", "CheckpointHook", "UnreadableHook", "FiniteHook"]
     ours = ["PIRLInputHook", "MemoryBankHook", "ShardCheckpointHook", "PIRLReportHook"]
     ours.append("MonitorHook")
     assert names == {"pirl_loss": [*faults, "RowPathsHook", *ours], "moco_loss_of_others": []}

@@ -87,6 +87,26 @@ def test_sigint__of_a_run_of_one_process(image_folder, tmp_path):
         assert gone(faulty)
 
 
+def test_stop__while_the_bank_is_filled(image_folder, tmp_path):
+    """It was noted until the first step had ended: a third of an epoch later."""
+    (images := tmp_path / "images").mkdir()
+    for number in range(4000):
+        (images / f"{number}.jpg").symlink_to(
+            image_folder / "train" / "ants" / f"{number % 10}.jpg"
+        )
+    overrides = settings(image_folder, tmp_path / "out", epochs=1, processes=2)
+    overrides.append(f"config.DATA.TRAIN.DATA_PATHS=[{images}]")
+    with started(overrides, tmp_path) as faulty:
+        faulty.wait_for("PIRL: filling the memory bank, 4,000 rows")
+        faulty.process.terminate()
+        assert faulty.status(60) == 143
+        assert "stopped by SIGTERM before the first step; the same command begins" in faulty.out
+        assert "PIRL: filled the memory bank" not in faulty.out
+        assert TRACEBACK not in faulty.err
+        assert gone(faulty)
+    assert not list((tmp_path / "out").glob("*.torch"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
 def test_stop__before_the_first_step_is_no_failure(number, capsys):
     """Or a supervisor would start the run again, against the wish of who stops it."""

@@ -1,4 +1,4 @@
-"""Keep the configuration with which a run was trained before it goes on with other settings."""
+"""Write the configuration of a run, and keep the one with which it was trained before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, write_run_config
 from pirl_plugin.evaluation.tables.compare_settings import settings_key, settings_of
 from pirl_plugin.evaluation.tables.paper_settings.free import FREE, PRETRAINING_FREE
 from pirl_plugin.evaluation.tables.run_origin import earlier_configs
@@ -19,14 +19,34 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
 
-class EarlierConfigHook(QuietHook):
-    """Renames ``train_config.yaml``, on the rank that writes it, before it is written again."""
+class RunConfigHook(QuietHook):
+    """Writes ``train_config.yaml``, on one rank; an earlier one of other settings is kept.
+
+    A run that goes on does so in its first step: one that comes to none changes nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._awaits_step = False
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Look at what lies in the run's folder."""
-        if rank() == 0 and "://" not in task.checkpoint_folder:
+        """Write the configuration of a run that begins."""
+        self._awaits_step = rank() == 0 and task.checkpoint_path is not None
+        if rank() == 0 and not self._awaits_step:
+            self._write(task)
+
+    def on_step(self, task: SelfSupervisionTask) -> None:
+        """Write that of a run that goes on, with its first step of training."""
+        if self._awaits_step and task.train:
+            self._awaits_step = False
+            self._write(task)
+
+    def _write(self, task: SelfSupervisionTask) -> None:
+        folder = Path(task.checkpoint_folder)
+        if "://" not in task.checkpoint_folder:
             resumed = task.checkpoint_path is not None
-            keep_earlier_config(Path(task.checkpoint_folder), task.config.to_dict(), resumed)
+            keep_earlier_config(folder, task.config.to_dict(), resumed)
+        write_run_config(task.config, folder)
 
 
 def keep_earlier_config(folder: Path, config: Mapping[str, object], resumed: bool) -> None:
