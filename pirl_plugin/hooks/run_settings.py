@@ -18,9 +18,9 @@ class RunSettings:
     Attributes:
         max_unreadable: share of the last 10,000 images (or of the data set, if it is smaller) that
             may be unreadable before the run stops on all ranks.
-        changed_data: what to do where the training images are not those of the checkpoint:
-            ``refuse``; ``match`` rows of the memory bank by path, with new rows for new images; or
-            ``keep`` the rows in their order, for images that were only moved.
+        changed_data: what to do where the images are not those of the checkpoint, by their paths
+            below their folder: ``refuse``; ``match`` rows of the memory bank by path, with new rows
+            for new images; or ``keep`` the rows in their order, for images that were only renamed.
         timeout_minutes: how long a rank waits for another one, in a collective operation or at
             the start.
     """

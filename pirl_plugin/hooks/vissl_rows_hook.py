@@ -1,4 +1,4 @@
-"""Keep the fingerprint of the training images in the checkpoint, and compare it on resume."""
+"""Keep the fingerprint of a run's images in the checkpoint, and compare it on resume."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pirl_plugin.hooks.run_settings import RunSettings
 from pirl_plugin.hooks.vissl_hook import QuietHook
 from pirl_plugin.memory.row_paths import Changes, RelativePaths, hash_paths, match_paths
 from pirl_plugin.utils.distributed import rank
+from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,52 +24,57 @@ if TYPE_CHECKING:
     from pirl_plugin.memory import MemoryBank
 
 
+_KEYS = {"train": "path_hashes", "test": "test_path_hashes"}  # in the hook's state, by split
+
+
 class ChangedDataError(RuntimeError):
-    """The training images are not those of the checkpoint."""
+    """The images are not those of the checkpoint."""
 
     stops_training = True
 
 
 class RowPathsHook(QuietHook):
-    """Saves a hash of each training image's path with the host's checkpoint, as a hook's state."""
+    """Saves a hash of each image's path with the host's checkpoint, as a hook's state."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._hashes: torch.Tensor | None = None
+        self._hashes: dict[str, Tensor] = {}
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Hash the paths, on the rank that writes checkpoints."""
-        if rank() == 0 and "train" in task.datasets:
-            paths = training_paths(task)
-            self._hashes = None if paths is None else hash_paths(paths)
+        if rank() == 0:
+            for split in task.datasets:
+                paths = image_paths(task, split)
+                if paths is not None:
+                    self._hashes[_KEYS[split]] = hash_paths(paths)
 
     def get_classy_state(self) -> dict[str, Tensor]:
-        """What the host saves: ``{"path_hashes": int64 (N,)}``, or nothing."""
-        return {} if self._hashes is None else {"path_hashes": self._hashes}
+        """``path_hashes`` of the training images, ``test_path_hashes``: int64 (N,), where known."""
+        return self._hashes
 
     def set_classy_state(self, state_dict: dict[str, Tensor]) -> None:
         """The state is of the data, which may have changed since: it is compared, never loaded."""
 
 
-def training_paths(task: SelfSupervisionTask) -> Sequence[str] | None:
-    """Paths of the training images relative to their folder; None for other data sources.
+def image_paths(task: SelfSupervisionTask, split: str = "train") -> Sequence[str] | None:
+    """Paths of a split's images relative to their folder; None for other data sources.
 
-    With ``DATA_LIMIT`` = K ≥ 0 those of the K images that are trained on, in the bank's order.
+    With ``DATA_LIMIT`` = K ≥ 0 those of the K images that are taken, in the bank's order.
     """
-    paths = source_paths(task)
-    return paths and source_paths(task, limited_to(task.datasets["train"]))
+    paths = source_paths(task, split)
+    return paths and source_paths(task, split, limited_to(task.datasets[split]))
 
 
 def source_paths(
-    task: SelfSupervisionTask, rows: Sequence[int] | None = None
+    task: SelfSupervisionTask, split: str = "train", rows: Sequence[int] | None = None
 ) -> Sequence[str] | None:
-    """:func:`training_paths` of some images of the source, or all, whatever ``DATA_LIMIT`` is."""
+    """:func:`image_paths` of some images of the source, or all, whatever ``DATA_LIMIT`` is."""
     from vissl.data.dataset_catalog import get_data_files
 
-    sources = getattr(task.datasets["train"], "data_objs", [])
+    sources = getattr(task.datasets[split], "data_objs", [])
     if not sources or not hasattr(sources[0], "get_image_paths"):
         return None
-    (path, *_), _ = get_data_files("TRAIN", task.config.DATA)
+    (path, *_), _ = get_data_files(split.upper(), task.config.DATA)
     return paths_below(sources[0], path, rows)
 
 
@@ -90,10 +94,10 @@ def paths_below(images: Any, path: str, rows: Sequence[int] | None = None) -> Se
     return RelativePaths(path_of, range(len(images)) if rows is None else rows, folder)
 
 
-def saved_hashes(checkpoint: Mapping[str, Any]) -> Tensor | None:
-    """The fingerprint of the training images in a checkpoint; None where it has none."""
+def saved_hashes(checkpoint: Mapping[str, Any], split: str = "train") -> Tensor | None:
+    """The fingerprint of a split's images in a checkpoint; None where it has none."""
     hooks = (checkpoint.get("classy_state_dict") or {}).get("hooks") or {}
-    found: Tensor | None = (hooks.get(RowPathsHook.name()) or {}).get("path_hashes")
+    found: Tensor | None = (hooks.get(RowPathsHook.name()) or {}).get(_KEYS[split])
     return found
 
 
@@ -121,7 +125,7 @@ def compare_rows_on_resume(task_class: type[SelfSupervisionTask]) -> None:
     refused next, and one of the same size accepted whatever its rows are of.
 
     Args:
-        task_class: the host's ``SelfSupervisionTask``. Its other losses are left alone.
+        task_class: the host's ``SelfSupervisionTask``. Runs that are not ours are left alone.
     """
     original = task_class._build_loss
     if hasattr(original, "pirl_plugin_original"):
@@ -129,12 +133,41 @@ def compare_rows_on_resume(task_class: type[SelfSupervisionTask]) -> None:
 
     def _build_loss(self: SelfSupervisionTask) -> ClassyLoss:
         loss = original(self)
-        if self.config.LOSS["name"] == "pirl_loss" and self.checkpoint and "train" in self.datasets:
-            check_checkpoint_rows(self, loss)
+        if self.checkpoint and is_ours(self.config):
+            if self.config.LOSS["name"] != "pirl_loss":
+                check_checkpoint_images(self)
+            elif "train" in self.datasets:
+                check_checkpoint_rows(self, loss)
         return loss
 
     _build_loss.pirl_plugin_original = original  # type: ignore[attr-defined]
     task_class._build_loss = _build_loss
+
+
+def check_checkpoint_images(task: SelfSupervisionTask) -> None:
+    """Compare the images of a benchmark or a classifier with those of ``task.checkpoint``.
+
+    Raises:
+        ChangedDataError: they differ, and ``HOOKS.PIRL_RUN.changed_data`` is not ``keep``.
+    """
+    for split in task.datasets:
+        before, paths = saved_hashes(task.checkpoint, split), image_paths(task, split)
+        if before is None or paths is None:
+            logging.info(f"The checkpoint does not say which {split} images it is of: not compared")
+            continue
+        changes = match_paths(before, hash_paths(paths))
+        if changes is None:
+            continue
+        differs, name = changes.sentence(paths), f"config.DATA.{split.upper()}.DATA_PATHS"
+        if RunSettings.from_config(task.config).changed_data == "keep":
+            logging.warning(f"The {split} images differ from the checkpoint's ({differs})")
+            continue
+        raise ChangedDataError(
+            f"{name} = {list(task.config.DATA[split.upper()].DATA_PATHS)}: expected the {split} "
+            f"images that the checkpoint was made with, and {differs}; bring them back, set "
+            f"config.HOOKS.PIRL_RUN.changed_data=keep to go on with these, or give another "
+            f"config.CHECKPOINT.DIR to start a new run"
+        )
 
 
 def check_checkpoint_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
@@ -143,7 +176,7 @@ def check_checkpoint_rows(task: SelfSupervisionTask, loss: PIRLLoss) -> None:
     Raises:
         ChangedDataError: they differ, and ``HOOKS.PIRL_RUN.changed_data`` does not say what to do.
     """
-    paths = training_paths(task)
+    paths = image_paths(task)
     before = saved_hashes(task.checkpoint)
     if before is None or paths is None:
         logging.info("The checkpoint does not say which images its rows are of: not compared")

@@ -15,7 +15,7 @@ from pirl_plugin.hooks.vissl_rows_hook import (
     ChangedDataError,
     RowPathsHook,
     check_checkpoint_rows,
-    training_paths,
+    image_paths,
 )
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory.row_paths import hash_paths
@@ -72,12 +72,12 @@ def saved_by(task):
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_training_paths__are_those_of_the_images_that_are_trained_on(make_task, balanced):
+def test_image_paths__are_those_of_the_images_that_are_trained_on(make_task, balanced):
     task = make_task(balanced=balanced)
-    data, paths = task.datasets["train"], training_paths(task)
+    data, paths = task.datasets["train"], image_paths(task)
     read = [np.asarray(data[row]["data"][0]) for row in range(LIMIT)]
     everything = make_task(limit=-1)
-    all_paths = training_paths(everything)
+    all_paths = image_paths(everything)
     assert len(paths) == len(set(paths)) == LIMIT < len(all_paths) == 20
     for path, pixels in zip(paths, read, strict=True):
         expected = everything.datasets["train"][all_paths.index(path)]["data"][0]
@@ -96,10 +96,10 @@ def test_resume__with_another_draw_matches_rows_by_path(make_task):
     before, now = make_task(seed=0), make_task(seed=1, changed_data="match")
     task, loss = resumed(now, saved_by(before))
     check_checkpoint_rows(task, loss)
-    paths, rows = training_paths(before), task.checkpoint["loss"]["bank.rows"]
+    paths, rows = image_paths(before), task.checkpoint["loss"]["bank.rows"]
     assert len(rows) == LIMIT
     kept = 0
-    for path, row in zip(training_paths(now), rows, strict=True):
+    for path, row in zip(image_paths(now), rows, strict=True):
         if path in paths:
             kept += 1
             assert torch.equal(row, torch.eye(LIMIT)[paths.index(path)])
@@ -115,7 +115,7 @@ def test_resume__takes_an_earlier_fingerprint_of_all_images_where_it_is_the_same
 
 def test_labels__are_of_the_images_that_data_limit_leaves(make_task):
     task = make_task()
-    classes = [path.split("/")[0] for path in training_paths(task)]
+    classes = [path.split("/")[0] for path in image_paths(task)]
     assert 0 < classes.count("ants") < LIMIT
     numbers = {"ants": 0, "bees": 1}
     assert labels_of(task, torch.arange(LIMIT)).tolist() == [numbers[name] for name in classes]
@@ -144,7 +144,7 @@ def test_fingerprint__holds_no_list_of_all_paths(make_task, tmp_path):
     source = PIRLDiskDataset(task.config, "pirl_disk_filelist", str(file), "TRAIN")
     task.datasets["train"].data_objs = [source]
     tracemalloc.start()
-    hashes = hash_paths(training_paths(task))
+    hashes = hash_paths(image_paths(task))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(hashes) == count

@@ -20,7 +20,7 @@ def check_same_images(
 ) -> None:
     """Refuse a command on other images than those of the finished run in its folder.
 
-    Images that were moved are recognised by the fingerprint in a pre-training's checkpoint.
+    Images that were moved are recognised by the fingerprint in the checkpoint.
 
     Args:
         config: of the command.
@@ -36,7 +36,7 @@ def check_same_images(
         before = list(saved["DATA"].get(split, {}).get("DATA_PATHS") or [])
         if not now or not before or _real(now) == _real(before):
             continue
-        if split == "TRAIN" and _are_those_of(config, content):
+        if _are_those_of(config, content, split):
             continue
         raise SystemExit(
             f"pirl_plugin: config.DATA.{split}.DATA_PATHS = {shown(now)}: expected "
@@ -49,19 +49,19 @@ def _real(paths: Sequence[str]) -> list[str]:
     return [os.path.realpath(path) for path in paths]
 
 
-def _are_those_of(config: AttrDict, content: Mapping[str, Any]) -> bool:
-    """Whether the training images have the relative paths that a checkpoint was trained on."""
+def _are_those_of(config: AttrDict, content: Mapping[str, Any], split: str) -> bool:
+    """Whether the images of a split have the relative paths of those of a checkpoint."""
     import torch
 
     from pirl_plugin.data.sources.vissl_source import PIRLDiskDataset
     from pirl_plugin.hooks.vissl_rows_hook import paths_below, saved_hashes
     from pirl_plugin.memory.row_paths import hash_paths
 
-    before: Tensor | None = saved_hashes(content)
-    sources = sources_of(config, "TRAIN")
-    if before is None or len(sources) != 1 or config.DATA.TRAIN.DATA_LIMIT >= 0:
+    before: Tensor | None = saved_hashes(content, split.lower())
+    sources = sources_of(config, split)
+    if before is None or len(sources) != 1 or config.DATA[split].DATA_LIMIT >= 0:
         return False
-    images = PIRLDiskDataset(config, *sources[0], "TRAIN")
+    images = PIRLDiskDataset(config, *sources[0], split)
     if len(images) != len(before):
         return False
     return torch.equal(before, hash_paths(paths_below(images, sources[0][1])))

@@ -86,8 +86,5 @@ def fault_hooks(cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.hooks.vissl_rows_hook import RowPathsHook
     from pirl_plugin.hooks.vissl_unreadable_hook import UnreadableHook
 
-    hooks: list[ClassyHook] = [
-        UnreadableHook(RunSettings.from_config(cfg).max_unreadable),
-        FiniteHook(),
-    ]
-    return [*hooks, RowPathsHook()] if cfg.LOSS.name == "pirl_loss" else hooks
+    settings = RunSettings.from_config(cfg)
+    return [UnreadableHook(settings.max_unreadable), FiniteHook(), RowPathsHook()]

@@ -1,10 +1,12 @@
 """Faults of data, injected into runs of the host's own script."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.helpers import faults
 from tests.helpers.host_runs import run, settings, state
 from tests.helpers.launched import TRACEBACK, quiet, started
 
@@ -102,3 +104,38 @@ def test_rows__of_another_draw_for_data_limit_are_refused(image_folder, tmp_path
     assert refused.returncode == 65
     assert "of 8 are new, such as '" in refused.stderr
     assert "Loaded loss state" in run(*longer, limit[0], f"{limit[1]}0").stdout
+
+
+def test_benchmark__that_was_stopped_goes_on_with_its_own_images_alone(image_folder, tmp_path):
+    """It went on with others, and its figure, of a mixture, was reported as theirs."""
+    moved, others, out = (tmp_path / name for name in ("moved", "others", "out"))
+    for folder in (moved, others):
+        shutil.copytree(image_folder, folder)
+    for image in others.glob("val/ants/*.jpg"):
+        image.rename(image.with_name(f"other_{image.name}"))
+
+    def measure(data, check=True, **environment):
+        return run(
+            "config=benchmark/pirl/quick_linear",
+            f"config.DATA.TRAIN.DATA_PATHS=[{data / 'train'}]",
+            f"config.DATA.TEST.DATA_PATHS=[{data / 'val'}]",
+            "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
+            "config.DATA.TEST.BATCHSIZE_PER_REPLICA=4",
+            "config.DATA.NUM_DATALOADER_WORKERS=0",
+            "config.MODEL.HEAD.NUM_CLASSES=2",
+            "config.OPTIMIZER.num_epochs=2",
+            f"config.CHECKPOINT.DIR={out}",
+            check=check,
+            environment=environment,
+        )
+
+    in_second_epoch = {"PYTHONPATH": str(Path(faults.__path__[0])), "FAULT_IN_STEP": "7:SIGTERM"}
+    assert measure(image_folder, check=False, **in_second_epoch).returncode == 143
+    refused = measure(others, check=False)
+    assert refused.returncode == 65
+    assert "config.DATA.TEST.DATA_PATHS = " in refused.stderr
+    assert "4 of 8 are new, such as 'ants/other_" in refused.stderr
+    assert TRACEBACK not in refused.stderr
+    assert "Resume from file: " in measure(moved).stdout
+    assert "is finished, with" in measure(image_folder).stdout
+    assert measure(others, check=False).returncode == 1
