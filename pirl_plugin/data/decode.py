@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from pirl_plugin.data.formats import can_read_heif
 from pirl_plugin.data.jpeg import JpegHeader, read_jpeg_header
@@ -174,10 +175,8 @@ def _refuse_bomb(height: int, width: int, needed: int, max_bytes: int) -> None:
 def _decode_pil(
     data: bytes | bytearray, max_bytes: int, header: JpegHeader | None = None, scale: int = 1
 ) -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # bounded here
-        opened = Image.open(io.BytesIO(data), formats=_formats())
-    with opened:
+    # The class itself has no limit of pixels: _decode_jpeg bounded them.
+    with _open(data) if header is None else JpegImageFile(io.BytesIO(data)) as opened:
         if header is None:
             a_pixel = _BYTES_A_PIXEL.get(opened.format or "", _USUAL_BYTES_A_PIXEL)
             needed = opened.height * opened.width * a_pixel
@@ -193,6 +192,13 @@ def _decode_pil(
         deep = opened.mode[0] in "IF"
         pixels = torch.from_numpy(_grey_to_8_bits(opened) if deep else _to_rgb(opened))
     return _upright(pixels.permute(2, 0, 1), orientation)
+
+
+def _open(data: bytes | bytearray) -> Image.Image:
+    """Open by content; PIL refuses what has more than twice its own ``MAX_IMAGE_PIXELS``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # bounded by the caller
+        return Image.open(io.BytesIO(data), formats=_formats())
 
 
 @functools.cache

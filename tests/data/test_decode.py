@@ -140,6 +140,13 @@ def test_decode__refuses_bombs_before_decoding(case, a_pixel, monkeypatch):
         decode_image(data)
 
 
+def test_decode__a_scaled_jpeg_may_have_more_pixels_than_pil_opens(monkeypatch):
+    """PIL's own limit refused those above 179 million pixels, whatever they are decoded at."""
+    data = encode(smooth(3000, 3040, channels=1), "JPEG")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10**6)  # twice that is refused
+    assert pixels(data).shape == (750, 760, 3)
+
+
 @pytest.mark.parametrize("damage", ["zeros", "early end"])
 def test_decode__a_jpeg_damaged_in_its_scan_is_valid_as_with_pil(damage):
     whole = encode(smooth(128, 128), "JPEG", quality=95)
