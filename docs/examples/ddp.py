@@ -57,9 +57,8 @@ def main() -> None:
         options.images, JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
     )
     sampler = DistributedSampler(data, drop_last=True)
-    loader = DataLoader(
-        data, options.batch_size, sampler=sampler, drop_last=True, collate_fn=collate_views
-    )
+    size = min(options.batch_size, len(data) // distributed.get_world_size())
+    loader = DataLoader(data, size, sampler=sampler, drop_last=True, collate_fn=collate_views)
     network = nn.SyncBatchNorm.convert_sync_batchnorm(Network()) if gpu else Network()
     # Images come channels-last; weights that lie likewise give DDP gradients in its own layout.
     network = network.to(device, memory_format=torch.channels_last)

@@ -75,11 +75,10 @@ def main() -> None:
     data = ImageDataset(
         options.images, JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
     )
-    loader = DataLoader(
-        data, options.batch_size, shuffle=True, drop_last=True, collate_fn=collate_views
-    )
-    model = PIRL(len(data))
     trainer = lightning.Trainer(max_epochs=options.epochs, logger=False, log_every_n_steps=1)
+    size = min(options.batch_size, len(data) // trainer.world_size)
+    loader = DataLoader(data, size, shuffle=True, drop_last=True, collate_fn=collate_views)
+    model = PIRL(len(data))
     trainer.fit(model, loader)
     torch.save(model.trunk.state_dict(), "trunk.pth")
 

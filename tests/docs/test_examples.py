@@ -43,8 +43,9 @@ def test_plain_pytorch__is_the_readmes_loop():
     assert len(program.splitlines()) <= 60
 
 
-def test_ddp__runs_on_two_processes(photos):
-    example, options = EXAMPLES / "ddp.py", ["--epochs", "2", "--batch-size", "8"]
+@pytest.mark.parametrize("batch_size", ["8", "32"])  # of 16 images for each process
+def test_ddp__runs_on_two_processes(photos, batch_size):
+    example, options = EXAMPLES / "ddp.py", ["--epochs", "2", "--batch-size", batch_size]
     result = run_example(photos, "small_resnet18", example, "photos", *options, launcher=TORCHRUN)
     assert result.returncode == 0, result.stderr
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["0", "1"]
@@ -52,8 +53,13 @@ def test_ddp__runs_on_two_processes(photos):
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="lightning is not installed")
-def test_lightning__runs(photos):
-    example, options = EXAMPLES / "lightning_module.py", ["--epochs", "2", "--batch-size", "16"]
+@pytest.mark.parametrize("batch_size", ["16", "64"])  # of 32 images
+def test_lightning__runs(photos, batch_size):
+    example, options = (
+        EXAMPLES / "lightning_module.py",
+        ["--epochs", "2", "--batch-size", batch_size],
+    )
     result = run_example(photos, "small_resnet18", example, "photos", *options)
     assert result.returncode == 0, result.stderr
+    assert "loss=" in result.stdout  # it trained
     trained_trunk(photos)
