@@ -61,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
     work = _shards(settings, images, shards) if shards else _blocks(settings, images)
     try:
+        if not shards:
+            _make_class_folders(settings, images)
         total = _run(work, len(images), options.workers)
         if shards:
             write_index(settings.out)
@@ -140,6 +142,15 @@ def _claim(settings: Settings, layout: dict[str, int]) -> None:
     if found is None:
         with atomic_write(file) as new:
             new.write(json.dumps(wanted).encode())
+
+
+def _make_class_folders(settings: Settings, images: Any) -> None:
+    """Make the folder of each class, also of one without a copy, so that classes keep numbers."""
+    from pirl_plugin.data.sources.paths import class_folders
+
+    if images.labels().min() >= 0:  # no image lies beside the folders
+        for name in class_folders(os.fspath(settings.source)):
+            (settings.out / name).mkdir(exist_ok=True)
 
 
 def _blocks(settings: Settings, images: Any) -> Iterator[tuple[Any, ...]]:

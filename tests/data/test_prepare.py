@@ -61,6 +61,21 @@ def test_prepare__keeps_folders_and_names(photos, capsys):
     assert not list(out.rglob(".*"))
 
 
+def test_prepare__keeps_the_numbers_of_classes_without_a_copy(photos):
+    (photos / "aa").mkdir()
+    (photos / "ab").mkdir()
+    (photos / "ab" / "broken.jpg").write_bytes(b"broken")
+    _, out = prepare(photos)
+    assert FolderSource(out).labels().tolist() == [0, 0, 3, 3]
+
+
+def test_prepare__makes_no_classes_of_the_folders_beside_images(photos):
+    (photos / "notes").mkdir()
+    (photos / "b" / "small.jpeg").rename(photos / "small.jpeg")
+    _, out = prepare(photos)
+    assert not (out / "notes").exists()
+
+
 def test_prepare__goes_on_where_it_was_interrupted(photos, capsys):
     _, out = prepare(photos)
     kept = (out / "a" / "wide.jpg").stat().st_mtime_ns
