@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Iterator
 
 from pirl_plugin.data.formats import extension_of, image_extensions
 from pirl_plugin.utils.rows import evenly_spaced
+
+_NOT_FOLLOWED = frozenset({errno.ELOOP, errno.EACCES})  # of links; broken ones raise nothing
 
 
 def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
@@ -87,12 +90,22 @@ def class_folders(folder: str) -> list[str]:
 
 def _subfolders(top: str, root: str) -> list[str]:
     with os.scandir(root) as entries:
-        return sorted(e.name for e in entries if e.is_dir() and _enters(top, root, e.name))
+        return sorted(e.name for e in entries if _is_folder(e) and _enters(top, root, e.name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder; as in ``os.walk``, a link that cannot be followed is none."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno in _NOT_FOLLOWED:
+            return False
+        raise  # what a network disk says for a moment would leave out a class
 
 
 def _files(folder: str) -> list[str]:
     with os.scandir(folder) as entries:  # which knows the types of files without asking for each
-        return sorted(entry.name for entry in entries if not entry.is_dir())
+        return sorted(entry.name for entry in entries if not _is_folder(entry))
 
 
 def _images_in(prefix: str, names: list[str], skipped: Counter[str] | None) -> Iterator[str]:

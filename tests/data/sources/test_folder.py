@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import nullcontext
 
 import pytest
 from PIL import features
@@ -57,6 +58,27 @@ def test_folder__survives_links_in_a_circle(folder):
     os.symlink(folder, folder / "all")
     os.symlink(folder / "b", folder / "c")
     assert [os.path.basename(p) for p in FolderSource(folder).paths()].count("1.jpg") == 2
+
+
+def test_folder__counts_a_link_to_itself_as_a_file(folder):
+    """In the folder itself, not in that of a class, it ended the walk with a bare OSError."""
+    expected = FolderSource(folder).paths()
+    for name in ("loop", "loop.jpg", "b/loop.jpg"):
+        os.symlink(os.path.basename(name), folder / name)
+    links = [str(folder / name) for name in ("loop.jpg", "b/loop.jpg")]
+    assert sorted(FolderSource(folder).paths()) == sorted(expected + links)
+    assert links[0] in some_images(str(folder), 100)
+    assert paths.class_folders(str(folder)) == ["a", "b", "empty", "ä é"]
+
+
+@pytest.mark.parametrize(("number", "raised"), [(errno.EACCES, False), (errno.ESTALE, True)])
+def test_folder__a_link_without_rights_is_a_file_and_one_that_failed_ends_the_walk(number, raised):
+    class Link:
+        def is_dir(self):
+            raise OSError(number, os.strerror(number))
+
+    with pytest.raises(OSError, match="Stale") if raised else nullcontext():
+        assert not paths._is_folder(Link())
 
 
 @pytest.mark.parametrize("written", ["{}/", "{}//", "{}/b/.."])
