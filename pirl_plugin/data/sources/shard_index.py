@@ -32,10 +32,11 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
         Names of the images, and ``MEMBERS`` rows (n,), label −1 where there is no ``.cls``.
 
     Raises:
-        ValueError: it is not a whole tar, or an image or class in it is a link or sparse.
+        ValueError: it is not a whole tar, an image or class in it is a link or sparse, or a class
+            is no number.
     """
     images: dict[str, tuple[str, int, int]] = {}
-    labels: dict[str, int] = {}
+    classes: dict[str, tuple[str, bytes]] = {}
     wanted = {".cls", *image_extensions()}
     try:
         with tarfile.open(path, "r:") as tar:
@@ -51,7 +52,7 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
                     continue
                 if suffix == ".cls":
                     content = tar.extractfile(member)
-                    labels[key] = int(content.read(32)) if content else NO_LABEL
+                    classes[key] = (member.name, content.read(32) if content else b"")
                 else:
                     images.setdefault(key, (member.name, member.offset_data, member.size))
             _check_end(path, tar.offset)
@@ -59,9 +60,24 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
         raise ValueError(
             f"{path} is not a whole tar of files ({error}): expected one; copy or make it again"
         ) from None
+    labels = {key: _label(path, *found) for key, found in classes.items()}
     names = [name for name, _, _ in images.values()]
     rows = [(shard, at, size, labels.get(key, NO_LABEL)) for key, (_, at, size) in images.items()]
     return names, np.array(rows, MEMBERS)
+
+
+def _label(path: Path, name: str, content: bytes) -> int:
+    """The class that a ``.cls`` of a tar holds; ours hold -1 for none."""
+    try:
+        label = int(content)
+    except ValueError:
+        label = NO_LABEL - 1
+    if not NO_LABEL <= label < 2**63:
+        raise ValueError(
+            f"{path}: {name} = {content.decode(errors='backslashreplace')!r}: expected a class in "
+            f"digits, 0 to 2**63 - 1; number the classes, and make the tar again"
+        )
+    return label
 
 
 def _check_end(path: Path, end: int) -> None:

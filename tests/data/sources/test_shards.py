@@ -89,6 +89,28 @@ def test_shards__of_others_need_no_index(image, tmp_path):
         source.labels()
 
 
+@pytest.mark.parametrize("content", ["9" * 30, "cat", "3.0", "", str(2**63), "-2"])
+def test_shards__refuse_a_class_that_is_no_number(content, image, tmp_path):
+    """30 digits were a traceback, and of the others it said to copy the tar again."""
+    write_tar(tmp_path / "0.tar", [("a.png", image), ("a.cls", content.encode()), ("b.png", image)])
+    with pytest.raises(
+        ValueError, match=rf"0\.tar: a\.cls = '{content}': expected a class in digi"
+    ):
+        ShardSource(tmp_path)
+
+
+def test_shards__of_our_own_may_have_images_without_a_class(image, tmp_path):
+    """``prepare --shards`` writes -1 for those beside the folders of classes."""
+    members = [
+        ("a.png", image),
+        ("a.cls", b"-1"),
+        ("b.png", image),
+        ("b.cls", b"9223372036854775807"),
+    ]
+    write_tar(tmp_path / "0.tar", members)
+    assert len(ShardSource(tmp_path)) == 2
+
+
 def test_shards__hold_one_image_of_each_key(image, tmp_path):
     """``KEY.seg.png`` belongs to ``KEY.png``, and ``._KEY.png`` is what macOS adds to a tar."""
     names = ("._a.png", "a.png", "a.seg.png", "a.jpg", "in.side/b.png", "in.side/._b.png")
