@@ -71,6 +71,10 @@ class ShardedMemoryBank(MemoryBank):
         self.smallest_shard = num_rows - size * (world_size() - 1)
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the mesh, whose process groups cannot be copied; it is made when needed."""
+        return self.__dict__ | {"_mesh": None}
+
     def _span(self) -> tuple[int, int]:
         return self.start, self.stop
 

@@ -1,6 +1,8 @@
 """The sharded bank: who holds what, what is drawn, and saving at one world size for another."""
 
+import copy
 import itertools
+import pickle
 from collections import Counter
 
 import pytest
@@ -98,6 +100,20 @@ def test_save__loads_at_another_world_size(writers, readers, tmp_path):
     written, read = run(_save, writers), run(_load, readers)
     assert torch.equal(read[0][0], written[0][0])
     assert sum(visited for _, visited in read) == sum(visited for _, visited in written) == 34
+
+
+def _copy(rank, world_size, folder):
+    bank = ShardedMemoryBank(ROWS, DIM)
+    bank.save(folder / "bank")
+    copies = copy.deepcopy(bank), pickle.loads(pickle.dumps(bank))
+    for number, each in enumerate(copies):
+        each.save(folder / f"copy{number}")
+    return all(torch.equal(each.rows, bank.rows) for each in copies)
+
+
+def test_save__leaves_a_bank_that_can_be_copied(tmp_path):
+    """Its process groups could not be pickled."""
+    assert run_in_processes(_copy, 2, tmp_path) == [True, True]
 
 
 def test_load__refuses_the_bank_of_another_data_set(tmp_path):
