@@ -129,10 +129,12 @@ class _Bench:
             calls["replicated", "gather"] = self._gather(batch, negatives)
         # Both heads' gathered rows, and what autograd copies of them.
         needed = 3 * _TERMS * batch * (negatives + 1) * _DIM * 4
-        if self.vissl is not None and needed < _available(self.device):
-            calls[_PEER] = self._vissl(*case)
+        why = f"{needed / 1e9:.0f} GB" if needed >= _available(self.device) else ""
+        why = "it takes two images or more" if batch == 1 else why
+        if self.vissl is not None and why:
+            print(f"VISSL's loss left out at B = {batch}, N = {negatives}: {why}")
         elif self.vissl is not None:
-            print(f"VISSL's loss left out at B = {batch}, N = {negatives}: {needed / 1e9:.0f} GB")
+            calls[_PEER] = self._vissl(*case)
         for call in calls.values():  # compiles, and makes what is made once
             call()
         extra = {key: peak_extra_bytes(call, self.device) for key, call in calls.items()}

@@ -69,6 +69,13 @@ def test_loss__is_measured_alone_where_vissl_is_not_installed(tmp_path, monkeypa
     assert "VISSL's loss left out: VISSL is not installed" in capsys.readouterr().out
 
 
+def test_loss__leaves_vissls_out_for_a_batch_of_one_image(capsys):
+    """VISSL's loss squeezes the batch away, and ended in a bare AssertionError."""
+    rows = loss._Bench(50, "float32", "cpu", 1, None).measure("nce", 1, 16)
+    assert {row["loss"] for row in rows} == {"ours", "ours, one draw", "gather"}
+    assert "left out at B = 1, N = 16: it takes two images or more" in capsys.readouterr().out
+
+
 def test_gather__reads_every_drawn_row_once(monkeypatch):
     read = []
     monkeypatch.setattr(gather, "gather_rows", lambda table, index, out: read.append(len(index)))
