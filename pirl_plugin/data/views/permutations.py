@@ -1,6 +1,7 @@
 """The jigsaw's permutation set, from 1 to all 9! = 362,880 orders (§4.2)."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from pirl_plugin.utils.kinds import integer
 GREEDY_LIMIT = 10_000
 """Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
 
+_Orders = NDArray[np.signedinteger[Any]]
 _POOL = 1024
 _LEAST_YIELD = 0.005  # of the set so far; a pool that adds less means that few candidates are left
 
@@ -29,7 +31,8 @@ class PermutationSet:
         seed: of the choice of a finite set.
 
     Attributes:
-        orders: int8 (num_permutations, num_patches), or None for all orders.
+        orders: int8 (num_permutations, num_patches), int16 of more than 128 patches, or None for
+            all orders.
 
     Raises:
         ValueError: if ``num_permutations`` is out of range; of more than 20 patches, a set is of
@@ -46,7 +49,7 @@ class PermutationSet:
         total = math.factorial(num_patches)
         self.num_patches = num_patches
         self.num_permutations = num_permutations
-        self.orders: NDArray[np.int8] | None = None
+        self.orders: _Orders | None = None
         if num_permutations is None:
             return
         most = total if total < 2**63 else GREEDY_LIMIT  # those beyond have no int64 number
@@ -55,7 +58,7 @@ class PermutationSet:
         remedy = "set it to such a number, or to null for all orders"
         integer(1, most, expected=expected).check("num_permutations", num_permutations, remedy)
         rng = np.random.default_rng(seed)
-        chosen = np.empty((0, num_patches), np.int8)
+        chosen: _Orders = np.empty((0, num_patches), np.int8)
         if num_permutations <= GREEDY_LIMIT:
             chosen = _spread(num_permutations, num_patches, rng)
         self.orders = _fill_up(chosen, num_permutations, num_patches, rng)
@@ -80,7 +83,7 @@ class PermutationSet:
         return number, self.orders[number].astype(np.int64)
 
 
-def _spread(size: int, num_patches: int, rng: np.random.Generator) -> NDArray[np.int8]:
+def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     """Choose up to ``size`` orders greedily; the distance asked for falls as candidates run out.
 
     Two orders agree in as many places as their one-hot codes have in common, so a pool is
@@ -88,13 +91,14 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> NDArray[np
     empty (distinct orders differ in two places at least), so there the choice stops.
 
     Returns:
-        int8 (at most size, num_patches).
+        int8 or int16 (at most size, num_patches).
     """
+    dtype = np.int8 if num_patches <= 128 else np.int16
     codes = np.zeros((size, num_patches * num_patches), np.float32)
-    orders = np.zeros((size, num_patches), np.int8)
+    orders: _Orders = np.zeros((size, num_patches), dtype)
     found, agree = 0, 0
     while found < size and agree <= num_patches - 3:
-        pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int8), (_POOL, 1)), axis=1)
+        pool = rng.permuted(np.tile(np.arange(num_patches, dtype=dtype), (_POOL, 1)), axis=1)
         pool_codes = _one_hot(pool)
         worst = (pool_codes @ codes[:found].T).max(axis=1, initial=0)
         keep = worst <= agree
@@ -112,15 +116,13 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> NDArray[np
     return orders[:found]
 
 
-def _one_hot(orders: NDArray[np.int8]) -> NDArray[np.float32]:
+def _one_hot(orders: _Orders) -> NDArray[np.float32]:
     """(n, p) orders → (n, p·p) zeros and ones."""
     size = orders.shape[1]
     return np.eye(size, dtype=np.float32)[orders].reshape(len(orders), size * size)
 
 
-def _fill_up(
-    chosen: NDArray[np.int8], size: int, num_patches: int, rng: np.random.Generator
-) -> NDArray[np.int8]:
+def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     """Add distinct uniform orders to ``chosen`` until there are ``size``."""
     missing = size - len(chosen)
     if not missing:
@@ -145,8 +147,8 @@ def unrank(ranks: NDArray[np.int64], num_patches: int) -> NDArray[np.int8]:
     return digits
 
 
-def rank(orders: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Lexicographic ranks of orders, int8 (n, num_patches) → int64 (n,)."""
+def rank(orders: _Orders) -> NDArray[np.int64]:
+    """Lexicographic ranks of orders, (n, num_patches) → int64 (n,)."""
     num_patches = orders.shape[1]
     ranks = np.zeros(len(orders), np.int64)
     for place in range(num_patches):

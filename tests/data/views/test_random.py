@@ -178,6 +178,12 @@ def test_permutations__refuses_impossible_sizes(size):
         PermutationSet(size)
 
 
+@pytest.mark.parametrize("num_patches", [128, 144])  # the last that fits int8; 12 × 12
+def test_permutations__of_very_many_patches_show_each_once(num_patches):
+    orders = PermutationSet(2, num_patches).orders
+    assert (np.sort(orders) == np.arange(num_patches)).all()
+
+
 def test_permutations__of_many_patches_are_few():
     """25! orders have no number of 64 bits: the draw of a large set overflowed."""
     assert PermutationSet(10, num_patches=25).orders.shape == (10, 25)
