@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from pirl_plugin.utils.kinds import integer
+
 _MEANINGS = {
     "in_dim": "the width of the trunk's features",
     "out_dim": "the width of the embedding",
@@ -43,15 +45,10 @@ class PIRLHead(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"in_dim": in_dim, "out_dim": out_dim, "num_patches": num_patches}
+        in_dim, out_dim = _size("in_dim", in_dim), _size("out_dim", out_dim)
+        num_patches = _size("num_patches", num_patches)
         if hidden_dim is not None:
-            sizes["hidden_dim"] = hidden_dim
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(
-                    f"pirl_head.{name} = {size!r}: expected a whole number of at least 1, "
-                    f"{_MEANINGS[name]}; set it to that"
-                )
+            hidden_dim = _size("hidden_dim", hidden_dim)
         self.in_dim = in_dim
         self.num_patches = num_patches
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
@@ -91,3 +88,10 @@ class PIRLHead(nn.Module):
                 f"{projected.shape[0]} features given; set it to the transform's grid squared"
             )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
+
+
+def _size(name: str, value: int) -> int:
+    """The value, of numpy's whole numbers too, or a refusal."""
+    expected = f"a whole number of at least 1, {_MEANINGS[name]}"
+    integer(1, expected=expected).check(f"pirl_head.{name}", value, "set it to that")
+    return int(value)

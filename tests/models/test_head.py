@@ -1,5 +1,6 @@
 """The heads f and g."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,6 +31,12 @@ def test_head__mlp_form_is_not_linear_and_takes_4d_lists():
     assert not torch.allclose(
         head(2 * features) - head(0 * features), 2 * (head(features) - head(0 * features))
     )
+
+
+def test_head__takes_numpys_whole_numbers():
+    head = PIRLHead(np.int64(4), np.int32(3), num_patches=np.int64(2), hidden_dim=np.int64(8))
+    assert head(torch.zeros(2, 4)).shape == (1, 3)
+    assert type(head.in_dim) is type(head.num_patches) is int
 
 
 def test_head__refuses_what_it_cannot_use():
