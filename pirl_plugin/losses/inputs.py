@@ -48,6 +48,11 @@ def check_negatives(target: Tensor, negatives: Tensor | None) -> None:
     """
     if negatives is None:
         return
+    if not isinstance(negatives, Tensor):
+        raise ValueError(
+            f"negatives is a {type(negatives).__name__}: expected a torch tensor, int64 "
+            f"({len(target)}, N); give torch.as_tensor(negatives), or None"
+        )
     fits = negatives.ndim == 2 and len(negatives) == len(target) and negatives.shape[1] > 0
     if not fits or negatives.dtype != torch.int64:
         raise ValueError(

@@ -282,6 +282,10 @@ def test_temperature__at_its_lower_end_leaves_z_finite():
             {"output": [torch.ones(5, DIM).int()] * 2},
             "are torch.int32: expected a tensor of",
         ),
+        (
+            {"negatives": torch.ones(5, 3).long().numpy()},
+            "negatives is a ndarray: expected a torch",
+        ),
         ({"negatives": torch.ones(5, 3).int()}, r"expected int64 \(5, N\)"),
         ({"negatives": torch.ones(9, 3).long()}, r"of shape \(9, 3\): expected int64 \(5, N\)"),
         ({"negatives": torch.ones(5, 0).long()}, r"of shape \(5, 0\): expected"),
