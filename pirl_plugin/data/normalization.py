@@ -32,7 +32,8 @@ def normalize_images(
         float32 ``(B, 3, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images are not uint8, or of another shape; or not three means or deviations.
+        ValueError: the images are not uint8, or of another shape; or not three means or deviations;
+            or a deviation is not above 0.
 
     Example:
         >>> import torch
@@ -55,7 +56,13 @@ def normalize_images(
         raise ValueError(
             f"mean = {mean}, std = {std}: expected three numbers each; give one for each channel"
         )
-    scale, shift = _scale_and_shift(tuple(mean), tuple(std), images.device)
+    if not all(deviation > 0 for deviation in std):
+        raise ValueError(
+            f"std = {std}: expected three numbers above 0; give each channel's deviation"
+        )
+    # What is made of a FakeTensor's device is fake, too, and must not be kept.
+    constants = _scale_and_shift if type(images) is Tensor else _scale_and_shift.__wrapped__
+    scale, shift = constants(tuple(mean), tuple(std), images.device)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
 
 

@@ -1,7 +1,10 @@
 """Images normalised for a model: the shapes that are taken."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from pirl_plugin.data.normalization import normalize_images
 
@@ -30,3 +33,15 @@ def test_normalize_images__refuses_other_types_and_channels():
         normalize_images(images.float())
     with pytest.raises(ValueError, match=r"mean = \[1, 2\], .*: expected three numbers each; give"):
         normalize_images(images, mean=[1, 2])
+    with pytest.raises(
+        ValueError, match=r"std = \(0, 1, 1\): expected three numbers above 0; give"
+    ):
+        normalize_images(images, std=(0, 1, 1))
+
+
+def test_normalize_images__under_a_fake_mode_leaves_nothing_for_real_images():
+    """The constants of the first call were kept, and were fake."""
+    for mode in (FakeTensorMode(), nullcontext(), FakeTensorMode()):
+        with mode:
+            found = normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), std=(1, 1, 3))
+        assert isinstance(found, FakeTensor) is isinstance(mode, FakeTensorMode)
