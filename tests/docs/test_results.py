@@ -145,7 +145,7 @@ def test_readme__has_the_recipes_runs_on_imagenette():
 def test_longer_runs__are_those_of_the_page():
     page, there = (RESULTS / "README.md").read_text(), RESULTS / "quick_jigsaw"
     files = [there / name for name in ("claims.json", "claims_48_epochs.json")]
-    files.append(there / "claims_96_epochs.json")
+    files += [there / "claims_96_epochs.json", there / "claims_50_classes.json"]
     shown = 0
     for run in itertools.chain(*(json.loads(file.read_text())["runs"] for file in files)):
         if run["seed"] == 0 and run["method"] != "random":
@@ -153,7 +153,15 @@ def test_longer_runs__are_those_of_the_page():
             cells = " | ".join(str(run[key]) for key in keys)
             assert f"| {METHODS[run['method']].label} | {cells} | {run['seconds']:.0f} |" in page
             shown += 1
-    assert shown == 5
+    assert shown == 7
+
+
+def test_settings__are_those_of_the_page():
+    page = (RESULTS / "README.md").read_text()
+    runs = json.loads((RESULTS / "quick_jigsaw" / "settings.json").read_text())["runs"]
+    assert len(runs) >= 6
+    for run in runs:
+        assert f"| {run['setting']} | {run['linear_top1']} | {run['knn_top1']} |" in page
 
 
 def test_page__has_the_verdicts():
