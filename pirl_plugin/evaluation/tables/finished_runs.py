@@ -122,7 +122,8 @@ def read_run(path: Path, method: str | None = None) -> FinishedRun:
     found, origin = settings_of(config), _origin(config)
     text = settings_key(found, [*FREE, *free]) + origin.identity
     if not set(figures) & set(BENCHMARKS):
-        paths, tested = data_paths(config, "TRAIN"), data_paths(config, "TEST")
+        paths = data_paths(config["DATA"]["TRAIN"])
+        tested = data_paths(config["DATA"].get("TEST", {}))
         own = f"{data} in {', '.join(paths) or 'the catalog'}"
         before = "".join(
             settings_key(settings_of(one), [*FREE, *free]) for one in configs_before(path)

@@ -92,7 +92,7 @@ def _origin_in(file: Path, config: dict[str, Any], checkpoint: str) -> Origin:
     kept = [settings_key(settings_of(one), [*FREE, *PRETRAINING_FREE]) for one in configs]
     data = data_set(config["DATA"]["TRAIN"]["DATASET_NAMES"])
     images = " and ".join(map(str, dict.fromkeys(_num_images(config, file.parent, data))))
-    where = "" if data in IMAGES else data_paths(config, "TRAIN")
+    where = "" if data in IMAGES else data_paths(config["DATA"]["TRAIN"])
     name = CHECKPOINT_NAME.fullmatch(Path(checkpoint).name)
     step = f", step {name['number']}" if name and name["kind"] == "iteration" else ""
     identity = f"{''.join(kept)} {done} epochs{step}, {images} images {where}"
@@ -206,7 +206,7 @@ def _images_logged(folder: Path) -> list[int]:
 
 def _rows_listed(split: dict[str, Any], data: str) -> int | None:
     """Rows of the list of images, or of VOC07's, where it is here."""
-    for path in _paths(split):
+    for path in map(Path, data_paths(split)):
         if path.suffix == ".npy" and path.is_file():
             return len(np.load(path, mmap_mode="r"))
         if path.suffix == ".txt" and path.is_file():
@@ -217,18 +217,14 @@ def _rows_listed(split: dict[str, Any], data: str) -> int | None:
     return None
 
 
-def data_paths(config: dict[str, Any], split: str) -> list[str]:
-    """Folders or lists of the images of ``TRAIN`` or ``TEST``, as in ``train_config.yaml``."""
-    return [str(path) for path in config["DATA"].get(split, {}).get("DATA_PATHS") or []]
-
-
-def _paths(split: dict[str, Any]) -> list[Path]:
-    return [Path(str(path)) for path in split.get("DATA_PATHS") or []]
+def data_paths(split: dict[str, Any]) -> list[str]:
+    """Folders or lists of a split's images, as in ``train_config.yaml``."""
+    return [str(path) for path in split.get("DATA_PATHS") or []]
 
 
 def _class_folders(split: dict[str, Any]) -> int:
     """Subfolders of the folder of images, where it is here; 0 of anything else."""
-    for path in _paths(split):
+    for path in map(Path, data_paths(split)):
         if path.is_dir() and str((split.get("DATA_SOURCES") or [""])[0]).endswith("disk_folder"):
             return len(class_folders(str(path)))
     return 0
