@@ -13,7 +13,7 @@ if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then
 import sys
 if sys.version_info < (3, 10):
     sys.exit(0)  # which is refused below
-from pirl_plugin.experiments.quickstart.command import parse
+from pirl_plugin.quickstart.command import parse
 try:
     parse(sys.argv[1:])
 except SystemExit as ended:

@@ -11,7 +11,7 @@ PYTHON=$venv/bin/python
 
 # What the environment was made from; when it changes, the environment is brought up to date.
 stamp=$venv/.pirl_plugin
-wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$root/pirl_plugin/host/import_hook/bootstrap.py" | cksum; echo "$root")
+wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$root/pirl_plugin/vissl/import_hook/bootstrap.py" | cksum; echo "$root")
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
   if [ ! -x "$PYTHON" ]; then
     base=${PIRL_PYTHON:-python3}

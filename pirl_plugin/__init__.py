@@ -2,7 +2,7 @@
 
 Importing this package costs milliseconds and imports neither torch nor VISSL; its public names are
 loaded on first use. What it adds to VISSL, and where, is one table:
-:mod:`pirl_plugin.host.import_hook.table`.
+:mod:`pirl_plugin.vissl.import_hook.table`.
 
 Example:
     >>> import torch
@@ -16,12 +16,12 @@ TYPE_CHECKING = False  # true for type checkers; importing typing would cost mil
 if TYPE_CHECKING:
     from typing import Any
 
-    from pirl_plugin.data.collator import collate_views
-    from pirl_plugin.data.image_dataset import ImageDataset
-    from pirl_plugin.data.normalization import normalize_images
-    from pirl_plugin.data.views.image import ImageViews
-    from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
-    from pirl_plugin.data.views.rotation import RotationViews
+    from pirl_plugin.images.collator import collate_views
+    from pirl_plugin.images.image_dataset import ImageDataset
+    from pirl_plugin.views.normalization import normalize_images
+    from pirl_plugin.views.image import ImageViews
+    from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
+    from pirl_plugin.views.rotation import RotationViews
     from pirl_plugin.evaluation.bank_measures import measure_bank
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
@@ -62,17 +62,17 @@ __all__ = [
 
 # Public name -> the module that defines it; the block above is the same for type checkers.
 _MODULES = {
-    "ImageDataset": "pirl_plugin.data.image_dataset",
-    "ImageViews": "pirl_plugin.data.views.image",
-    "JigsawViews": "pirl_plugin.data.views.jigsaw",
+    "ImageDataset": "pirl_plugin.images.image_dataset",
+    "ImageViews": "pirl_plugin.views.image",
+    "JigsawViews": "pirl_plugin.views.jigsaw",
     "MemoryBank": "pirl_plugin.memory",
     "PIRLHead": "pirl_plugin.models.head",
     "PIRLLoss": "pirl_plugin.losses.pirl_loss",
-    "RotationJigsawViews": "pirl_plugin.data.views.jigsaw",
-    "RotationViews": "pirl_plugin.data.views.rotation",
+    "RotationJigsawViews": "pirl_plugin.views.jigsaw",
+    "RotationViews": "pirl_plugin.views.rotation",
     "ShardedMemoryBank": "pirl_plugin.memory",
     "alignment": "pirl_plugin.evaluation.measures",
-    "collate_views": "pirl_plugin.data.collator",
+    "collate_views": "pirl_plugin.images.collator",
     "draw_negatives": "pirl_plugin.memory",
     "effective_rank": "pirl_plugin.evaluation.measures",
     "export_checkpoint": "pirl_plugin.export",
@@ -82,7 +82,7 @@ _MODULES = {
     "measure_bank": "pirl_plugin.evaluation.bank_measures",
     "nce": "pirl_plugin.losses.estimators.nce",
     "nce_softmax": "pirl_plugin.losses.estimators.nce_softmax",
-    "normalize_images": "pirl_plugin.data.normalization",
+    "normalize_images": "pirl_plugin.views.normalization",
     "uniformity": "pirl_plugin.evaluation.measures",
 }
 

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 # Command -> ("package.module:function" of the list of arguments, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": (
-        "pirl_plugin.host.launch.train:main",
+        "pirl_plugin.vissl.launch.train:main",
         "VISSL's tools/run_distributed_engines.py, with the same arguments",
     ),
     "configs": (
-        "pirl_plugin.host.list_configs:main",
+        "pirl_plugin.vissl.list_configs:main",
         "the configs and overlays of this plugin, with a line each",
     ),
     "quickstart": (
-        "pirl_plugin.experiments.quickstart.command:main",
+        "pirl_plugin.quickstart.command:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
     ),
     "benchmark": (
@@ -29,15 +29,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "time a part of the plugin beside VISSL's own, in the same process",
     ),
     "sweep": (
-        "pirl_plugin.experiments.sweep.command:main",
+        "pirl_plugin.quickstart.sweep.command:main",
         "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
     ),
-    "claims": (
-        "pirl_plugin.experiments.claims.command:main",
-        "the paper's comparisons and sweeps at small scale, with a verdict on each claim",
-    ),
     "prepare": (
-        "pirl_plugin.data.prepare:main",
+        "pirl_plugin.images.prepare:main",
         "a smaller copy of a folder of images, or tar shards of it, that is read much faster",
     ),
     "export": (

@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.host.import_hook import finder
+from pirl_plugin.vissl.import_hook import finder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_LONG = tuple(f"tests/{folder}/" for folder in ("host", "hooks", "experiments", "docs"))
+_LONG = tuple(f"tests/{folder}/" for folder in ("vissl", "quickstart", "docs"))
 
 finder.install()
 if not torch.cuda.is_available():

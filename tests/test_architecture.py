@@ -61,7 +61,7 @@ def test_modules__import_each_other_in_no_circle():
 
 def test_adapters__are_named_after_the_host():
     """What subclasses the host's base classes, itself or by way of an adapter."""
-    adapters = {"pirl_plugin.utils.vissl_bases", "pirl_plugin.hooks.vissl_hook"}
+    adapters = {"pirl_plugin.vissl.bases", "pirl_plugin.vissl.hooks.base"}
     found = {module for module, imported in GRAPH.items() if imported & adapters}
     assert len(found) > 10
     assert [module for module in found if ".vissl_" not in module] == []

@@ -21,10 +21,6 @@ BENCHMARKS = {
     "loss": "the loss over the memory bank: time, memory, and bandwidth on a GPU",
     "step": "a training step on one device, without VISSL: images a second, the loss's share",
     "startup": "imports, the loss, the first batch, a checkpoint",
-    "train": "images a second through VISSL's engine, its own PIRL and ours",
-    "overlap": "training on a CPU: how much of the time of its input workers save",
-    "soak": "memory, descriptors and images a second over thousands of steps",
-    "scale": "memory and communication of a rank, by arithmetic, for more data and ranks",
 }
 _WITHOUT_HOST = ("loss", "step")  # these run where VISSL is not installed, too
 

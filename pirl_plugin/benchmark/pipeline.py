@@ -104,7 +104,7 @@ def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
 
 
 def _normalise_ms(folder: Path, rounds: int) -> float:
-    from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook
+    from pirl_plugin.vissl.hooks.input import PIRLInputHook
 
     dataset, collate = our_pipeline(folder, "jigsaw", "fused")
     indices = range(min(32, dataset.num_samples()))
@@ -119,7 +119,7 @@ def _normalise_ms(folder: Path, rounds: int) -> float:
 
 def _normalised(read: Callable[[], Any]) -> Callable[[], Any]:
     """``read``, and what the input hook does with the batch's views."""
-    from pirl_plugin.hooks.vissl_input_hook import PIRLInputHook
+    from pirl_plugin.vissl.hooks.input import PIRLInputHook
 
     prepare = PIRLInputHook().prepare
 

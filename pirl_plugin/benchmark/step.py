@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _input(data: Path | None, images: int) -> tuple[dict[str, Tensor], float]:
     """Views of the photos as a loader gives them, and images a second of one core's pipeline."""
-    from pirl_plugin.data.collator import collate_views
-    from pirl_plugin.data.image_dataset import ImageDataset
-    from pirl_plugin.data.views.jigsaw import JigsawViews
+    from pirl_plugin.images.collator import collate_views
+    from pirl_plugin.images.image_dataset import ImageDataset
+    from pirl_plugin.views.jigsaw import JigsawViews
 
     with image_folder(data, images) as folder:
         dataset = ImageDataset(folder, JigsawViews())
@@ -128,7 +128,7 @@ def _training_step(
     import torch
     import torchvision
 
-    from pirl_plugin.data.normalization import normalize_images
+    from pirl_plugin.views.normalization import normalize_images
     from pirl_plugin.losses.pirl_loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
 

@@ -12,7 +12,7 @@ from pirl_plugin.checkpoints.names import to_detectron2
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
-from pirl_plugin.utils.files import atomic_write
+from pirl_plugin.files import atomic_write
 
 # What to write -> the suffixes by which its readers know it; none for a folder.
 SUFFIXES: dict[str, tuple[str, ...]] = {

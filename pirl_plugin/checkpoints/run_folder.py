@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.utils.files import UNFINISHED, atomic_write, remove
+from pirl_plugin.files import UNFINISHED, atomic_write, remove
 
 LEDGER = "checkpoints.json"  # what the run wrote: no other file is ever removed
 MANIFEST = "checksums.json"  # in a folder of shards; it is written last

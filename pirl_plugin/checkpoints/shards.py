@@ -20,8 +20,8 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageIn
 from pirl_plugin.checkpoints.run_folder import MANIFEST
 from pirl_plugin.checkpoints.verify import DamagedError
 from pirl_plugin.checkpoints.write import check_finite
-from pirl_plugin.utils.distributed import gather_objects, on_all_ranks, on_first_rank, rank
-from pirl_plugin.utils.files import (
+from pirl_plugin.distributed import gather_objects, on_all_ranks, on_first_rank, rank
+from pirl_plugin.files import (
     UNFINISHED,
     atomic_write,
     check_free_space,

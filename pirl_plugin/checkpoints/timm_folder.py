@@ -18,7 +18,7 @@ from pirl_plugin.checkpoints.timm_networks import create_network, network_width,
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors, build_network
 from pirl_plugin.checkpoints.training_run import read_training_run
 from pirl_plugin.checkpoints.trunk import Trunk
-from pirl_plugin.utils.files import atomic_write
+from pirl_plugin.files import atomic_write
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.utils.files import atomic_write
+from pirl_plugin.files import atomic_write
 
 if TYPE_CHECKING:
     from pathlib import Path

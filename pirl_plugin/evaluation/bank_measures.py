@@ -1,6 +1,6 @@
 """All that the memory bank tells of training so far, each number beside its chance.
 
-For any training loop; :mod:`pirl_plugin.hooks.vissl_monitor_hook` calls it in the host's.
+For any training loop; :mod:`pirl_plugin.vissl.hooks.monitor` calls it in the host's.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from pirl_plugin.data.sources.folder import FolderSource
-from pirl_plugin.data.sources.paths import check_all_in_classes, class_folders, find_images
+from pirl_plugin.images.sources.folder import FolderSource
+from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders, find_images
 from pirl_plugin.evaluation.features import (
     IMAGENET_NORMALIZATION,
     Normalization,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import check_is_file
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.data.sources.paths import find_images
+from pirl_plugin.images.sources.paths import find_images
 from pirl_plugin.evaluation.image_folder import refuse_shards
 from pirl_plugin.evaluation.invariance import (
     Distances,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
-from pirl_plugin.data.names import (
+from pirl_plugin.images.names import (
     IMAGE,
     JIGSAW,
     PREDICT_JIGSAW,
@@ -19,9 +19,9 @@ from pirl_plugin.data.names import (
     ROTATION,
     ROTATION_JIGSAW,
 )
-from pirl_plugin.data.views.entry import parameters_of
-from pirl_plugin.data.views.jigsaw import JigsawViews, RotationJigsawViews
-from pirl_plugin.data.views.rotation import RotationViews
+from pirl_plugin.views.entry import parameters_of
+from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
+from pirl_plugin.views.rotation import RotationViews
 from pirl_plugin.evaluation.bank_rows import bank_rows
 from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization
 from pirl_plugin.evaluation.pretext_model import PretextModel, Views

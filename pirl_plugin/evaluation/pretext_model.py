@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pirl_plugin.data.views.jigsaw import JigsawViews
-from pirl_plugin.data.views.random import image_generator
-from pirl_plugin.data.views.rotation import RotationViews
+from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.random import image_generator
+from pirl_plugin.views.rotation import RotationViews
 from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization, centre_crop
 from pirl_plugin.models.batch_norm import with_statistics_of
 from pirl_plugin.models.head import PIRLHead

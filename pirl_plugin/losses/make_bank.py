@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
-from pirl_plugin.utils.distributed import rank
+from pirl_plugin.distributed import rank
 
 if TYPE_CHECKING:
     from pirl_plugin.losses.config import PIRLLossConfig

@@ -15,7 +15,7 @@ from pirl_plugin.memory.checks import (
     row_vector,
 )
 from pirl_plugin.memory.negatives import Draw
-from pirl_plugin.utils.distributed import start_gather
+from pirl_plugin.distributed import start_gather
 from pirl_plugin.utils.huge_pages import advise_huge_pages
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pirl_plugin.utils.distributed import rank, sum_over_ranks, world_size
+from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 
 
 def row_vector(name: str, rows: Tensor) -> Tensor:

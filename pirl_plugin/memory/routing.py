@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.utils.distributed import start_all_to_all, world_size
+from pirl_plugin.distributed import start_all_to_all, world_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.utils.files import atomic_write
+from pirl_plugin.files import atomic_write
 
 
 def write_text(path: Path, text: str) -> None:

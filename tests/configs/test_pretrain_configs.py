@@ -3,7 +3,7 @@
 import pytest
 from vissl.models import build_model
 
-from pirl_plugin.host.checks.combinations import check_combination
+from pirl_plugin.vissl.checks.combinations import check_combination
 from tests.helpers.configs import compose as compose_config
 
 # Sec. 3 and Sec. 4 of the paper, by hand. Batch 8 · 4 · 32 = 1,024, learning rate 0.12 → 0.00012.

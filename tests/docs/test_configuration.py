@@ -4,7 +4,7 @@ import json
 import runpy
 from pathlib import Path
 
-from pirl_plugin.host.checks.keys import OURS, TABLE
+from pirl_plugin.vissl.checks.keys import OURS, TABLE
 from tests.helpers import composed
 
 DOCS = Path(__file__).parents[2] / "docs"

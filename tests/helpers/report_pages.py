@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from pirl_plugin.experiments.report.page import Neighbors, Report, write_report
+from pirl_plugin.quickstart.page.page import Neighbors, Report, write_report
 
 RUN = {"seed": 3, "epochs": 24, "images_per_s": 1195.4, "seconds": 312.4}
 

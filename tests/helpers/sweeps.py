@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from pirl_plugin.experiments import launchers
+from pirl_plugin.quickstart import launchers
 
 # Sec. 4 of the paper.
 VALUES = {

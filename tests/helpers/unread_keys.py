@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import yaml
 
-from pirl_plugin.host.import_hook import finder
+from pirl_plugin.vissl.import_hook import finder
 
 finder.install()
 

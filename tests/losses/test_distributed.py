@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from pirl_plugin.hooks.vissl_memory_bank_hook import MemoryBankHook
+from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
 from tests.helpers.processes import run_in_processes

@@ -3,7 +3,7 @@ import random
 import pytest
 import torch
 
-from pirl_plugin.hooks.vissl_rows_hook import match_rows
+from pirl_plugin.vissl.hooks.rows import match_rows
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
 from pirl_plugin.memory.row_paths import RelativePaths, hash_paths, match_paths

@@ -7,7 +7,7 @@ import torch
 import torchvision
 
 from pirl_plugin.models.resnet import FEATURES
-from pirl_plugin.models.vissl_resnet import PIRLResNet
+from pirl_plugin.vissl.adapters.resnet import PIRLResNet
 
 
 def trunk(**section):

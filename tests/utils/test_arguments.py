@@ -25,7 +25,6 @@ COMMANDS = {
     "invariance": ["invariance", "--checkpoint", "a.torch", "--data", "."],
     "results": ["results", "a"],
     "quickstart": ["quickstart"],
-    "claims": ["claims", "--data", "."],
     "sweep": ["sweep", "lambda", "--data", "."],
     "detection": ["detection", "--config", "voc07_pirl", "--weights", "a.torch"],
     "prepare": ["prepare", "."],

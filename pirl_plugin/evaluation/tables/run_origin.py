@@ -11,7 +11,7 @@ import numpy as np
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.training_run import read_config, run_config_file
-from pirl_plugin.data.sources.paths import class_folders
+from pirl_plugin.images.sources.paths import class_folders
 from pirl_plugin.evaluation.tables.compare_settings import (
     Differences,
     data_set,

@@ -1,1 +1,0 @@
-"""What makes several runs: the quickstart, sweeps, claims, their reports and sample images."""

@@ -1,1 +1,0 @@
-"""The quickstart: pre-training, evaluation and report in minutes."""

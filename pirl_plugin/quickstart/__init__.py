@@ -1,0 +1,1 @@
+"""The quickstart and sweeps: several runs through the host, their reports and sample images."""

@@ -1,0 +1,360 @@
+"""The fused kernel: all photometric operations on all views of an image, in compiled loops.
+
+A view is cut into three planes of bytes. Chunks of them go through the colour jitter as float32
+that stays in the first-level cache, one vectorised loop an operation, rounded down after each one
+as PIL does when it stores bytes. The results equal PIL's bit for bit. Two things need the whole
+view and so split the work into passes: the mean grey level for contrast, and the extrema
+(or histogram) for autocontrast and equalize.
+
+Loops run over slices that start at the neighbour wanted: an index such as ``x - width`` makes
+numba check for negative indices and keeps the loop from being vectorised.
+
+All functions are in this one file on purpose: numba's on-disk cache is keyed on the file of the
+compiled function and, by ``utils.numba``, on the constants that it imports; a change of a function
+in a second file would go unnoticed.
+"""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from pirl_plugin.images.columns import (
+    BLUR,
+    BRIGHTNESS,
+    CONTRAST,
+    DRAWS,
+    EQUALIZE,
+    EXTRAS,
+    FLIP,
+    GREY,
+    HUE,
+    NUM_COLUMNS,
+    ORDER,
+    POSTERIZE,
+    SATURATION,
+    SHARPNESS,
+    SOLARIZE,
+)
+from pirl_plugin.views.kernels.blur import blur_views
+from pirl_plugin.views.kernels.parameters import NUM_CHANCES, fill_rows
+from pirl_plugin.utils.numba import compiled
+
+_jit = numba.njit(nogil=True, error_model="numpy")
+_F0, _F1, _F2, _F4, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 6))
+_F510, _F765, _F1020 = (np.float32(value) for value in (510, 765, 1020))
+_F255, _F256 = np.float32(255), np.float32(256)
+_CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
+_HALF, _THIRTEENTH = np.float32(0.5), np.float32(1 / 13)
+_SIXTH = 1.0 / 6.0
+_RED, _GREEN, _BLUE = (np.float32(value) for value in (19595, 38470, 7471))
+_F32768, _PER_65536 = np.float32(32768), np.float32(2**-16)
+# 1/255 as 16 bits, whose product with a byte is exact, and what they lack.
+_PER_255 = np.float32(32896 / 2**23)
+_PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
+# Floats: a quotient of two bytes times 255, rounded down, as PIL's doubles give it.
+_BELOW_255 = np.float32(255 - 3 * 2**-16)
+_LEAST_STEP = np.float32(2**-14)
+
+
+@_jit
+def _blend(base, value, factor):
+    """PIL's blend: ``base`` + ``factor``·(``value`` − ``base``), clipped, rounded down."""
+    mixed = base + factor * (value - base)
+    return np.floor(min(max(mixed, _F0), _F255))
+
+
+@_jit
+def _luma(r, g, b):
+    """ITU-R 601 luma as PIL's conversion to ``L`` has it, in 16-bit fixed point.
+
+    Of floats: each value in between is a whole number below 2²⁴, which they hold exactly.
+    """
+    weighted = np.float32(r) * _RED + np.float32(g) * _GREEN + np.float32(b) * _BLUE
+    return np.floor((weighted + _F32768) * _PER_65536)
+
+
+@_jit
+def _sum_luma(r, g, b):
+    total = np.int32(0)
+    for x in range(r.size):
+        total = np.int32(total + np.int32(_luma(r[x], g[x], b[x])))  # or numba widens it
+    return np.int64(total)
+
+
+@_jit
+def _saturate(r, g, b, factor):
+    for x in range(r.size):
+        grey = _luma(r[x], g[x], b[x])
+        r[x] = _blend(grey, r[x], factor)
+        g[x] = _blend(grey, g[x], factor)
+        b[x] = _blend(grey, b[x], factor)
+
+
+@_jit
+def _blend_chunk(r, g, b, base, factor):
+    for x in range(r.size):
+        r[x] = _blend(base, r[x], factor)
+        g[x] = _blend(base, g[x], factor)
+        b[x] = _blend(base, b[x], factor)
+
+
+@_jit
+def _share(level):
+    """``level`` / 255 rounded to a float, for whole levels: no division, and no double."""
+    return level * _PER_255 + level * _PER_255_REST
+
+
+@_jit
+def _fall(value, saturation, depth):
+    share = _share(min(max(depth, _F0), _F255))
+    return np.floor(value * (_F1 - saturation * share) + _HALF)
+
+
+@_jit
+def _turn_hue(r, g, b, shift):
+    """To PIL's 8-bit HSV, turn the hue by ``shift``/256 turns (0 … 255), and back.
+
+    Doubles are used where PIL has doubles and a float would round across an integer; so it is
+    PIL's result for all 2²⁴ colours. PIL's hue is ``start`` + (value − ahead)/spread −
+    (value − behind)/spread sixths, where the darker of these two channels gives 1.
+    """
+    for x in range(r.size):
+        red, green, blue = r[x], g[x], b[x]
+        value = max(red, max(green, blue))
+        least = min(red, min(green, blue))
+        spread = value - least
+        start = _F2 if green == value else _F4
+        ahead = red if green == value else green
+        start = _F0 if red == value else start
+        ahead = blue if red == value else ahead
+        middle = max(min(red, green), min(max(red, green), blue))
+        part = (value - middle) / max(spread, _F1)
+        sector = start + _F1 - part if ahead == least else start - _F1 + part
+        turn = np.float64(sector) * _SIXTH + 1.0
+        turn = np.float32(turn - 1.0 if turn >= 1.0 else turn)
+        hue = np.float32(np.int32(np.float64(turn) * 255.0)) + shift
+        hue = hue - _F256 if hue >= _F256 else hue
+        level = np.floor(spread / max(value, _F1) * _BELOW_255 + _LEAST_STEP)
+        saturation = _share(level)
+        # Back: each channel falls from `value` by a trapezoid of the hue, in 1/255 of a sector.
+        place = hue * _F6
+        r[x] = _fall(value, saturation, _F510 - abs(place - _F765))
+        g[x] = _fall(value, saturation, abs(place - _F510) - _F255)
+        b[x] = _fall(value, saturation, abs(place - _F1020) - _F255)
+
+
+@_jit
+def _jitter_chunk(r, g, b, row, first, last, shift, mean):
+    """Apply the jitter operations at places ``first`` … ``last`` − 1 of the order."""
+    for place in range(first, last):
+        operation = int(row[ORDER + place])
+        if operation == 0:
+            if row[BRIGHTNESS] != _F1:
+                _blend_chunk(r, g, b, _F0, row[BRIGHTNESS])
+        elif operation == 1:
+            _blend_chunk(r, g, b, mean, row[CONTRAST])
+        elif operation == 2:
+            if row[SATURATION] != _F1:
+                _saturate(r, g, b, row[SATURATION])
+        elif row[HUE] != _F0:
+            _turn_hue(r, g, b, shift)
+
+
+@_jit
+def _cut(canvas, top, left, flip, planes, size):
+    """Copy a view from the interleaved canvas (H, W·3) into its planes (3, P·P)."""
+    for y in range(size):
+        start = 3 * left
+        line = canvas[top + y, start : start + 3 * size]
+        r = planes[0, y * size : (y + 1) * size]
+        g = planes[1, y * size : (y + 1) * size]
+        b = planes[2, y * size : (y + 1) * size]
+        if flip:
+            for x in range(size):
+                r[size - 1 - x] = line[3 * x]
+                g[size - 1 - x] = line[3 * x + 1]
+                b[size - 1 - x] = line[3 * x + 2]
+        else:
+            for x in range(size):
+                r[x] = line[3 * x]
+                g[x] = line[3 * x + 1]
+                b[x] = line[3 * x + 2]
+
+
+@_jit
+def _fetch(source, values):
+    for x in range(values.size):
+        values[x] = source[x]
+
+
+@_jit
+def _store(values, target):
+    for x in range(values.size):
+        target[x] = np.uint8(np.int32(values[x]))
+
+
+@_jit
+def _jitter_pass(planes, row, first, last, mean, chunk):
+    """Run places ``first`` … ``last`` − 1 of the jitter over a view; return its sum of luma.
+
+    The sum is 0 for a pass that comes to the end: nothing needs it.
+    """
+    shift = np.float32(np.int32(np.float64(row[HUE]) * 255.0) & 255)
+    total = 0
+    for start in range(0, planes.shape[1], _CHUNK):
+        stop = min(start + _CHUNK, planes.shape[1])
+        r, g, b = chunk[0, : stop - start], chunk[1, : stop - start], chunk[2, : stop - start]
+        _fetch(planes[0, start:stop], r)
+        _fetch(planes[1, start:stop], g)
+        _fetch(planes[2, start:stop], b)
+        _jitter_chunk(r, g, b, row, first, last, shift, mean)
+        if last < 4:
+            total += _sum_luma(r, g, b)
+        _store(r, planes[0, start:stop])
+        _store(g, planes[1, start:stop])
+        _store(b, planes[2, start:stop])
+    return total
+
+
+@_jit
+def _jitter(planes, row, chunk):
+    """Apply the colour jitter: in one pass up to contrast, which needs the mean, and another."""
+    contrast_at = 4
+    for place in range(4):
+        if row[ORDER + place] == _F1 and row[CONTRAST] != _F1:
+            contrast_at = place
+    total = _jitter_pass(planes, row, 0, contrast_at, _F0, chunk)
+    if contrast_at < 4:
+        mean = np.float32(int(total / planes.shape[1] + 0.5))
+        _jitter_pass(planes, row, contrast_at, 4, mean, chunk)
+
+
+@_jit
+def _sharpen(plane, out, size, factor):
+    """Blend a channel with its 3×3 smoothing (weights 1, centre 5, sum 13); its border stays.
+
+    The plane is one line of P·P bytes, in which a pixel's neighbours lie P − 1, P and P + 1 away;
+    what that gives at the ends of rows is overwritten.
+    """
+    count = plane.size - 2 * size - 2
+    at_0, at_1, at_2 = plane[:count], plane[1 : count + 1], plane[2 : count + 2]
+    at_3, at_4 = plane[size : size + count], plane[size + 1 : size + count + 1]
+    at_5, at_6 = plane[size + 2 : size + count + 2], plane[2 * size : 2 * size + count]
+    at_7 = plane[2 * size + 1 : 2 * size + count + 1]
+    at_8, inner = plane[2 * size + 2 :], out[size + 1 : size + count + 1]
+    for x in range(count):
+        total = np.uint16(at_0[x]) + np.uint16(at_1[x]) + np.uint16(at_2[x]) + np.uint16(at_3[x])
+        total += np.uint16(at_5[x]) + np.uint16(at_6[x]) + np.uint16(at_7[x]) + np.uint16(at_8[x])
+        total += np.uint16(5) * np.uint16(at_4[x])
+        centre = np.float32(at_4[x])
+        smooth = np.floor(np.float32(np.uint16(total)) * _THIRTEENTH + _HALF)
+        inner[x] = np.uint8(np.int32(_blend(smooth, centre, factor)))
+    for x in range(size):
+        out[x] = plane[x]
+        out[plane.size - size + x] = plane[plane.size - size + x]
+        out[x * size] = plane[x * size]
+        out[x * size + size - 1] = plane[x * size + size - 1]
+
+
+@_jit
+def _extras(plane, spare, size, row):
+    """Posterize, sharpen, solarize and autocontrast one channel in place."""
+    mask = np.uint8((255 << (8 - int(row[POSTERIZE]))) & 255)
+    for x in range(plane.size):
+        plane[x] = plane[x] & mask
+    _sharpen(plane, spare, size, row[SHARPNESS])
+    # Pixels from the threshold up are inverted; 256 inverts none.
+    last_kept = np.uint8(max(int(row[SOLARIZE]) - 1, 0))
+    invert_all = row[SOLARIZE] == _F0
+    low, high = np.uint8(255), np.uint8(0)
+    for x in range(plane.size):
+        value = spare[x]
+        value = np.uint8(255 - value) if value > last_kept or invert_all else value
+        plane[x] = value
+        low = min(low, value)
+        high = max(high, value)
+    spread = np.int64(high) - np.int64(low)
+    if 0 < spread < 255:
+        scale = 255.0 / spread
+        offset = -np.float64(low) * scale
+        for x in range(plane.size):
+            plane[x] = np.uint8(np.int32(np.float64(plane[x]) * scale + offset))
+
+
+@_jit
+def _equalize(plane):
+    """Histogram equalisation of one channel in place, with PIL's integer steps."""
+    counts = np.zeros(256, np.int64)
+    for x in range(plane.size):
+        counts[plane[x]] += 1
+    brightest = 0
+    for level in range(256):
+        brightest = counts[level] if counts[level] > 0 else brightest
+    step = (plane.size - brightest) // 255
+    if step == 0:
+        return
+    table = np.empty(256, np.uint8)
+    running = step // 2
+    for level in range(256):
+        table[level] = min(running // step, 255)
+        running += counts[level]
+    for x in range(plane.size):
+        plane[x] = table[plane[x]]
+
+
+@_jit
+def _greyscale(r, g, b):
+    for x in range(r.size):
+        grey = np.uint8(np.int32(_luma(r[x], g[x], b[x])))
+        r[x] = grey
+        g[x] = grey
+        b[x] = grey
+
+
+@compiled
+def render_views(canvas, corners, rows, out):
+    """Cut views out of an image and apply each one's parameter row (all but blur).
+
+    Args:
+        canvas: uint8 (H, W, 3), C-contiguous.
+        corners: int32 (n, 2), top and left of each view in the canvas, pixels.
+        rows: float32 (n, NUM_COLUMNS), as drawn by ``Photometric.sample``.
+        out: uint8 (n, 3, P, P), C-contiguous, filled. Every view must lie inside the canvas.
+
+    Returns:
+        Whether any row asks for the blur.
+    """
+    size = out.shape[3]
+    flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
+    flat_out = out.reshape(out.shape[0], 3, size * size)
+    chunk = np.empty((3, _CHUNK), np.float32)
+    spare = np.empty(size * size, np.uint8)
+    blurred = False
+    for v in range(out.shape[0]):
+        row, planes = rows[v], flat_out[v]
+        _cut(flat_canvas, corners[v, 0], corners[v, 1], row[FLIP] != _F0, planes, size)
+        _jitter(planes, row, chunk)
+        for channel in range(3):
+            if row[EXTRAS] != _F0:
+                _extras(planes[channel], spare, size, row)
+            if row[EQUALIZE] != _F0:
+                _equalize(planes[channel])
+        if row[GREY] != _F0:
+            _greyscale(planes[0], planes[1], planes[2])
+        blurred |= row[BLUR] != _F0
+    return blurred
+
+
+def warm_up() -> None:
+    """Compile all kernels of the views, or load them from numba's cache on disk.
+
+    The first call on a machine takes seconds, later ones a fraction of one. Call it in the parent
+    before workers start, so that they need not compile them each.
+    """
+    canvas: NDArray[np.uint8] = np.zeros((4, 4, 3), np.uint8)
+    row: NDArray[np.float32] = np.zeros((1, NUM_COLUMNS), np.float32)
+    fill_rows(np.zeros((1, DRAWS)), np.zeros(4), np.zeros(4), np.zeros(NUM_CHANCES), row)
+    row[0, POSTERIZE] = 8
+    views: NDArray[np.uint8] = np.empty((1, 3, 4, 4), np.uint8)
+    render_views(canvas, np.zeros((1, 2), np.int32), row, views)
+    blur_views(views, np.ones(1, np.float32))

@@ -1,0 +1,76 @@
+"""From uint8 views to what a model takes, on the device of the model."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def normalize_images(
+    images: Tensor,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    memory_format: torch.memory_format = torch.channels_last,
+) -> Tensor:
+    """Normalise images or patches: (x / 255 − mean) / std.
+
+    Args:
+        images: uint8 ``(B, 3, H, W)``, on any device.
+        mean: of the channels, on a scale of 0 to 1.
+        std: likewise.
+        memory_format: of the result; convolutions are faster in channels-last on CPUs and GPUs.
+
+    Returns:
+        float32 ``(B, 3, H, W)``, on the same device.
+
+    Raises:
+        ValueError: the images are not uint8, or of another shape; or not three means or deviations;
+            or a deviation is not above 0.
+
+    Example:
+        >>> import torch
+        >>> white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
+        >>> normalize_images(white, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.25)).flatten()
+        tensor([1., 1., 2.])
+    """
+    if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+        found = images.dtype if isinstance(images, Tensor) else f"a {type(images).__name__}"
+        raise ValueError(
+            f"images are {found}: expected a tensor of torch.uint8, levels from 0 to 255; "
+            f"give the levels as they were decoded"
+        )
+    if images.ndim != 4 or images.shape[1] != 3:
+        remedy = "give images[None]" if images.ndim == 3 else "give RGB, channels first"
+        raise ValueError(
+            f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W); {remedy}"
+        )
+    if len(mean) != 3 or len(std) != 3:
+        raise ValueError(
+            f"mean = {mean}, std = {std}: expected three numbers each; give one for each channel"
+        )
+    if not all(deviation > 0 for deviation in std):
+        raise ValueError(
+            f"std = {std}: expected three numbers above 0; give each channel's deviation"
+        )
+    # What is made of a FakeTensor's device is fake, too, and must not be kept.
+    constants = _scale_and_shift if type(images) is Tensor else _scale_and_shift.__wrapped__
+    scale, shift = constants(tuple(mean), tuple(std), images.device)
+    return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
+
+
+@functools.lru_cache(maxsize=8)
+def _scale_and_shift(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """``(1, 3, 1, 1)`` each, copied to the device once."""
+    scale = torch.tensor([1 / (255 * s) for s in std]).view(1, -1, 1, 1)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(1, -1, 1, 1)
+    return scale.to(device), shift.to(device)

@@ -1,0 +1,107 @@
+"""How the model runs: batches normalised on its device, memory format, precision, compilation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from pirl_plugin.views.normalization import normalize_images
+from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.vissl.hooks.base import QuietHook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vissl.config import AttrDict
+    from vissl.trainer.train_task import SelfSupervisionTask
+
+
+class PIRLInputHook(QuietHook):
+    """Installs, at the start, a forward pre-hook on the model; the host has no hook before it.
+
+    Loaders hand over uint8, a quarter of the bytes of float32. The section of the configuration,
+    all keys optional::
+
+        HOOKS:
+          PIRL_INPUT: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],
+                       channels_last: true, autocast: null, compile: false, prefetch: null}
+
+    Args:
+        mean: of the channels, on a scale of 0 to 1.
+        std: standard deviation of the channels.
+        channels_last: memory format of inputs and weights, in which convolutions are faster.
+        autocast: None, or ``bfloat16`` to run the model (never the loss) in it.
+        compile: whether torch.compile compiles the trunk, in the first steps, for minutes; and
+            again for a smaller last batch, which ``DATA.TRAIN.DROP_LAST: true`` leaves out.
+        prefetch: whether workers prepare the next batches while the model trains, rather than each
+            batch together with the run's process before its step; None: on a GPU.
+
+    Raises:
+        ValueError: an ``autocast`` other than these; float16 would need the host's own
+            ``MODEL.AMP_PARAMS``, which scales the loss.
+    """
+
+    def __init__(
+        self,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        channels_last: bool = True,
+        autocast: str | None = None,
+        compile: bool = False,
+        prefetch: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if autocast not in (None, "bfloat16"):
+            raise ValueError(
+                f"HOOKS.PIRL_INPUT.autocast = {autocast!r}: expected null or bfloat16; for float16 "
+                f"use MODEL.AMP_PARAMS of the host, which scales the loss"
+            )
+        self.mean, self.std = tuple(mean), tuple(std)
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.autocast = autocast
+        self.compile = compile
+        self.prefetch = prefetch  # the loader reads it from the configuration
+
+    @classmethod
+    def from_config(cls, config: AttrDict) -> PIRLInputHook:
+        """Build the hook from the host's whole configuration."""
+        return cls(**(config.HOOKS.get("PIRL_INPUT") or {}))
+
+    def on_start(self, task: SelfSupervisionTask) -> None:
+        """Register the forward pre-hook on the model that DistributedDataParallel wraps."""
+        model = task.base_model
+        model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
+        if self.autocast == "bfloat16":
+            model.forward = torch.autocast(task.device.type, torch.bfloat16)(model.forward)
+
+    def prepare_model(self, model: nn.Module) -> None:
+        """Lay the weights out as the inputs, and compile the trunk, if so configured; in place.
+
+        To be called before DistributedDataParallel lays out its buckets of gradients. Names in the
+        state dictionary stay as they are.
+
+        Args:
+            model: one with a ``trunk``, or the trunk itself.
+        """
+        model.to(memory_format=self.memory_format)
+        if self.compile:
+            # Image and patches are two shapes: dynamic ones would be slower for both.
+            getattr(model, "trunk", model).compile(dynamic=False)
+
+    def prepare(self, batch: object) -> object:
+        """Convert the uint8 tensors of a batch, a tensor or a dictionary of them; leave others.
+
+        Args:
+            batch: uint8 ``(B, 3, H, W)``, or a dictionary of such.
+
+        Returns:
+            The same with float32 ``(B, 3, H, W)``, see
+            :func:`pirl_plugin.views.normalization.normalize_images`.
+        """
+        if isinstance(batch, dict):
+            return {key: self.prepare(value) for key, value in batch.items()}
+        if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
+            return batch
+        return normalize_images(batch, self.mean, self.std, self.memory_format)

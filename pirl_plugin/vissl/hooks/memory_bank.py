@@ -1,0 +1,141 @@
+"""Fill the memory bank, and move it after each optimiser step, the same on every rank."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, distributed
+
+from pirl_plugin.vissl.hooks.micro_batches import join
+from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
+from pirl_plugin.vissl.hooks.base import QuietHook
+from pirl_plugin.vissl.hooks.train_step import autocast, micro_batches_of
+from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
+from pirl_plugin.utils.console import LINE
+from pirl_plugin.distributed import rank, sum_over_ranks, world_size
+
+if TYPE_CHECKING:
+    from vissl.trainer.train_task import SelfSupervisionTask
+
+    from pirl_plugin.losses.bank_update import BankUpdate
+
+
+class MemoryBankHook(QuietHook):
+    """Calls :meth:`PIRLLoss.update` where the host's loop is, in training only (Sec. 2.2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._update: BankUpdate | None = None
+        self._rows: Tensor | None = None
+
+    def on_start(self, task: SelfSupervisionTask) -> None:
+        """Fit the bank to the run: its seed, a row for each training image, equal on all ranks."""
+        loss = task.loss
+        loss.resolve_seed(task.config["SEED_VALUE"])
+        expected = len(task.datasets["train"]) if "train" in task.datasets else loss.bank.num_rows
+        if loss.bank.num_rows != expected:
+            # The configuration says otherwise, or the host sized the loss by another split.
+            logging.warning(
+                f"The memory bank had {loss.bank.num_rows} rows for {expected} training images: "
+                f"made again with {expected}"
+            )
+            loss.resize(expected)
+        if world_size() > 1 and loss.bank.persistent:
+            distributed.broadcast(loss.bank.rows, src=0)
+
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
+        """Fill a new bank where ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""
+        bank = task.loss.bank
+        if task.train and task.loss.config.bank.init == "embeddings":
+            if not sum_over_ranks(bank.visited.count_nonzero()):
+                _fill(task)
+
+    def on_forward(self, task: SelfSupervisionTask) -> None:
+        """Start gathering (row, f(v_I)) from all ranks; the loss is computed meanwhile.
+
+        Not with ``LOSS.pirl_loss.bank.overlap: false``: the gathering is then part of the update,
+        for which a copy of the rows is kept. The batch's own tensor may come from another stream
+        (``ENABLE_ASYNC_GPU_COPY``), which reuses its memory once the batch is dropped, without
+        waiting for what reads it on this one.
+        """
+        self._update = self._rows = None
+        if task.train:
+            rows = task.last_batch.sample["target"]
+            if task.loss.config.bank.overlap:
+                self._update = _start(task, rows)
+            else:
+                self._rows = rows.clone()
+
+    def on_update(self, task: SelfSupervisionTask) -> None:
+        """Move the rows of the batch, and count the step.
+
+        Raises:
+            FloatingPointError, ValueError: as :meth:`BankUpdate.check`, on a CPU. A loss that is
+                not finite has ended the run before, by :class:`FiniteHook`.
+        """
+        if not task.train:
+            return
+        update = self._update
+        if update is None:
+            assert self._rows is not None, "on_forward comes first"
+            update = _start(task, self._rows)
+        self._update = self._rows = None
+        update.apply()
+
+
+@torch.no_grad()
+def _fill(task: SelfSupervisionTask) -> None:
+    """Make each row the embedding of its image, in a pass over the training images.
+
+    The network is in training mode: BatchNorm takes the statistics of each batch, or micro-batch,
+    as in the steps to come. Afterwards the host's loader begins the epoch again, with the same
+    views.
+
+    Raises:
+        FloatingPointError, ValueError: as :meth:`PIRLLoss.fill_bank`.
+        UnreadableDataError: too many images cannot be read.
+        SystemExit: a signal asked the run to end.
+    """
+    from vissl.trainer.train_steps.standard_train_step import construct_sample_for_model
+
+    began = time.monotonic()
+    if rank() == 0:
+        logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
+    unreadable = [hook for hook in task.hooks if isinstance(hook, UnreadableHook)]
+    stopping = [hook for hook in task.hooks if isinstance(hook, CheckpointHook)]
+    for step, batch in enumerate(task.data_iterator, 1):
+        if rank() == 0 and LINE.due():
+            LINE.write(f"filling the memory bank: step {step:,}/{len(task.dataloaders['train']):,}")
+        sample = construct_sample_for_model(batch, task)
+        for hook in unreadable:
+            hook.begin(task, sample)
+        parts = micro_batches_of(task, sample["input"], sample["target"])
+        with autocast(task):
+            output = join([task.model(inputs) for inputs, _ in parts])
+        task.loss.fill_bank(sample["target"], _image_embeddings(output))
+        for hook in unreadable:
+            hook.end(task)
+        for asked in stopping:
+            asked.end_if_asked()
+    if rank() == 0:
+        logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
+    task.recreate_data_iterator(
+        "train",
+        epoch=task.phase_idx,
+        compute_start_iter=False,
+        train_phase_idx=task.train_phase_idx,
+    )
+
+
+def _start(task: SelfSupervisionTask, rows: Tensor) -> BankUpdate:
+    update: BankUpdate = task.loss.start_update(
+        rows, _image_embeddings(task.last_batch.model_output)
+    )
+    return update
+
+
+def _image_embeddings(output: Tensor | list[Tensor]) -> Tensor:
+    return output if isinstance(output, Tensor) else output[-1]  # NPID's is f(v_I) alone

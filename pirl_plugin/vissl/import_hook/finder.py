@@ -1,0 +1,79 @@
+"""A lazy import hook that runs our code when, and only when, a module of the host is imported."""
+
+import sys
+
+from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE
+
+TYPE_CHECKING = False  # the typing module itself would double the cost of this module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+class ImportHook:
+    """Meta-path finder that finds nothing itself: it lets the others find, then adds our steps.
+
+    All other finders are asked, not only the path-based one, so that an editable install of the
+    host (which comes with a finder of its own) is found too.
+    """
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        """Return the other finders' spec of a module in the table, its loader taking our steps."""
+        if name not in BEFORE and name not in AFTER:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if isinstance(finder, ImportHook) or find is None:
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    _take_steps_in(spec.loader, name)
+                return spec
+        return None
+
+
+def install() -> ImportHook:
+    """Install the import hook in this process and return it.
+
+    Calling it again changes nothing. Where the hook is new but parts of the host are loaded
+    already (a notebook, say), their ``AFTER`` steps are taken now.
+    """
+    for finder in sys.meta_path:
+        if isinstance(finder, ImportHook):
+            return finder
+    hook = ImportHook()
+    sys.meta_path.insert(0, hook)
+    for name, steps in AFTER.items():
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            _take(steps, module)
+    return hook
+
+
+def _take_steps_in(loader: object, name: str) -> None:
+    """Shadow ``loader.exec_module`` so that our steps run around the body of module ``name``.
+
+    The loader object stays what it was: resources, source and code of the module are found as ever.
+    """
+    body: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
+
+    def exec_module(module: "ModuleType") -> None:
+        if module.__name__ != name:  # a loader shared between modules, such as a zip archive's
+            return body(module)
+        _take(BEFORE.get(name, ()), module)
+        body(module)
+        _take(AFTER.get(name, ()), module)
+
+    loader.exec_module = exec_module  # type: ignore[attr-defined]
+
+
+def _take(steps: "Sequence[str]", module: "ModuleType") -> None:
+    """Call each ``package.module:function`` of ``steps`` with ``module``, in order."""
+    for step in steps:
+        where, _, what = step.partition(":")
+        __import__(where)
+        getattr(sys.modules[where], what)(module)

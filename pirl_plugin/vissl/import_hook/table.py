@@ -1,0 +1,111 @@
+"""The one table of what this plugin puts into the host, and where.
+
+Strings only: nothing is imported until the host's module is. A part's class or function is named
+``package.module:attribute``; a step is a function that is given the host's module.
+"""
+
+from pirl_plugin.images.names import SOURCES, VIEWS
+
+# Host module whose import completes a registry -> (the registry, what we add to it: the name that
+# users write in YAML, and the part). Losses and transforms live in Classy Vision's registries.
+PARTS: dict[str, tuple[str, dict[str, str]]] = {
+    "vissl.losses": (
+        "classy_vision.losses:LOSS_REGISTRY",
+        {"pirl_loss": "pirl_plugin.vissl.adapters.loss:VISSLPIRLLoss"},
+    ),
+    "vissl.models.heads": (
+        "vissl.models.heads:MODEL_HEADS_REGISTRY",
+        {"pirl_head": "pirl_plugin.vissl.adapters.head:VISSLPIRLHead"},
+    ),
+    "vissl.models.trunks": (
+        "vissl.models.trunks:MODEL_TRUNKS_REGISTRY",
+        {
+            "pirl_resnet": "pirl_plugin.vissl.adapters.resnet:PIRLResNet",
+            "pirl_timm": "pirl_plugin.vissl.adapters.timm:PIRLTimm",
+            "pirl_ensemble": "pirl_plugin.vissl.adapters.ensemble:PIRLEnsemble",
+        },
+    ),
+    "vissl.trainer.train_steps": (
+        "vissl.trainer.train_steps:TRAIN_STEP_REGISTRY",
+        {"pirl_micro_batches": "pirl_plugin.vissl.hooks.train_step:pirl_micro_batches"},
+    ),
+    "vissl.data.collators": (
+        "vissl.data.collators:COLLATOR_REGISTRY",
+        {"pirl_collator": "pirl_plugin.vissl.adapters.collator:pirl_collator"},
+    ),
+    "vissl.data.ssl_transforms": (
+        "classy_vision.dataset.transforms:TRANSFORM_REGISTRY",
+        {name: f"pirl_plugin.vissl.adapters.transforms:{name}" for name in VIEWS},
+    ),
+    "vissl.data": (
+        "vissl.data:DATASET_SOURCE_MAP",
+        dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.source:PIRLDiskDataset"),
+    ),
+}
+
+_REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
+_PATCHES = "pirl_plugin.vissl.patches.patches"
+_SAVING = "pirl_plugin.vissl.patches.saving"
+_RESUMING = "pirl_plugin.vissl.patches.resuming"
+_EVALUATION = "pirl_plugin.vissl.patches.evaluation_patches"
+_GPU = "pirl_plugin.vissl.patches.gpu_patches"
+
+# Steps taken before the body of a host module runs.
+BEFORE: dict[str, tuple[str, ...]] = {
+    "vissl": (
+        "pirl_plugin.vissl.patches.quiet:silence_host_warnings",
+        "pirl_plugin.vissl.launch.waiting:wait_passively_in_the_hosts_script",
+    ),
+    "classy_vision": ("pirl_plugin.vissl.patches.quiet:silence_host_warnings",),
+    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
+    "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}:provide_pkg_resources",),
+}
+
+# Steps taken after it.
+AFTER: dict[str, tuple[str, ...]] = {
+    **{module: (f"{_REGISTRATION}:register_parts",) for module in PARTS},
+    "vissl.data.ssl_transforms": (
+        f"{_REGISTRATION}:register_parts",
+        f"{_REGISTRATION}:give_whole_sample_to_our_transforms",
+    ),
+    "vissl.data": (
+        f"{_REGISTRATION}:register_parts",
+        f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
+        f"{_RESUMING}:sample_what_is_left",
+    ),
+    "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
+    "classy_vision.generic.distributed_util": (f"{_PATCHES}:broadcast_without_copies",),
+    "classy_vision.dataset.dataloader_async_gpu_wrapper": (f"{_GPU}:copy_after_the_step_before",),
+    "vissl.utils.activation_checkpointing": (f"{_GPU}:sync_buffers_by_hand",),
+    "vissl.data.dataset_catalog": (
+        f"{_PATCHES}:data_paths_suffice",
+        "pirl_plugin.vissl.catalog:register_our_datasets",
+    ),
+    "vissl.data.ssl_dataset": (f"{_PATCHES}:labels_of_our_sources",),
+    "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
+    "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),
+    "vissl.trainer.train_task": (
+        "pirl_plugin.vissl.patches.checkpoints:read_more_formats",
+        f"{_RESUMING}:skip_batches_done",
+        "pirl_plugin.vissl.import_hook.training_hooks:prepare_models",
+    ),
+    "vissl.utils.checkpoint": (
+        "pirl_plugin.vissl.patches.checkpoints:refuse_mismatches",
+        f"{_SAVING}:save_whole",
+        f"{_SAVING}:link_newest",
+        f"{_RESUMING}:resume_from_what_loads",
+    ),
+    "vissl.utils.svm_utils.svm_trainer": (f"{_EVALUATION}:svm_starts_again",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_EVALUATION}:low_shot_means_are_numbers",),
+    "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
+    "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
+    "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),
+    "vissl.hooks": ("pirl_plugin.vissl.import_hook.training_hooks:add_our_hooks",),
+    "vissl.utils.hydra_config": (
+        "pirl_plugin.vissl.search_path:add_our_configs",
+        "pirl_plugin.vissl.composing:check_composing",
+    ),
+    "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.launch.launcher:guard_launcher",),
+}

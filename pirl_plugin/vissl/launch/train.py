@@ -1,0 +1,75 @@
+"""``pirl-plugin train ARGS``: what the host's ``tools/run_distributed_engines.py ARGS`` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pirl_plugin.vissl.checks.engine import check_engine
+from pirl_plugin.vissl.checks.refusal import refuse
+from pirl_plugin.vissl.launch.options import DRY_RUN, check_options
+from pirl_plugin.vissl.launch.supervise import max_restarts, supervise
+from pirl_plugin.vissl.launch.waiting import wait_passively
+from pirl_plugin.utils.requirements import require_host
+
+
+def main(overrides: list[str]) -> None:
+    """Compose the configuration and launch it, here or through SLURM.
+
+    Args:
+        overrides: Hydra overrides, for instance ``["config=pretrain/pirl/quick_jigsaw"]``.
+
+    Raises:
+        SystemExit: VISSL is not installed, or an argument or the data cannot be used.
+    """
+    if overrides and overrides[0] in ("-h", "--help"):
+        print(
+            "usage: pirl-plugin train [--dry-run] [--max-restarts N] config=NAME "
+            "[+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]\n"
+            "  --dry-run         check everything, time some steps, say what the run takes; write "
+            "nothing\n"
+            "  --max-restarts N  start the run again up to N times without a new checkpoint"
+        )
+        return
+    wait_passively(overrides)
+    require_host()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        refuse(
+            "torchrun started this command: expected it by itself, as it starts a process for each "
+            "GPU; leave torchrun out, and set config.DISTRIBUTED.NUM_PROC_PER_NODE"
+        )
+    restarts, overrides = max_restarts(overrides)
+    check_options(overrides)
+    from vissl.hooks import default_hook_generator
+    from vissl.utils import distributed_launcher as launcher
+    from vissl.utils import hydra_config
+
+    dry = DRY_RUN in overrides
+    composed = hydra_config.compose_hydra_configuration([o for o in overrides if o != DRY_RUN])
+    args, config = hydra_config.convert_to_attrdict(composed, dump_config=not dry)
+    check_engine(config, args.engine_name, overrides)
+    if dry:
+        from pirl_plugin.vissl.checks.dry_run import dry_run
+
+        return dry_run(config, args.node_id)
+    if restarts:
+        if config.SLURM.USE_SLURM:
+            refuse(
+                f"--max-restarts {restarts}: expected a run on this machine, and "
+                f"config.SLURM.USE_SLURM is true; remove it, as SLURM requeues the job itself"
+            )
+        command = [sys.executable, "-m", "pirl_plugin", "train", *overrides]
+        status = supervise(command, restarts, Path(config.CHECKPOINT.DIR))
+        if status:
+            raise SystemExit(status)
+        return
+    if config.SLURM.USE_SLURM:
+        launcher.launch_distributed_on_slurm(engine_name=args.engine_name, cfg=config)
+    else:
+        launcher.launch_distributed(
+            cfg=config,
+            node_id=args.node_id,
+            engine_name=args.engine_name,
+            hook_generator=default_hook_generator,
+        )

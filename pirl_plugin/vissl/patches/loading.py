@@ -1,0 +1,151 @@
+"""The host's loader: it resumes in the middle of an epoch, and its workers ignore stop signals.
+
+On a CPU its workers read between the steps, not beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from itertools import islice
+from multiprocessing import active_children
+from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DistributedSampler
+
+from pirl_plugin.images.names import PIRL_TRANSFORMS
+from pirl_plugin.images.readers import Readers
+from pirl_plugin.utils.interrupts import STOPPING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+
+class ResumingSampler(DistributedSampler[Any]):
+    """``DistributedSampler``, its order unchanged, without the batches already done.
+
+    The host sets ``start_iter`` at the start of each epoch. ``len`` stays that of a whole epoch, by
+    which the host computes how far a run is.
+
+    Args:
+        dataset: what is sampled.
+        batch_size: images in a batch of one rank.
+
+    Example:
+        >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
+        >>> whole = list(sampler)
+        >>> sampler.set_start_iter(1)
+        >>> list(sampler) == whole[2:], len(sampler)
+        (True, 5)
+    """
+
+    def __init__(self, dataset: Any, batch_size: int, **options: Any) -> None:
+        super().__init__(dataset, **options)
+        self.batch_size = batch_size
+        self.start_iter = 0
+
+    def set_start_iter(self, start_iter: int) -> None:
+        """Skip the first ``start_iter`` batches of the epochs to come."""
+        self.start_iter = start_iter
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(super().__iter__(), self.start_iter * self.batch_size, None)
+
+
+def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
+    """The host's ``get_sampler``, whose plain ``DistributedSampler`` becomes one that resumes."""
+
+    def get(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
+        sampler = get_sampler(dataset, dataset_config, *args, **kwargs)
+        if type(sampler) is not DistributedSampler:
+            return sampler
+        return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])
+
+    return get
+
+
+def draws_by_image(transforms: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether all random numbers of a split's transforms are keyed on the image, as ours are.
+
+    Then a sample is the same whichever process makes it; with others it depends on the worker.
+
+    Args:
+        transforms: ``config.DATA.TRAIN.TRANSFORMS``.
+    """
+    return all(transform.get("name") in PIRL_TRANSFORMS for transform in transforms)
+
+
+def reads_between_steps(config: Any) -> bool:
+    """Whether a run's workers are its :class:`Readers`: on a CPU, where that changes no sample.
+
+    ``HOOKS.PIRL_INPUT.prefetch`` says otherwise where it is not null.
+
+    Args:
+        config: the host's, of a run of ours.
+    """
+    prefetch = (config.HOOKS.get("PIRL_INPUT") or {}).get("prefetch")
+    if prefetch is None:
+        prefetch = config.MACHINE.DEVICE != "cpu"
+    return not prefetch and draws_by_image(config.DATA.TRAIN.TRANSFORMS)
+
+
+def read_between_steps(dataset: Any, workers: int, method: str) -> None:
+    """Have workers read a batch together with this process whenever torch's loader asks for one.
+
+    Args:
+        dataset: the host's, which gets a ``__getitems__``: what the loader calls for a batch.
+        workers: how many.
+        method: how they are started.
+    """
+    if workers and not hasattr(dataset, "__getitems__"):
+        dataset.__getitems__ = Readers(dataset, workers, ignore_stop_signals, method)
+
+
+def kill_workers_at_exit() -> None:
+    """Have this process kill its loader workers before it waits for them, however it ends.
+
+    Python would send them SIGTERM, which they leave alone, and wait for ever.
+    """
+    Finalize(None, _kill_workers, exitpriority=100)  # again at each call, which changes nothing
+
+
+def _kill_workers() -> None:
+    for child in active_children():
+        if child.daemon:
+            child.kill()
+
+
+NICE = 10  # not SCHED_IDLE, which starves beside other programs
+
+
+def ignore_stop_signals(worker: int) -> None:
+    """Leave signals that are sent to all processes of a run to the rank, which saves on them.
+
+    It ends its workers itself, see :func:`kill_workers_at_exit`.
+    """
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class WorkerStart:
+    """What a loader worker runs first.
+
+    Beside a model on a CPU, the worker gives way to it: threads of the model that wait for one
+    whose core the worker holds cost more than the worker saves.
+
+    Args:
+        then: the host's function for a worker's number.
+        on_cpu: whether the model runs on a CPU.
+    """
+
+    def __init__(self, then: Callable[[int], None], on_cpu: bool) -> None:
+        self.then = then
+        self.on_cpu = on_cpu
+
+    def __call__(self, worker: int) -> None:
+        """Set the process up, then go on as before."""
+        ignore_stop_signals(worker)
+        if self.on_cpu:
+            os.nice(NICE)
+        self.then(worker)

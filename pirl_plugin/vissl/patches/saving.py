@@ -1,0 +1,79 @@
+"""Checkpoints of the host written whole or not at all, and its link to the newest one."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pirl_plugin.vissl.patches.patches import patched
+
+if TYPE_CHECKING:
+    from vissl.utils.checkpoint import CheckpointWriter
+
+    from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
+    from pirl_plugin.vissl.host_module import HostModule
+
+
+def save_whole(module: HostModule) -> None:
+    """Never worked: checkpoints were written in place, and lost when that was cut short.
+
+    They are written beside, flushed and renamed, for all approaches. What is saved in runs of this
+    plugin is further checked, entered in a ledger, and pruned.
+    """
+    in_place = module.save_checkpoint
+
+    @functools.wraps(in_place)
+    def save_checkpoint(
+        checkpoint_folder: str, state: object, checkpoint_file: str = "checkpoint.torch"
+    ) -> str:
+        from pirl_plugin.checkpoints.write import write_checkpoint
+
+        if "://" in checkpoint_folder:  # not a disk: the host's path managers know how
+            return str(in_place(checkpoint_folder, state, checkpoint_file))
+        folder = Path(checkpoint_folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(state, folder / checkpoint_file)
+        return f"{checkpoint_folder}/{checkpoint_file}"
+
+    module.save_checkpoint = save_checkpoint
+    writer = module.CheckpointWriter
+    consolidated = writer.save_consolidated_checkpoint
+
+    @functools.wraps(consolidated)
+    def save_consolidated_checkpoint(self: CheckpointWriter, content: HostCheckpoint) -> None:
+        from pirl_plugin.checkpoints.saver import saver_of
+
+        saver, name = saver_of(self.checkpoint_folder), self.get_checkpoint_name()
+        if saver is None:
+            consolidated(self, content)
+        elif saver.prepare(content, name):
+            consolidated(self, content)
+            saver.record(content, name)
+
+    writer.save_consolidated_checkpoint = save_consolidated_checkpoint
+    patched("checkpoints written in place")
+
+
+def link_newest(module: HostModule) -> None:
+    """Broke: ``checkpoint.torch`` was an absolute link, from a relative folder a dangling one.
+
+    Moved folders lost it, and a dangling one was never replaced: ``[Errno 17] File exists``.
+    """
+    original = module.create_file_symlink
+
+    @functools.wraps(original)
+    def create_file_symlink(file1: str, file2: str) -> None:
+        from pirl_plugin.files import link_relatively
+
+        if "://" in file2:
+            original(file1, file2)
+            return
+        try:
+            link_relatively(Path(file1), Path(file2))
+        except OSError as error:  # as in the host: some file systems have no links
+            logging.info(f"Could NOT create symlink. Error: {error}")
+
+    module.create_file_symlink = create_file_symlink
+    patched("links to checkpoints")

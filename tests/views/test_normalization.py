@@ -1,0 +1,47 @@
+"""Images normalised for a model: the shapes that are taken."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from pirl_plugin.views.normalization import normalize_images
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ((3, 8, 8), r"shape \(3, 8, 8\): expected \(B, 3, H, W\); give images\[None\]"),
+        ((2, 8, 8, 3), r"shape \(2, 8, 8, 3\): expected .* channels first"),
+        ((2, 1, 8, 8), r"shape \(2, 1, 8, 8\): expected .* RGB"),  # was broadcast to three
+        ((2, 9, 3, 8, 8), r"expected \(B, 3, H, W\)"),
+    ],
+)
+def test_normalize_images__refuses_other_shapes(shape, says):
+    with pytest.raises(ValueError, match=says):
+        normalize_images(torch.zeros(shape, dtype=torch.uint8))
+
+
+def test_normalize_images__refuses_other_types_and_channels():
+    images = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
+    with pytest.raises(
+        ValueError, match=r"images are a ndarray: expected a tensor of torch\.uint8.*; give"
+    ):
+        normalize_images(images.numpy())
+    with pytest.raises(ValueError, match=r"images are torch\.float32: expected a tensor of torch"):
+        normalize_images(images.float())
+    with pytest.raises(ValueError, match=r"mean = \[1, 2\], .*: expected three numbers each; give"):
+        normalize_images(images, mean=[1, 2])
+    with pytest.raises(
+        ValueError, match=r"std = \(0, 1, 1\): expected three numbers above 0; give"
+    ):
+        normalize_images(images, std=(0, 1, 1))
+
+
+def test_normalize_images__under_a_fake_mode_leaves_nothing_for_real_images():
+    """The constants of the first call were kept, and were fake."""
+    for mode in (FakeTensorMode(), nullcontext(), FakeTensorMode()):
+        with mode:
+            found = normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), std=(1, 1, 3))
+        assert isinstance(found, FakeTensor) is isinstance(mode, FakeTensorMode)

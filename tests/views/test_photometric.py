@@ -1,0 +1,182 @@
+"""The fused kernel against PIL, operation by operation and as a chain, and what is drawn."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pirl_plugin.images import columns
+from pirl_plugin.views.kernels.backends import render_fused, render_pil
+from pirl_plugin.views.photometric import Photometric
+
+OFF = {
+    "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0,
+    "photometric_p": 0.0, "grayscale_p": 0.0, "flip_p": 0.0,
+}  # fmt: skip
+OPERATIONS = {
+    "nothing": {},
+    "brightness": {"brightness": 1.0},
+    "contrast": {"contrast": 1.0},
+    "saturation": {"saturation": 1.0},
+    "hue": {"hue": 0.5},
+    "jitter": {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.5},
+    "extras": {"photometric_p": 1.0},
+    "equalize": {"equalize_p": 1.0},
+    "greyscale": {"grayscale_p": 1.0},
+    "blur": {"blur_p": 1.0},
+    "strong_blur": {"blur_p": 1.0, "blur_sigma": (3.0, 9.0)},
+    "flip": {"flip_p": 1.0},
+}
+
+
+def canvases():
+    """Pictures with what real ones have: smooth areas, edges, noise, greys, clipped ends."""
+    rng = np.random.default_rng(0)
+    coarse = Image.fromarray(rng.integers(0, 256, (7, 9, 3), dtype=np.uint8))
+    smooth = np.array(coarse.resize((90, 80), Image.Resampling.BICUBIC))
+    noise = rng.integers(0, 256, (80, 90, 3), dtype=np.uint8)
+    narrow = (smooth // 4 + 90).astype(np.uint8)
+    clipped = np.clip(smooth.astype(int) * 3 - 250, 0, 255).astype(np.uint8)
+    flat = np.full((80, 90, 3), (200, 30, 77), np.uint8)
+    grey = np.repeat(smooth[..., :1], 3, axis=2)
+    return {"smooth": smooth, "noise": noise, "narrow": narrow, "clipped": clipped, "flat": flat,
+            "grey": grey}  # fmt: skip
+
+
+CANVASES = canvases()
+
+
+def both(canvas, parameters, size, count=24, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = Photometric(**parameters).sample(rng, count)
+    corners = np.stack(
+        [rng.integers(0, side - size + 1, count) for side in canvas.shape[:2]], axis=1
+    ).astype(np.int32)
+    args = (canvas, corners, rows, size)
+    return render_fused(*args).numpy(), render_pil(*args).numpy()
+
+
+@pytest.mark.parametrize("canvas", CANVASES)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_kernel__each_operation_equals_pil(operation, canvas):
+    fused, oracle = both(CANVASES[canvas], OFF | OPERATIONS[operation], 33)
+    np.testing.assert_array_equal(fused, oracle)
+
+
+@pytest.mark.parametrize("canvas", CANVASES)
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 64])
+def test_kernel__whole_chain_equals_pil(size, canvas):
+    chain = {"equalize_p": 0.3, "blur_p": 0.3, "hue": 0.5}
+    fused, oracle = both(CANVASES[canvas], chain, size, count=40, seed=size)
+    np.testing.assert_array_equal(fused, oracle)
+
+
+def test_kernel__hue_equals_pil_for_colours_of_all_kinds():
+    values = np.arange(0, 256, 3, dtype=np.uint8)  # 86³ colours, ends included
+    colours = np.stack(np.meshgrid(values, values, values), axis=-1).reshape(-1, 3)
+    side = int(np.sqrt(len(colours)))
+    canvas = colours[: side * side].reshape(side, side, 3)
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 3)
+    rows[:, columns.HUE] = (1e-4, -0.2, 0.37)
+    args = (canvas, np.zeros((3, 2), np.int32), rows, side)
+    np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
+
+
+def test_kernel__hue_equals_pil_for_all_colours():
+    colours = np.arange(2**24, dtype="<u4").view(np.uint8).reshape(4096, 4096, 4)
+    canvas = np.ascontiguousarray(colours[..., :3])
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
+    rows[:, columns.HUE] = 0.13
+    args = (canvas, np.zeros((1, 2), np.int32), rows, 4096)
+    assert bool((render_fused(*args) == render_pil(*args)).all())
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 128, 255, 256])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_kernel__extras_at_the_ends_of_their_ranges(threshold, bits):
+    rows = Photometric(**OFF | {"photometric_p": 1.0}).sample(np.random.default_rng(0), 1)
+    rows[:, columns.SOLARIZE], rows[:, columns.POSTERIZE] = threshold, bits
+    for canvas in CANVASES.values():
+        args = (canvas, np.zeros((1, 2), np.int32), rows, 64)
+        np.testing.assert_array_equal(render_fused(*args), render_pil(*args))
+
+
+def test_kernel__brightness_by_hand():
+    canvas = np.array([[[10, 100, 250]]], np.uint8)
+    rows = Photometric(**OFF).sample(np.random.default_rng(0), 1)
+    rows[:, columns.BRIGHTNESS] = 1.25  # 12.5 → 12, 125, 312.5 → 255
+    assert render_fused(canvas, np.zeros((1, 2), np.int32), rows, 1).flatten().tolist() == [
+        12, 125, 255
+    ]  # fmt: skip
+
+
+def test_sample__rows_have_the_distributions_named():
+    rows = Photometric(equalize_p=0.1, blur_p=0.5).sample(np.random.default_rng(0), 20_000)
+    assert rows.shape == (20_000, columns.NUM_COLUMNS)
+    assert rows.dtype == np.float32
+    for column, chance in [
+        (columns.FLIP, 0.5), (columns.GREY, 0.2), (columns.EXTRAS, 0.66), (columns.EQUALIZE, 0.1)
+    ]:  # fmt: skip
+        assert set(np.unique(rows[:, column])) == {0, 1}
+        assert abs(rows[:, column].mean() - chance) < 0.015  # 4 standard errors at most
+    for column, low, high in [
+        (columns.BRIGHTNESS, 0.6, 1.4), (columns.CONTRAST, 0.6, 1.4),
+        (columns.SATURATION, 0.6, 1.4), (columns.HUE, -0.2, 0.2),
+        (columns.SHARPNESS, 0.1, 1.9), (columns.BLUR, 0.1, 2.0),
+    ]:  # fmt: skip
+        drawn = rows[:, column]
+        drawn = drawn[drawn > 0] if column == columns.BLUR else drawn
+        assert low - 1e-6 <= drawn.min() < low + 0.01 * (high - low)
+        assert high - 0.01 * (high - low) < drawn.max() <= high + 1e-6
+        quartiles = (np.quantile(drawn, [0.25, 0.5, 0.75]) - low) / (high - low)
+        np.testing.assert_allclose(quartiles, [0.25, 0.5, 0.75], atol=0.02)
+    assert np.isclose((rows[:, columns.BLUR] > 0).mean(), 0.5, atol=0.015)
+    assert set(np.unique(rows[:, columns.POSTERIZE])) == {4, 5, 6, 7, 8}
+    assert set(np.unique(rows[:, columns.SOLARIZE])) == set(range(257))
+    orders, counts = np.unique(
+        rows[:, columns.ORDER : columns.ORDER + 4], axis=0, return_counts=True
+    )
+    assert len(orders) == 24
+    assert ((counts - 20_000 / 24) ** 2 / (20_000 / 24)).sum() < 60  # 0.01 % point, 23 d.o.f.
+
+
+def test_sample__columns_are_independent():
+    rows = Photometric(blur_p=0.5).sample(np.random.default_rng(1), 20_000)
+    chosen = [column for column in range(columns.NUM_COLUMNS) if column != columns.EQUALIZE]
+    chosen = [c for c in chosen if not columns.ORDER <= c < columns.ORDER + 4]
+    correlation = np.corrcoef(rows[:, chosen].T) - np.eye(len(chosen))
+    assert np.abs(correlation).max() < 0.035
+
+
+def test_sample__takes_the_same_draws_whatever_the_parameters():
+    first, second = np.random.default_rng(0), np.random.default_rng(0)
+    Photometric().sample(first, 3)
+    Photometric(blur_p=1.0, jitter_p=0.1, hue=0.0).sample(second, 3)
+    assert first.random() == second.random()
+
+
+def test_sample__jitter_p_switches_the_four_together():
+    rows = Photometric(jitter_p=0.8).sample(np.random.default_rng(0), 10_000)
+    off = (rows[:, columns.BRIGHTNESS : columns.HUE + 1] == (1, 1, 1, 0)).all(axis=1)
+    assert abs(off.mean() - 0.2) < 0.016
+    assert (rows[~off, columns.HUE] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("brightness", -0.1, r"brightness = -0.1: expected a number in \[0, inf\]; "),
+        ("hue", 0.6, r"hue = 0.6: expected a number in \[0, 0.5\]; "),
+        ("photometric_p", 1.1, r"photometric_p = 1.1: expected a number in \[0, 1\]; "),
+        ("grayscale_p", "often", "grayscale_p = 'often':"),
+        ("flip_p", float("nan"), "flip_p = nan:"),
+        ("contrast", float("inf"), "contrast = inf:"),
+        ("saturation", True, "saturation = True:"),
+        ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected .* standard deviations"),
+        ("blur_sigma", (0.0, 0.1), "blur_sigma"),
+        ("blur_sigma", (1.0,), "blur_sigma"),
+        ("blur_sigma", 1.0, "blur_sigma = 1.0:"),
+    ],
+)
+def test_photometric__refuses_bad_values(name, value, words):
+    with pytest.raises(ValueError, match=words):
+        Photometric(**{name: value})

@@ -1,0 +1,192 @@
+"""Draws: reproducible by (seed, epoch, image), and with the distributions they should have."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import RandomResizedCrop
+
+from pirl_plugin.views.geometry import Box, patch_offsets, random_resized_crop_box
+from pirl_plugin.views.permutations import PermutationSet, rank, unrank
+from pirl_plugin.views.random import image_generator
+
+RATIO = (3 / 4, 4 / 3)
+
+
+def two_sample_distance(first, second):
+    """Largest difference of the two empirical distribution functions (Kolmogorov–Smirnov)."""
+    first, second = np.sort(first), np.sort(second)
+    at = np.concatenate([first, second])
+    below = [np.searchsorted(sample, at, "right") / len(sample) for sample in (first, second)]
+    return np.abs(below[0] - below[1]).max()
+
+
+def test_generator__depends_on_all_of_seed_epoch_and_index():
+    keys = [(s, e, i) for s in (0, 1, -1, 2**63) for e in (0, 1, 2**24 - 1) for i in (0, 1, 10**9)]
+    draws = {image_generator(*key).random() for key in keys}
+    assert len(draws) == len(keys)
+    assert image_generator(*keys[5]).random() == image_generator(*keys[5]).random()
+
+
+@pytest.mark.parametrize("key", [(0, 0, 0), (1, 2, 3), (-1, 2**24 - 1, 2**40 - 1), (2**70, 0, 9)])
+def test_generator__is_philox_of_the_key(key):
+    seed, epoch, row = key
+    expected = np.random.Generator(
+        np.random.Philox(key=(seed % 2**64) * 2**64 + row * 2**24 + epoch)
+    )
+    found = image_generator(*key)
+    for draw in ("random", "permutation", "integers"):
+        size = 9 if draw == "permutation" else 1000
+        np.testing.assert_array_equal(getattr(found, draw)(size), getattr(expected, draw)(size))
+    copy = pickle.loads(pickle.dumps(found))
+    assert copy.random() == found.random()
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.int32, np.uint32, lambda i: torch.tensor(i).int()])
+def test_generator__takes_rows_of_any_whole_type(kind):
+    """Rows of 32 bits lost their upper bits: 256 streams for all images, without a word."""
+    for row in (0, 1, 255, 256, 32_767):
+        expected = image_generator(0, np.int16(3), row).random()
+        assert image_generator(0, 3, kind(row)).random() == expected
+
+
+@pytest.mark.parametrize("key", [(0, -1, 0), (0, 2**24, 0), (0, 0, -1), (0, 0, 2**40)])
+def test_generator__refuses_what_would_collide(key):
+    with pytest.raises(ValueError, match="expected a whole number in"):
+        image_generator(*key)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "scale"),
+    [(375, 500, (0.08, 1.0)), (375, 500, (0.6, 1.0)), (500, 120, (0.6, 1.0)), (31, 33, (0.08, 1))],
+)
+def test_crop_box__has_torchvisions_distribution(height, width, scale):
+    count = 4000
+    rng = np.random.default_rng(0)
+    ours = np.array(
+        [random_resized_crop_box(height, width, scale, RATIO, rng) for _ in range(count)]
+    )
+    torch.manual_seed(0)
+    image = torch.empty(1, height, width)
+    theirs = np.array(
+        [RandomResizedCrop.get_params(image, list(scale), list(RATIO)) for _ in range(count)]
+    )
+    # 1.95 √(2 / n) is the 0.1 % point of the statistic.
+    for column in range(4):
+        assert two_sample_distance(ours[:, column], theirs[:, column]) < 1.95 * math.sqrt(2 / count)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 50), (50, 1), (2, 3), (4000, 7)])
+def test_crop_box__stays_inside_any_image(size):
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        box = random_resized_crop_box(*size, (0.08, 1.0), RATIO, rng)
+        assert min(box.height, box.width) >= 1
+        assert min(box.top, box.left) >= 0
+        assert box.top + box.height <= size[0]
+        assert box.left + box.width <= size[1]
+
+
+def test_crop_box__falls_back_to_the_centre():
+    # No box of at least 60 % of 10 × 1000 has a ratio below 4/3: the largest is 10 × 13.
+    box = random_resized_crop_box(10, 1000, (0.6, 1.0), RATIO, np.random.default_rng(0))
+    assert box == Box(0, (1000 - 13) // 2, 10, 13)
+
+
+def test_crop_box__takes_the_same_draws_whatever_the_image():
+    after = []
+    for size in [(300, 400), (10, 1000)]:
+        rng = np.random.default_rng(3)
+        random_resized_crop_box(*size, (0.6, 1.0), RATIO, rng)
+        after.append(rng.random())
+    assert after[0] == after[1]
+
+
+def test_patch_offsets__uniform_in_each_cell_with_both_ends():
+    rng = np.random.default_rng(0)
+    offsets = np.stack([patch_offsets(255, 3, 64, rng) for _ in range(6000)])
+    cells = np.array([(85 * (k // 3), 85 * (k % 3)) for k in range(9)])
+    inside = offsets - cells
+    assert inside.min() == 0
+    assert inside.max() == 21
+    for cell in range(9):
+        for axis in range(2):
+            counts = np.bincount(inside[:, cell, axis], minlength=22)
+            expected = 6000 / 22
+            chi2 = ((counts - expected) ** 2 / expected).sum()
+            assert chi2 < 55  # the 0.01 % point for 21 degrees of freedom is 54
+
+
+def test_patch_offsets__full_cells_leave_no_choice():
+    offsets = patch_offsets(6, 3, 2, np.random.default_rng(0))
+    assert offsets.tolist() == [[t, left] for t in (0, 2, 4) for left in (0, 2, 4)]
+
+
+def test_permutations__all_orders_are_uniform():
+    rng = np.random.default_rng(0)
+    every = PermutationSet(None, 3)
+    assert every.orders is None
+    assert len(every) == 6
+    draws = rank(np.stack([every.draw(rng)[1] for _ in range(6000)]).astype(np.int8))
+    counts = np.bincount(draws, minlength=6)
+    assert ((counts - 1000) ** 2 / 1000).sum() < 26  # 0.01 % point for 5 degrees of freedom
+    positions = np.stack([PermutationSet().draw(rng)[1] for _ in range(3000)])
+    assert abs((positions == np.arange(9)).mean() - 1 / 9) < 0.01
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 72, 1000, 10_000, 50_000, 362_880])
+def test_permutations__finite_sets_are_distinct_and_fixed(size):
+    chosen = PermutationSet(size)
+    assert chosen.orders.shape == (size, 9)
+    assert (np.sort(chosen.orders, axis=1) == np.arange(9)).all()
+    assert len(np.unique(rank(chosen.orders))) == size
+    if size <= 1000:
+        np.testing.assert_array_equal(chosen.orders, PermutationSet(size).orders)
+        if 1 < size:
+            assert not np.array_equal(chosen.orders, PermutationSet(size, seed=1).orders)
+
+
+@pytest.mark.parametrize(
+    ("size", "least"), [(2, 9), (9, 8), (72, 6), (100, 6), (701, 5), (2000, 4)]
+)
+def test_permutations__small_sets_lie_far_apart(size, least):
+    orders = PermutationSet(size).orders
+    distance = (orders[:, None] != orders[None]).sum(axis=2)
+    assert distance[~np.eye(size, dtype=bool)].min() >= least
+
+
+def test_permutations__draws_the_whole_finite_set():
+    rng = np.random.default_rng(0)
+    chosen = PermutationSet(20, 4)
+    drawn = {tuple(chosen.draw(rng)[1]) for _ in range(1000)}
+    assert drawn == {tuple(order) for order in chosen.orders.tolist()}
+
+
+def test_permutations__rank_and_unrank_are_inverse():
+    assert unrank(np.arange(6), 3).tolist() == [
+        [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]
+    ]  # fmt: skip
+    ranks = np.arange(0, 362_880, 97)
+    np.testing.assert_array_equal(rank(unrank(ranks, 9)), ranks)
+
+
+@pytest.mark.parametrize("size", [0, -1, 362_881, 1.5, True, "all"])
+def test_permutations__refuses_impossible_sizes(size):
+    with pytest.raises(ValueError, match=r"num_permutations = .*: expected"):
+        PermutationSet(size)
+
+
+@pytest.mark.parametrize("num_patches", [128, 144])  # the last that fits int8; 12 × 12
+def test_permutations__of_very_many_patches_show_each_once(num_patches):
+    orders = PermutationSet(2, num_patches).orders
+    assert (np.sort(orders) == np.arange(num_patches)).all()
+
+
+def test_permutations__of_many_patches_are_few():
+    """25! orders have no number of 64 bits: the draw of a large set overflowed."""
+    assert PermutationSet(10, num_patches=25).orders.shape == (10, 25)
+    assert PermutationSet(20_000, num_patches=16).orders.shape == (20_000, 16)
+    with pytest.raises(ValueError, match=r"= 20000: expected a whole number from 1 to 10000, of "):
+        PermutationSet(20_000, num_patches=25)

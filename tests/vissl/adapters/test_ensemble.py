@@ -1,0 +1,59 @@
+"""Two trunks as one trunk."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torchvision
+
+from pirl_plugin.checkpoints.compare import MismatchError
+from pirl_plugin.models.load import load_trunk
+from pirl_plugin.vissl.adapters.ensemble import PIRLEnsemble
+from tests.helpers.host_tools import write_checkpoint
+
+
+def ensemble(files, **section):
+    trunk = {"PIRL_RESNET": section or {"DEPTH": 10}}
+    trunk["PIRL_ENSEMBLE"] = {"MEMBER": "pirl_resnet", "PARAMS_FILES": files}
+    return PIRLEnsemble(SimpleNamespace(TRUNK=trunk))
+
+
+def test_ensemble__puts_the_members_channels_side_by_side(tmp_path):
+    files = [write_checkpoint(tmp_path / f"{i}.torch", seed=i, DEPTH=10) for i in range(2)]
+    images, names = torch.randn(2, 3, 64, 64), ["conv1", "res5", "flatten"]
+    both = ensemble([str(file) for file in files]).eval()(images, names)
+    each = [load_trunk(file)(images, names) for file in files]
+    for feature, first, second in zip(both, *each, strict=True):
+        assert torch.equal(feature, torch.cat([first, second], dim=1))
+        assert not torch.equal(first, second)
+
+
+def test_ensemble__refuses(tmp_path):
+    file = str(write_checkpoint(tmp_path / "18.torch"))
+    with pytest.raises(
+        MismatchError, match=r"18\.torch does not fit the trunk 'pirl_resnet'.*layer1"
+    ):
+        ensemble([file], DEPTH=10)
+    with pytest.raises(FileNotFoundError, match="there is no file nowhere"):
+        ensemble(["nowhere"])
+    with pytest.raises(ValueError, match=r"expected MEMBER, .* and PARAMS_FILES"):
+        ensemble([])
+
+
+def test_ensemble__runs_no_code_of_a_planted_file(tmp_path):
+    class Planted:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    file = write_checkpoint(tmp_path / "10.torch", DEPTH=10)
+    torch.save({**torch.load(file, weights_only=True), "args": Planted()}, file)
+    with pytest.raises(ValueError, match=r"10\.torch holds more than weights: .*refuses.*open"):
+        ensemble([str(file)], DEPTH=10)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_ensemble__takes_a_plain_state_dict(tmp_path):
+    net = torchvision.models.resnet18()
+    torch.save(net.state_dict(), tmp_path / "resnet18.pth")
+    (member,) = ensemble([str(tmp_path / "resnet18.pth")], DEPTH=18).members
+    assert torch.equal(member.state_dict()["_feature_blocks.conv1.weight"], net.conv1.weight)

@@ -1,0 +1,91 @@
+"""The input hook: what torchvision's ToTensor and Normalize do, where the model runs."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torchvision.transforms import functional as tv
+
+from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.vissl.hooks.input import PIRLInputHook
+from pirl_plugin.models.resnet import ResNetTrunk
+
+
+def test_prepare__equals_to_tensor_and_normalize():
+    image = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8)
+    expected = tv.normalize(image.float() / 255, list(IMAGENET_MEAN), list(IMAGENET_STD))
+    prepared = PIRLInputHook().prepare({"images": image, "label": torch.arange(2)})
+    torch.testing.assert_close(prepared["images"], expected, atol=1e-5, rtol=0)
+    assert prepared["images"].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(prepared["label"], torch.arange(2))
+
+
+def test_prepare__leaves_floats_alone():
+    images = torch.randn(2, 3, 4, 4)
+    assert PIRLInputHook().prepare(images) is images
+
+
+def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
+    model = torch.nn.Conv2d(3, 4, 3)
+    hook = PIRLInputHook(autocast="bfloat16")
+    hook.on_start(SimpleNamespace(base_model=model, device=torch.device("cpu")))
+    assert model(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.bfloat16
+
+
+def test_hook__refuses_an_autocast_that_needs_a_scaler():
+    with pytest.raises(ValueError, match="autocast = 'float16': expected null or bfloat16"):
+        PIRLInputHook(autocast="float16")
+
+
+def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
+    model = ResNetTrunk(10, width=0.25)
+    prepared = copy.deepcopy(model)
+    PIRLInputHook(channels_last=False).prepare_model(prepared)
+    assert prepared.state_dict()["_feature_blocks.conv1.weight"].is_contiguous()
+    PIRLInputHook().prepare_model(prepared)
+    weight = prepared.state_dict()["_feature_blocks.conv1.weight"]
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    images = torch.randn(2, 3, 64, 64)
+    found = prepared(images.contiguous(memory_format=torch.channels_last))[0]
+    torch.testing.assert_close(found, model(images)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
+    model = torch.nn.ModuleDict({"trunk": ResNetTrunk(10, width=0.25)})
+    plain = copy.deepcopy(model)
+    PIRLInputHook(compile=True).prepare_model(model)
+    assert model["trunk"]._compiled_call_impl is not None
+    assert list(model.state_dict()) == list(plain.state_dict())
+    plain.load_state_dict(model.state_dict())
+    assert PIRLInputHook().compile is False
+
+
+def test_prepare_model__compiles_for_the_shapes_it_meets(monkeypatch):
+    """Dynamic shapes would be slower for both, images and patches."""
+    given = []
+    monkeypatch.setattr(ResNetTrunk, "compile", lambda self, **options: given.append(options))
+    PIRLInputHook(compile=True).prepare_model(ResNetTrunk(10, width=0.25))
+    assert given == [{"dynamic": False}]
+
+
+@pytest.mark.slow  # a minute of a C++ compiler
+def test_prepare_model__compiled_gives_the_same_features_and_gradients():
+    model = ResNetTrunk(10, width=0.25)
+    compiled = copy.deepcopy(model)
+    PIRLInputHook(compile=True).prepare_model(compiled)
+    images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
+    for each in (model, compiled):
+        each(images)[0].square().sum().backward()
+    for mine, expected in zip(compiled.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, expected.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_prepare_model__gives_gradients_the_layout_of_the_weights():
+    """What DistributedDataParallel, which lays its buckets out as the weights, warns of else."""
+    model = ResNetTrunk(10)
+    PIRLInputHook().prepare_model(model)
+    images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
+    model(images)[0].sum().backward()
+    for weight in model.parameters():
+        assert weight.grad.stride() == weight.stride()

@@ -1,0 +1,238 @@
+"""When the bank is moved, when it is not, and what is reported of it."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vissl.config import AttrDict
+
+from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
+from pirl_plugin.vissl.hooks.report import PIRLReportHook
+from pirl_plugin.vissl.hooks.unreadable import UnreadableDataError, UnreadableHook
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.memory import MemoryBank
+
+ROWS, DIM = 20, 4
+
+
+@pytest.fixture
+def task():
+    loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5)
+    output = [torch.randn(3, DIM, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
+    target = torch.tensor([4, -1, 9])
+    loss(output, target)
+    return SimpleNamespace(
+        loss=loss,
+        train=True,
+        device=torch.device("cpu"),
+        datasets={"train": range(ROWS)},
+        config={"LOG_FREQUENCY": 1, "SEED_VALUE": 0},
+        hooks=[],
+        last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
+    )
+
+
+def step(task):
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    hook.on_update(task)
+
+
+def test_update__moves_the_valid_rows_in_training_only(task):
+    before = task.loss.bank.rows.clone()
+    task.train = False
+    step(task)
+    assert torch.equal(task.loss.bank.rows, before)
+    assert task.loss.step == 0
+    task.train = True
+    step(task)
+    moved = (task.loss.bank.rows != before).any(dim=1)
+    assert moved.nonzero().flatten().tolist() == [4, 9]
+    assert task.loss.step == 1
+
+
+def test_update__refuses_embeddings_that_are_not_finite(task):
+    before = task.loss.bank.rows.clone()
+    task.last_batch.model_output[1][1] = torch.nan  # the invalid image's: nobody's business
+    step(task)
+    task.loss.bank.rows.copy_(before)
+    task.last_batch.model_output[1][2, 0] = torch.inf
+    with pytest.raises(
+        FloatingPointError, match=r"on rank 0, step 1, rows \[9\]: the bank was left"
+    ):
+        step(task)
+    assert torch.equal(task.loss.bank.rows, before)
+
+
+def test_hooks__name_a_row_outside_the_bank(task):
+    task.last_batch.sample["target"] = torch.tensor([4, -1, ROWS])
+    with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
+        step(task)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_hooks__in_the_hosts_order_move_the_same_rows(task, overlap):
+    expected = MemoryBank(ROWS, DIM)
+    expected.update(task.last_batch.sample["target"], task.last_batch.model_output[-1])
+    task.loss.config.bank.overlap = overlap
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    assert (hook._update is not None) == overlap
+    hook.on_update(task)
+    assert torch.equal(task.loss.bank.rows, expected.rows)
+    task.train = False  # a test phase after it: nothing is kept, nothing moves
+    hook.on_forward(task)
+    hook.on_update(task)
+    assert torch.equal(task.loss.bank.rows, expected.rows)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_update__outlives_the_memory_of_the_batchs_rows(task, overlap):
+    """The host's side stream may write the next batch there, before a GPU has moved the bank."""
+    task.loss.config.bank.overlap = overlap
+    before = task.loss.bank.rows.clone()
+    hook = MemoryBankHook()
+    hook.on_forward(task)
+    task.last_batch.sample["target"].copy_(torch.tensor([1, 2, 3]))
+    hook.on_update(task)
+    moved = (task.loss.bank.rows != before).any(dim=1)
+    assert moved.nonzero().flatten().tolist() == [4, 9]
+
+
+def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
+    task.datasets = {"train": range(ROWS + 5), "test": range(ROWS)}
+    with caplog.at_level(logging.WARNING):
+        MemoryBankHook().on_start(task)
+    assert task.loss.bank.rows.shape == (ROWS + 5, DIM)
+    assert "had 20 rows for 25 training images: made again with 25" in caplog.text
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 11), (3, 3)])
+def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
+    task.config["SEED_VALUE"] = 11
+    task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"seed": given})
+    MemoryBankHook().on_start(task)
+    assert task.loss.seed == expected
+    assert torch.equal(task.loss.bank.rows, MemoryBank(ROWS, DIM, seed=expected).rows)
+
+
+def test_report__says_each_term_and_the_rows_statistics(task, caplog):
+    written = {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
+    task.hooks = [SimpleNamespace(tb_writer=writer)]
+    step(task)
+    with caplog.at_level(logging.INFO):
+        PIRLReportHook().on_update(task)
+    assert set(written) == {
+        "PIRL/invariance",
+        "PIRL/image",
+        "PIRL/row_norm",
+        "PIRL/rows_visited",
+    }
+    assert written["PIRL/rows_visited"] == pytest.approx(2 / ROWS)
+    assert written["PIRL/invariance"] == pytest.approx(
+        task.loss.last_step.terms["invariance"].item()
+    )
+    assert 0 < written["PIRL/row_norm"] <= 1
+    assert "PIRL: invariance: " in caplog.text
+    assert "; rows visited: 0.1000" in caplog.text
+
+
+def test_report__is_silent_between_its_steps(task, caplog):
+    task.config["LOG_FREQUENCY"] = 10
+    step(task)
+    with caplog.at_level(logging.INFO):
+        PIRLReportHook().on_update(task)
+    assert caplog.text == ""
+
+
+@pytest.fixture
+def filling(task):
+    """Before the first step: two batches, of which one image cannot be read, and a network."""
+    task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"init": "embeddings"})
+    images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(1))
+    task.batches = [([4, -1], images[:2]), ([9, 2], images[2:])]
+    task.data_and_label_keys = {"input": ["data"], "target": ["label"]}
+    task.data_iterator = iter(
+        {"data": [rows_images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(2)]}
+        for rows, rows_images in task.batches
+    )
+    task.dataloaders = {"train": task.batches}
+    task.model = torch.nn.BatchNorm1d(DIM, affine=False)
+    task.phase_idx = task.train_phase_idx = 0
+    task.hooks, task.amp_type, task.device = [], None, torch.device("cpu")
+    task.config |= {
+        "TRAINER": {"PIRL_MICRO_BATCHES": 1, "TRAIN_STEP_NAME": "pirl_micro_batches"},
+        "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 2}},
+    }
+    task.begun_again = []
+    task.recreate_data_iterator = lambda *_, **options: task.begun_again.append(options)
+    return task
+
+
+def test_fill__makes_each_row_its_images_embedding(filling):
+    before = filling.loss.bank.rows.clone()
+    MemoryBankHook().on_phase_start(filling)
+    bank = filling.loss.bank
+    for rows, images in filling.batches:
+        embeddings = torch.nn.functional.batch_norm(images, None, None, training=True)
+        for row, expected in zip(rows, torch.nn.functional.normalize(embeddings), strict=True):
+            if row >= 0:
+                torch.testing.assert_close(bank.rows[row], expected)
+    assert bank.visited.nonzero().flatten().tolist() == [2, 4, 9]
+    left = [row for row in range(ROWS) if row not in (2, 4, 9)]
+    assert torch.equal(bank.rows[left], before[left])
+    assert filling.loss.step == 0
+    expected = {"epoch": 0, "compute_start_iter": False, "train_phase_idx": 0}
+    assert filling.begun_again == [expected]
+
+
+def test_fill__takes_batch_norms_statistics_of_micro_batches(filling):
+    """It gave the network the whole batch: rows that the first step's embeddings disagreed with."""
+    images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(2))
+    rows = [4, 5, 9, 2]
+    batch = {"data": [images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(4)]}
+    filling.data_iterator = iter([batch])
+    filling.config["TRAINER"]["PIRL_MICRO_BATCHES"] = 2
+    filling.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] = 4
+    MemoryBankHook().on_phase_start(filling)
+    parts = [torch.nn.functional.batch_norm(part, None, None, training=True)
+             for part in images.split(2)]  # fmt: skip
+    expected = torch.nn.functional.normalize(torch.cat(parts))
+    torch.testing.assert_close(filling.loss.bank.rows[rows], expected)
+
+
+def test_fill__stops_where_too_many_images_cannot_be_read(filling):
+    """It went through all of them, and named each file of a mount that had gone."""
+    guard = UnreadableHook(max_share=0.05)
+    filling.hooks = [guard]
+    filling.datasets = {"train": range(4)}
+    filling.config = AttrDict(filling.config)
+    filling.config.DATA.TRAIN.DATA_PATHS = ["photos"]
+    batches = list(filling.data_iterator)
+    batches[0]["data_valid"] = [torch.tensor([1, 0])]
+    filling.data_iterator = iter(batches)
+    guard.on_phase_start(filling)
+    with pytest.raises(UnreadableDataError, match="1 of the last 4 images cannot be read"):
+        MemoryBankHook().on_phase_start(filling)
+    assert next(filling.data_iterator) is batches[1]
+
+
+def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
+    loss = filling.loss
+    before = loss.bank.rows.clone()
+    filling.train = False
+    MemoryBankHook().on_phase_start(filling)
+    filling.train, loss.config.bank.init = True, "random"
+    MemoryBankHook().on_phase_start(filling)
+    loss.config.bank.init, loss.bank.visited[7] = "embeddings", True  # a run that is resumed
+    MemoryBankHook().on_phase_start(filling)
+    assert torch.equal(loss.bank.rows, before)
+    assert filling.begun_again == []
+
+
+def test_fill__refuses_embeddings_that_are_not_finite(filling):
+    filling.batches[1][1][0, 0] = torch.inf
+    with pytest.raises(FloatingPointError, match=r"step 0, rows \[9, 2\]: the bank was left"):
+        MemoryBankHook().on_phase_start(filling)

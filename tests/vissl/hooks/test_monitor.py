@@ -1,0 +1,240 @@
+"""What is measured at the end of an epoch, on any number of ranks, and what it may cost."""
+
+import json
+import logging
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
+from pirl_plugin.evaluation.bank_measures import measure_bank
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings, labels_of
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.memory import MemoryBank
+from tests.helpers.processes import run_in_processes
+
+ROWS, DIM, BATCH = 60, 8, 12
+LABELS = np.arange(ROWS) // 20
+
+
+class Lines:
+    """What the host's logger of losses writes to stdout.json."""
+
+    def __init__(self):
+        self.lines = []
+
+    def write(self, text):
+        self.lines.append(json.loads(text))
+
+
+def make_task(loss, lines=None, written=None):
+    source = SimpleNamespace(get_labels=lambda: LABELS)
+    data = type("Data", (list,), {"data_objs": [source], "data_limit": -1})([None] * ROWS)
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
+    return SimpleNamespace(
+        loss=loss,
+        train=True,
+        device=torch.device("cpu"),
+        datasets={"train": data},
+        iteration=0,
+        train_phase_idx=0,
+        hooks=[
+            SimpleNamespace(json_stdout_logger=lines if lines is not None else Lines()),
+            *([SimpleNamespace(tb_writer=writer)] if written is not None else []),
+        ],
+    )
+
+
+def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):
+    """A few steps of the host's loop around the loss; ``same``: how alike all embeddings are."""
+    generator = torch.Generator().manual_seed(seed)
+    hook.on_phase_start(task)
+    for _ in range(steps):
+        target = torch.randperm(ROWS, generator=generator)[:BATCH]
+        target[1] = -1  # an unreadable image
+        output = torch.randn(2, BATCH, DIM, generator=generator) * (1 - same) + same
+        mine = slice(rank * BATCH // world_size, (rank + 1) * BATCH // world_size)
+        value = task.loss(list(output[:, mine].clone().requires_grad_()), target[mine])
+        task.last_batch = SimpleNamespace(loss=value)
+        task.loss.update(target[mine], output[1, mine])
+        hook.on_update(task)
+        task.iteration += 1
+    hook.on_phase_end(task)
+    task.train_phase_idx += 1
+
+
+def make_loss(placement="replicated"):
+    return PIRLLoss(
+        ROWS,
+        embedding_dim=DIM,
+        num_negatives=7,
+        norm_constant=60.0,
+        bank={"placement": placement},
+    )
+
+
+def test_hook__measures_the_rows_and_the_last_steps():
+    lines, written = Lines(), {}
+    task = make_task(make_loss(), lines, written)
+    hook = MonitorHook(MonitorSettings(rows=20, k=3, share=1))
+    hook.on_start(task)
+    seen = []
+    forward = task.loss.forward
+
+    def keep(output, target):
+        seen.append((output[1].detach(), task.loss.bank.rows[target.clamp(min=0)], target))
+        return forward(output, target)
+
+    task.loss.forward = keep
+    epoch(hook, task)
+    (line,) = lines.lines
+    assert (line["ep"], line["iter"]) == (0, 4)
+    rows = torch.arange(20) * 3  # evenly spread over the data set
+    f, m, target = (torch.cat(part) for part in zip(*seen[-2:], strict=True))  # 24 pairs >= 20
+    expected = measure_bank(
+        task.loss.bank.rows[rows],
+        torch.as_tensor(LABELS)[rows],
+        f=f[target >= 0],
+        m=m[target >= 0],
+        k=3,
+    )
+    for name, (value, chance) in expected.items():
+        assert line[KEY][name]["value"] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+        assert line[KEY][name]["chance"] == pytest.approx(chance, rel=1e-5, abs=1e-6), name
+    assert {"alignment", "cos_g_m"} <= set(line[KEY])
+    assert written["PIRL_monitor/knn_top1"] == line[KEY]["knn_top1"]["value"]
+    assert written["PIRL_monitor/knn_top1_chance"] == line[KEY]["knn_top1"]["chance"]
+
+
+def measured_in(rank, world_size, placement):
+    """Of two epochs: every measure, and the bank; from the rows of a replicated bank."""
+    torch.manual_seed(0)
+    loss = make_loss(placement)
+    if placement == "sharded":
+        loss.bank.fill(MemoryBank(ROWS, DIM).rows, torch.ones(ROWS).bool())
+    lines = Lines()
+    task = make_task(loss, lines)
+    hook = MonitorHook(MonitorSettings(rows=25, k=3, share=1))
+    hook.on_start(task)
+    for seed in range(2):
+        epoch(hook, task, rank, world_size, seed=seed)
+    return lines.lines
+
+
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_processes__measure_what_one_does(placement):
+    expected = measured_in(0, 1, "replicated")
+    first, second = run_in_processes(measured_in, 2, placement)
+    assert second == []  # the first rank writes
+    assert len(first) == len(expected) == 2
+    for line, other in zip(first, expected, strict=True):
+        assert set(line[KEY]) == set(other[KEY])
+        for name, values in line[KEY].items():
+            assert values == pytest.approx(other[KEY][name], rel=1e-4, abs=1e-5), name
+
+
+def test_hook__leaves_random_states_and_the_loss_alone():
+    def trained(measures):
+        task = make_task(make_loss())
+        torch.manual_seed(3), np.random.seed(3), random.seed(3)
+        hook = MonitorHook(MonitorSettings(share=1))
+        hook.on_start(task)
+        if not measures:
+            hook.on_phase_end = lambda task: None
+        for seed in range(2):
+            epoch(hook, task, seed=seed)
+        return task.loss.state_dict(), (torch.rand(3), np.random.rand(3), random.random())
+
+    (state, drawn), (expected, expected_drawn) = trained(True), trained(False)
+    assert torch.equal(state["bank.rows"], expected["bank.rows"])
+    assert torch.equal(drawn[0], expected_drawn[0])
+    assert (drawn[1] == expected_drawn[1]).all()
+    assert drawn[2] == expected_drawn[2]
+
+
+def test_hook__names_a_collapse_once_while_it_lasts(caplog):
+    task = make_task(make_loss())
+    hook = MonitorHook(MonitorSettings(share=1))
+    hook.on_start(task)
+    with caplog.at_level(logging.WARNING):
+        epoch(hook, task)
+        assert caplog.text == ""
+        for _ in range(3):
+            epoch(hook, task, same=1.0)
+        assert caplog.text.count("the embeddings have collapsed") == 1
+        epoch(hook, task)
+    assert caplog.text.count("the embeddings differ again") == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "measuring", "measured"),
+    [(0.01, 0.25, [0, 4, 7, 9]), (1, 15, list(range(12)))],
+)
+def test_hook__takes_its_share_of_the_time_and_no_more(
+    share, measuring, measured, monkeypatch, caplog
+):
+    """Epochs of 10 s and measurements of 0.25 s: one in each 25 s, which is said once.
+
+    With a share of 1, every epoch.
+    """
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    task, lines = make_task(make_loss(), found := Lines()), found.lines
+    hook = MonitorHook(MonitorSettings(share=share))
+    hook.on_start(task)
+
+    def measure(*arguments, **options):
+        now[0] += measuring
+        return {}
+
+    monkeypatch.setattr("pirl_plugin.vissl.hooks.monitor.measure_bank", measure)
+    with caplog.at_level(logging.INFO):
+        for _ in range(12):
+            hook.on_phase_start(task)
+            now[0] += 10
+            hook._steps.append(
+                ({"image": torch.ones(2, DIM)}, torch.ones(2, DIM), torch.ones(2) > 0)
+            )
+            hook.on_phase_end(task)
+            task.train_phase_idx += 1
+    assert [line["ep"] for line in lines] == measured
+    assert caplog.text.count("some epochs are left out") == (len(measured) < 12)
+
+
+def test_hook__measures_every_so_many_epochs_of_training():
+    task = make_task(make_loss(), lines := Lines())
+    hook = MonitorHook(MonitorSettings(every=2, share=1))
+    hook.on_start(task)
+    for _ in range(4):
+        epoch(hook, task)
+    task.train = False
+    hook.on_phase_end(task)
+    assert [line["ep"] for line in lines.lines] == [1, 3]
+
+
+def test_labels__are_those_of_the_data_or_none_and_why(caplog):
+    task = make_task(make_loss())
+    rows = torch.tensor([0, 20, 40])
+    assert labels_of(task, rows).tolist() == [0, 1, 2]
+    source = task.datasets["train"].data_objs[0]
+
+    def no_labels():
+        raise ValueError("DIR has no labels")
+
+    with caplog.at_level("INFO"):
+        assert labels_of(task, rows[:1]) is None
+        source.get_labels = no_labels
+        assert labels_of(task, rows) is None
+        source.get_labels = lambda: np.zeros((ROWS, 3))
+        assert labels_of(task, rows) is None
+        del source.get_labels
+        assert labels_of(task, rows) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "PIRL monitor: no kNN, as the images have one class",
+        "PIRL monitor: no kNN, as DIR has no labels",
+        "PIRL monitor: no kNN, as an image has several classes",
+        "PIRL monitor: no kNN, as the data source has no labels",
+    ]

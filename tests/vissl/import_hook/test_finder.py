@@ -1,0 +1,121 @@
+"""The import hook: it costs nothing where the host is not imported, and is there where it is."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pirl_plugin.vissl.import_hook import finder, table
+
+WITHOUT_BOOTSTRAP = (
+    "sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != 'PIRLBootstrap'];"
+)
+INSTALL = "from pirl_plugin.vissl.import_hook import finder; finder.install()"
+
+
+def python(code, **environment):
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_import__loads_nothing_but_the_package_itself():
+    loaded = python("import sys, pirl_plugin; print(*sorted(sys.modules))")
+    assert "torch" not in loaded.split()
+    assert [m for m in loaded.split() if m.split(".")[0] == "pirl_plugin"] == ["pirl_plugin"]
+
+
+def test_finder__loads_no_module_beyond_the_interpreters_own():
+    code = "import sys; b = set(sys.modules); {}; print(*sorted(set(sys.modules) - b))"
+    loaded = python(code.format(INSTALL))
+    assert set(loaded.split()) <= {
+        "pirl_plugin",
+        "pirl_plugin.images",
+        "pirl_plugin.images.names",
+        "pirl_plugin.vissl",
+        "pirl_plugin.vissl.import_hook",
+        "pirl_plugin.vissl.import_hook.finder",
+        "pirl_plugin.vissl.import_hook.table",
+    }
+
+
+def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
+    code = (
+        "import sys; from pathlib import Path; import pirl_plugin;"
+        + WITHOUT_BOOTSTRAP
+        + "bell = Path(pirl_plugin.__file__).with_name('host') / 'import_hook' / 'bootstrap.py';"
+        "exec(bell.read_text(), {});"
+        "kinds = lambda: [type(f).__name__ for f in sys.meta_path];"
+        "print('PIRLBootstrap' in kinds(), 'ImportHook' in kinds());"
+        "import vissl;"
+        "print('PIRLBootstrap' in kinds(), 'ImportHook' in kinds())"
+    )
+    assert python(code).split() == ["True", "False", "False", "True"]
+    assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False"] * 4
+
+
+def test_bootstrap__lets_the_host_in_where_the_package_has_moved_away():
+    code = (
+        "import sys;" + WITHOUT_BOOTSTRAP + "from pathlib import Path; import pirl_plugin;"
+        "bell = Path(pirl_plugin.__file__).with_name('host') / 'import_hook' / 'bootstrap.py';"
+        "exec(bell.read_text(), {});"
+        "sys.modules['pirl_plugin.vissl'] = None;"
+        "import vissl; print(vissl.__version__)"
+    )
+    assert python(code) == "0.1.6"
+
+
+def test_install__twice_opens_one_door():
+    assert finder.install() is finder.install()
+    assert sum(isinstance(f, finder.ImportHook) for f in sys.meta_path) == 1
+
+
+def test_finder__catches_up_with_a_host_that_is_loaded_already():
+    code = (
+        "import sys;"
+        + WITHOUT_BOOTSTRAP
+        + "import types, torchvision.datasets.kinetics as k; k.Kinetics400 = k.Kinetics;"
+        "import vissl, importlib.util;"
+        "from pirl_plugin.vissl.patches import patches; patches.provide_pkg_resources(None);"
+        "import vissl.losses; from classy_vision.losses import LOSS_REGISTRY;"
+        "print('pirl_loss' in LOSS_REGISTRY);"
+        f"{INSTALL}; print('pirl_loss' in LOSS_REGISTRY)"
+    )
+    assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False", "True"]
+
+
+def test_finder__leaves_a_shared_loader_to_other_modules():
+    class Loader:
+        def exec_module(self, module):
+            module.ran = True
+
+    loader, took = Loader(), []
+    table.BEFORE["host_module"] = ("tests_door_steps:step",)
+    module = type(sys)("tests_door_steps")
+    module.step = lambda m: took.append(m.__name__)
+    sys.modules["tests_door_steps"] = module
+    try:
+        finder._take_steps_in(loader, "host_module")
+        for name in ("another", "host_module"):
+            loaded = type(sys)(name)
+            loader.exec_module(loaded)
+            assert loaded.ran
+    finally:
+        del table.BEFORE["host_module"], sys.modules["tests_door_steps"]
+    assert took == ["host_module"]
+
+
+@pytest.mark.parametrize("steps", [table.BEFORE, table.AFTER])
+def test_table__names_functions_that_exist(steps):
+    from pirl_plugin.vissl.import_hook.registration import load
+
+    for module, names in steps.items():
+        for name in names:
+            assert callable(load(name)), f"{module}: {name}"

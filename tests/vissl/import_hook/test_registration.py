@@ -1,0 +1,63 @@
+"""What the table lists is in the host's registries, once, and never over someone else."""
+
+import importlib
+
+import pytest
+
+from pirl_plugin.vissl.import_hook.registration import NameTakenError, load, register_parts
+from pirl_plugin.vissl.import_hook.table import PARTS
+
+
+@pytest.mark.parametrize("module", PARTS)
+def test_parts__are_registered_and_registering_again_changes_nothing(module):
+    host = importlib.import_module(module)
+    where, parts = PARTS[module]
+    before = dict(load(where))
+    register_parts(host)
+    assert load(where) == before
+    assert {name: load(part) for name, part in parts.items()}.items() <= before.items()
+
+
+def test_parts__refuse_a_name_that_someone_else_has():
+    import vissl.models.heads as host
+
+    class Squatter:
+        pass
+
+    ours = host.MODEL_HEADS_REGISTRY["pirl_head"]
+    host.MODEL_HEADS_REGISTRY["pirl_head"] = Squatter
+    try:
+        with pytest.raises(NameTakenError, match=r"'pirl_head' in vissl.*Squatter already; rename"):
+            register_parts(host)
+    finally:
+        host.MODEL_HEADS_REGISTRY["pirl_head"] = ours
+
+
+def test_transforms__get_the_whole_sample_and_sources_take_data_limit():
+    import vissl.data
+    from vissl.data.ssl_transforms import ssl_transforms_wrapper as wrapper
+
+    whole = wrapper.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
+    for name in PARTS["vissl.data.ssl_transforms"][1]:
+        assert whole.count(name) == 1
+    assert set(PARTS["vissl.data"][1]) <= vissl.data.DATA_SOURCES_WITH_SUBSET_SUPPORT
+
+
+def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
+    from vissl.config import AttrDict
+    from vissl.hooks import add_loss_hooks
+
+    names = {}
+    for loss in ("pirl_loss", "moco_loss_of_others"):
+        config = AttrDict({"LOSS": {"name": loss}, "HOOKS": {}, "CHECKPOINT": {}})
+        names[loss] = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
+    faults = ["RunConfigHook", "CheckpointHook", "UnreadableHook", "FiniteHook", "RowPathsHook"]
+    ours = ["PIRLInputHook", "MemoryBankHook", "ShardCheckpointHook", "PIRLReportHook"]
+    ours.append("MonitorHook")
+    assert names == {"pirl_loss": [*faults, *ours], "moco_loss_of_others": []}
+    section = {"LOSS": {"name": "cross_entropy"}, "HOOKS": {"PIRL_INPUT": {"autocast": None}}}
+    config = AttrDict(
+        {**section, "CHECKPOINT": {}}
+    )  # a covariant baseline: our uint8 views, a loss of the host's
+    hooks = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
+    assert hooks == [*faults, "PIRLInputHook"]

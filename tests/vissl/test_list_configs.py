@@ -1,0 +1,72 @@
+"""``pirl-plugin configs`` and the command line around it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pirl_plugin import __version__
+from pirl_plugin.cli import COMMANDS, run
+from pirl_plugin.vissl.list_configs import listed, main
+from tests.helpers.composed import cases
+
+
+def test_listed__is_every_config_with_a_description():
+    names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
+    assert sorted(names) == sorted(cases())
+    assert all(10 < len(description) < 260 for _, _, description in listed())
+
+
+def test_configs__keeps_the_lines_with_a_word(capsys):
+    main(["rotation"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any("pretrain/pirl/rotation_8node" in line for line in lines)
+    assert not any("npid" in line for line in lines)
+
+
+def test_configs__names_the_script_of_the_svms(capsys):
+    main(["svm_voc07_low_shot"])
+    assert (
+        capsys.readouterr().out.rstrip().endswith("; run it by python -m tools.train_svm_low_shot")
+    )
+    main(["benchmark", "svm"])
+    assert capsys.readouterr().out.count("run it by python -m tools.train_svm") == 2
+    main(["linear_imagenet1k"])
+    assert "run it by" not in capsys.readouterr().out
+
+
+def test_version__names_what_it_runs_on(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"pirl-plugin {__version__} (vissl ")
+
+
+def test_unknown_command__is_answered_with_the_nearest(capsys):
+    assert run(["quikstart"]) == 2
+    assert "the nearest is 'quickstart'" in capsys.readouterr().err
+
+
+HELP = [*([name, "--help"] for name in COMMANDS), ["benchmark", "loss", "--help"]]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["configs"], *HELP], ids=" ".join)
+def test_command__imports_no_torch(arguments):
+    code = (
+        f"import sys; sys.argv = ['pirl-plugin', *{arguments}]\n"
+        "from pirl_plugin.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'torch', 'matplotlib', 'numba'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_command__ends_quietly_where_its_reader_does():
+    command = f"{sys.executable} -m pirl_plugin configs | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+def test_configs__of_a_word_that_none_has(capsys):
+    assert run(["configs", "zzz"]) == 1
+    assert "no config has all of: zzz" in capsys.readouterr().err
