@@ -14,17 +14,17 @@ PAGE = ROOT / "docs" / "reference" / "configuration.md"
 sys.path.insert(0, str(ROOT))
 
 from pirl_plugin.checkpoints.run_folder import Keep  # noqa: E402
-from pirl_plugin.views.photometric import Photometric  # noqa: E402
-from pirl_plugin.views.jigsaw import JigsawViews  # noqa: E402
-from pirl_plugin.views.pretext import JigsawTask  # noqa: E402
-from pirl_plugin.views.rotation import RotationViews  # noqa: E402
-from pirl_plugin.vissl.hooks.run_settings import RunSettings  # noqa: E402
-from pirl_plugin.vissl.hooks.input import PIRLInputHook  # noqa: E402
-from pirl_plugin.vissl.hooks.monitor import MonitorSettings  # noqa: E402
-from pirl_plugin.vissl.checks.keys import TABLE  # noqa: E402
 from pirl_plugin.losses.config import BankConfig, PIRLLossConfig  # noqa: E402
 from pirl_plugin.losses.pirl_loss import PIRLLoss  # noqa: E402
 from pirl_plugin.models.head import PIRLHead  # noqa: E402
+from pirl_plugin.views.jigsaw import JigsawViews  # noqa: E402
+from pirl_plugin.views.photometric import Photometric  # noqa: E402
+from pirl_plugin.views.pretext import JigsawTask  # noqa: E402
+from pirl_plugin.views.rotation import RotationViews  # noqa: E402
+from pirl_plugin.vissl.checks.keys import TABLE  # noqa: E402
+from pirl_plugin.vissl.hooks.input import PIRLInputHook  # noqa: E402
+from pirl_plugin.vissl.hooks.monitor import MonitorSettings  # noqa: E402
+from pirl_plugin.vissl.hooks.run_settings import RunSettings  # noqa: E402
 
 # Key -> the paper's value, where the paper fixes one.
 PAPER = {

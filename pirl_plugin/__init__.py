@@ -16,22 +16,22 @@ TYPE_CHECKING = False  # true for type checkers; importing typing would cost mil
 if TYPE_CHECKING:
     from typing import Any
 
-    from pirl_plugin.images.collator import collate_views
-    from pirl_plugin.images.image_dataset import ImageDataset
-    from pirl_plugin.views.normalization import normalize_images
-    from pirl_plugin.views.image import ImageViews
-    from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
-    from pirl_plugin.views.rotation import RotationViews
     from pirl_plugin.evaluation.bank_measures import measure_bank
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
     from pirl_plugin.export import export_checkpoint
+    from pirl_plugin.images.collator import collate_views
+    from pirl_plugin.images.image_dataset import ImageDataset
     from pirl_plugin.losses.estimators.info_nce import info_nce
     from pirl_plugin.losses.estimators.nce import nce
     from pirl_plugin.losses.estimators.nce_softmax import nce_softmax
     from pirl_plugin.losses.pirl_loss import PIRLLoss
     from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, draw_negatives
     from pirl_plugin.models.head import PIRLHead
+    from pirl_plugin.views.image import ImageViews
+    from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
+    from pirl_plugin.views.normalization import normalize_images
+    from pirl_plugin.views.rotation import RotationViews
 
 __version__ = "0.1.0"
 

@@ -11,9 +11,9 @@ _GO_ON = frozenset({"quickstart", "sweep", "prepare", "detection"})
 def main() -> None:
     """Install the import hook, which a ``.pth`` file may not have done, and run the command."""
     from pirl_plugin.cli import run
-    from pirl_plugin.vissl.import_hook import finder
     from pirl_plugin.files import DiskFullError
     from pirl_plugin.utils.interrupts import Interrupted
+    from pirl_plugin.vissl.import_hook import finder
 
     finder.install()
     try:

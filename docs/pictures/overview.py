@@ -14,8 +14,8 @@ from PIL import Image
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.quickstart.sample.scenes import SCENES, sample_scene
+from pirl_plugin.views.jigsaw import JigsawViews
 
 SIDE = 384
 INK, PULL, PUSH = "#1f2328", "#1a7f37", "#b35900"

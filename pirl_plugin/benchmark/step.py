@@ -128,9 +128,9 @@ def _training_step(
     import torch
     import torchvision
 
-    from pirl_plugin.views.normalization import normalize_images
     from pirl_plugin.losses.pirl_loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
+    from pirl_plugin.views.normalization import normalize_images
 
     torch.manual_seed(0)
     trunk = getattr(torchvision.models, f"resnet{options.depth}")()

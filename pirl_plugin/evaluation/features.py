@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
-from pirl_plugin.views.normalization import normalize_images
 from pirl_plugin.images.read import read_file
 from pirl_plugin.images.sources.paths import find_images
-from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.utils.rows import evenly_spaced
+from pirl_plugin.views.normalization import normalize_images
+from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
 
 _log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from pirl_plugin.images.sources.folder import FolderSource
-from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders, find_images
 from pirl_plugin.evaluation.features import (
     IMAGENET_NORMALIZATION,
     Normalization,
     centre_crop,
     trunk_features,
 )
+from pirl_plugin.images.sources.folder import FolderSource
+from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders, find_images
 from pirl_plugin.utils.processes import usable_cores
 
 UNREADABLE = -1

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import check_is_file
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.images.sources.paths import find_images
 from pirl_plugin.evaluation.image_folder import refuse_shards
 from pirl_plugin.evaluation.invariance import (
     Distances,
@@ -24,6 +23,7 @@ from pirl_plugin.evaluation.pretext_checkpoint import (
     view_size_of,
 )
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
+from pirl_plugin.images.sources.paths import find_images
 from pirl_plugin.memory.row_paths import hash_paths, match_paths
 
 if TYPE_CHECKING:

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
+from pirl_plugin.evaluation.bank_rows import bank_rows
+from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization
+from pirl_plugin.evaluation.pretext_model import PretextModel, Views
 from pirl_plugin.images.names import (
     IMAGE,
     JIGSAW,
@@ -19,14 +22,11 @@ from pirl_plugin.images.names import (
     ROTATION,
     ROTATION_JIGSAW,
 )
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.load import trunk_in
 from pirl_plugin.views.entry import parameters_of
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.rotation import RotationViews
-from pirl_plugin.evaluation.bank_rows import bank_rows
-from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization
-from pirl_plugin.evaluation.pretext_model import PretextModel, Views
-from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.load import trunk_in
 
 _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
     JIGSAW: JigsawViews,

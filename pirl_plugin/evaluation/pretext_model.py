@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pirl_plugin.views.jigsaw import JigsawViews
-from pirl_plugin.views.random import image_generator
-from pirl_plugin.views.rotation import RotationViews
 from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization, centre_crop
 from pirl_plugin.models.batch_norm import with_statistics_of
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.random import image_generator
+from pirl_plugin.views.rotation import RotationViews
 
 Views = JigsawViews | RotationViews
 _BATCH = 64  # images whose statistics are taken at a time, at least

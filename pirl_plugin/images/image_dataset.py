@@ -12,9 +12,9 @@ from torch.utils.data import Dataset
 from pirl_plugin.images.shared_bytes import SharedInteger
 from pirl_plugin.images.sources.base import ImageSource
 from pirl_plugin.images.sources.registry import source_at
+from pirl_plugin.utils.rows import evenly_spaced
 from pirl_plugin.views.base import IGNORED_LABEL
 from pirl_plugin.views.random import image_generator
-from pirl_plugin.utils.rows import evenly_spaced
 
 _SAMPLE = 8  # files that are looked for
 

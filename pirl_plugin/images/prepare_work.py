@@ -8,6 +8,7 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pirl_plugin.files import atomic_write
 from pirl_plugin.images.resized import (
     CHANGED_SUFFIX,
     Copy,
@@ -16,7 +17,6 @@ from pirl_plugin.images.resized import (
     write_new,
 )
 from pirl_plugin.images.sources.shard_index import scan_tar
-from pirl_plugin.files import atomic_write
 
 _LONGEST_NAME = 255  # bytes, on all common file systems
 

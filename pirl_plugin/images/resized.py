@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from pirl_plugin.files import unfinished_beside
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.formats import can_read_heif
 from pirl_plugin.images.read import read_file
-from pirl_plugin.files import unfinished_beside
 
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 CHANGED_SUFFIX = ".jpg"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from pirl_plugin.memory.checks import check_embeddings, check_rows, not_finite, row_vector
 from pirl_plugin.distributed import gather_objects, sum_over_ranks
+from pirl_plugin.memory.checks import check_embeddings, check_rows, not_finite, row_vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

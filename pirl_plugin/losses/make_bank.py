@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 from pirl_plugin.distributed import rank
+from pirl_plugin.memory import MemoryBank, ShardedMemoryBank
 
 if TYPE_CHECKING:
     from pirl_plugin.losses.config import PIRLLossConfig

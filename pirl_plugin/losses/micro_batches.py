@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pirl_plugin.distributed import sum_over_ranks, world_size
 from pirl_plugin.losses.engines.choice import make_engine
 from pirl_plugin.losses.estimators.nce import sum_of_exponentials
 from pirl_plugin.losses.inputs import check_shapes, find_outside
 from pirl_plugin.memory.checks import row_vector
-from pirl_plugin.distributed import sum_over_ranks, world_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.distributed import sum_over_ranks
 from pirl_plugin.losses.bank_update import BankUpdate
 from pirl_plugin.losses.checkpoint import LossCheckpoint
 from pirl_plugin.losses.config import PIRLLossConfig
@@ -27,7 +28,6 @@ from pirl_plugin.losses.last_step import LastStep, term_names
 from pirl_plugin.losses.make_bank import make_bank
 from pirl_plugin.losses.micro_batches import WholeBatch, share_of_all_ranks
 from pirl_plugin.memory.checks import row_vector
-from pirl_plugin.distributed import sum_over_ranks
 from pirl_plugin.utils.precision import at_least_float32
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from pirl_plugin.distributed import start_gather
 from pirl_plugin.memory.checks import (
     check_embeddings,
     check_equal_batches,
@@ -15,7 +16,6 @@ from pirl_plugin.memory.checks import (
     row_vector,
 )
 from pirl_plugin.memory.negatives import Draw
-from pirl_plugin.distributed import start_gather
 from pirl_plugin.utils.huge_pages import advise_huge_pages
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.distributed import on_all_ranks, rank, sum_over_ranks, world_size
 from pirl_plugin.memory.bank import MemoryBank
 from pirl_plugin.memory.permutation import PERMUTATIONS, Permutation, RowPermutation
 from pirl_plugin.memory.routing import Routing
-from pirl_plugin.distributed import on_all_ranks, rank, sum_over_ranks, world_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

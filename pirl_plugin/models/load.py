@@ -12,9 +12,9 @@ from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
 from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
+from pirl_plugin.files import atomic_write
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pirl_plugin.evaluation.image_folder import val_folder
 from pirl_plugin.images.sources.folder import FolderSource
 from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders, find_images
-from pirl_plugin.evaluation.image_folder import val_folder
 from pirl_plugin.utils.hydra_overrides import quoted
 
 TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw

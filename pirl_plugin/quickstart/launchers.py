@@ -19,8 +19,8 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from pirl_plugin.quickstart.host_run import host_command, run_host
 from pirl_plugin.files import atomic_write
+from pirl_plugin.quickstart.host_run import host_command, run_host
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.processes import is_alive
 

@@ -14,21 +14,21 @@ from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, learning_rates, read_config
-from pirl_plugin.images.decode import UnreadableImageError, decode_image
-from pirl_plugin.images.read import read_file
-from pirl_plugin.images.sources.paths import find_images
-from pirl_plugin.views.random import image_generator
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.evaluation.pretext_model import PretextModel
+from pirl_plugin.images.decode import UnreadableImageError, decode_image
+from pirl_plugin.images.read import read_file
+from pirl_plugin.images.sources.paths import find_images
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.load import load_trunk
 from pirl_plugin.quickstart.features import Split, knn_by_class
 from pirl_plugin.quickstart.page.figures import feature_map
 from pirl_plugin.quickstart.page.monitor import read_monitor
 from pirl_plugin.quickstart.page.page import FeatureMap, Jigsaw, Neighbors, Report, write_report
-from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.load import load_trunk
 from pirl_plugin.utils.json_lines import read_json_lines
+from pirl_plugin.views.random import image_generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pirl_plugin.evaluation.linear_run import linear_top1
+from pirl_plugin.models.load import save_trunk
+from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.quickstart.data import (
     TRUNK,
     Data,
@@ -21,12 +23,10 @@ from pirl_plugin.quickstart.data import (
     quick_linear,
     why_unmeasured,
 )
-from pirl_plugin.quickstart.host_run import run_host
 from pirl_plugin.quickstart.features import Split, knn_by_class, read_splits
+from pirl_plugin.quickstart.host_run import run_host
 from pirl_plugin.quickstart.report import write_quickstart_report
 from pirl_plugin.quickstart.sample.scenes import write_sample_dataset
-from pirl_plugin.models.load import save_trunk
-from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.utils.console import counted
 from pirl_plugin.utils.hydra_overrides import quoted
 from pirl_plugin.utils.outputs import claim_folder, write_json

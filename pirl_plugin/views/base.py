@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pirl_plugin.utils.value_checks import check_choice
+from pirl_plugin.views.checks import check_pixels, check_scale, check_size, make_photometric
 from pirl_plugin.views.geometry import random_resized_crop_box
 from pirl_plugin.views.kernels.backends import BACKENDS, Bytes, Rows
-from pirl_plugin.views.checks import check_pixels, check_scale, check_size, make_photometric
-from pirl_plugin.utils.value_checks import check_choice
 
 IGNORED_LABEL = -1
 """Of an image that could not be read: neither loss nor memory bank sees it."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from pirl_plugin.views.photometric import Photometric
 from pirl_plugin.utils.kinds import integer
 from pirl_plugin.utils.value_checks import refuse, write_or_remove
+from pirl_plugin.views.photometric import Photometric
 
 
 def check_size(name: str, value: int) -> int:

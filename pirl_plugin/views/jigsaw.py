@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from pirl_plugin.images.columns import FLIP
-from pirl_plugin.views.geometry import patch_offsets
-from pirl_plugin.views.kernels.backends import Bytes
+from pirl_plugin.utils.value_checks import check_choice, refuse
 from pirl_plugin.views.base import Views, black
 from pirl_plugin.views.checks import check_scale, check_size
+from pirl_plugin.views.geometry import patch_offsets
+from pirl_plugin.views.kernels.backends import Bytes
 from pirl_plugin.views.permutations import PermutationSet
-from pirl_plugin.utils.value_checks import check_choice, refuse
 
 FLIPS = ("patch", "image", "none")
 

@@ -16,6 +16,8 @@ from pirl_plugin.images.columns import (
     DRAWS,
     NUM_COLUMNS,
 )
+from pirl_plugin.utils.kinds import number
+from pirl_plugin.utils.value_checks import refuse
 from pirl_plugin.views.kernels.parameters import (
     BLUR_HIGH,
     BLUR_LOW,
@@ -28,8 +30,6 @@ from pirl_plugin.views.kernels.parameters import (
     NUM_CHANCES,
     fill_rows,
 )
-from pirl_plugin.utils.kinds import number
-from pirl_plugin.utils.value_checks import refuse
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from pirl_plugin.utils.value_checks import refuse
 from pirl_plugin.views.base import black
 from pirl_plugin.views.checks import make_photometric
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.rotation import RotationViews
-from pirl_plugin.utils.value_checks import refuse
 
 
 class JigsawTask(JigsawViews):

@@ -6,8 +6,8 @@ import functools
 import warnings
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.list_overrides import to_sections
 from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.vissl.list_overrides import to_sections
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

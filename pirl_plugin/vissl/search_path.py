@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.resolvers import register_resolvers
 from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.vissl.resolvers import register_resolvers
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath

@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import learning_rates
-from pirl_plugin.vissl.checks.loss_section import loss_section
 from pirl_plugin.utils.console import LINE, counted, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
+from pirl_plugin.vissl.checks.loss_section import loss_section
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

@@ -3,8 +3,8 @@
 import pytest
 
 from pirl_plugin.checkpoints.networks import resnet, timm_network
-from pirl_plugin.vissl.checks.model import check_shapes
 from pirl_plugin.models.networks import network_of_section
+from pirl_plugin.vissl.checks.model import check_shapes
 from tests.helpers.configs import compose
 
 CONFIGS = {

@@ -18,8 +18,8 @@ from pirl_plugin.checkpoints.run_folder import MANIFEST
 from pirl_plugin.checkpoints.shards import check_shards, load_shards, read_shapes, save_shards
 from pirl_plugin.checkpoints.verify import DamagedError
 from pirl_plugin.checkpoints.write import NonFiniteStateError
-from pirl_plugin.memory import ShardedMemoryBank
 from pirl_plugin.files import DiskFullError
+from pirl_plugin.memory import ShardedMemoryBank
 from tests.helpers.processes import run_in_processes
 
 

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.vissl.import_hook import finder
 
 finder.install()
 

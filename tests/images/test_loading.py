@@ -12,11 +12,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from vissl.data.ssl_transforms import get_transform
 
-from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
-from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.random import image_generator
+from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.adapters.collator import pirl_collator
+from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.transforms import PIRLJigsaw
 
 SMALL = {"image_size": 24, "patches_crop_size": 30, "patch_size": 8}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pirl_plugin.files import UNFINISHED
 from pirl_plugin.images import decode, prepare_work
 from pirl_plugin.images.formats import can_read_heif
 from pirl_plugin.images.prepare import main
@@ -18,7 +19,6 @@ from pirl_plugin.images.prepare_work import Settings, copy_block
 from pirl_plugin.images.resized import is_prepared, resized_copy, write_new
 from pirl_plugin.images.sources.folder import FolderSource
 from pirl_plugin.images.sources.shards import ShardSource
-from pirl_plugin.files import UNFINISHED
 
 
 @pytest.fixture

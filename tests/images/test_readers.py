@@ -13,8 +13,8 @@ import torch
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.readers import MAX_PLACES, Readers, _places
 from pirl_plugin.images.shared_bytes import SharedBytes
-from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.utils.processes import is_alive
+from pirl_plugin.views.jigsaw import JigsawViews
 
 SMALL = {"image_size": 24, "patches_crop_size": 30, "patch_size": 8}
 

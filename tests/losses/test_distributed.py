@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
+from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from tests.helpers.processes import run_in_processes
 from tests.helpers.two_heads import DIM, TwoHeads
 

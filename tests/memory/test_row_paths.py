@@ -3,10 +3,10 @@ import random
 import pytest
 import torch
 
-from pirl_plugin.vissl.hooks.rows import match_rows
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
 from pirl_plugin.memory.row_paths import RelativePaths, hash_paths, match_paths
+from pirl_plugin.vissl.hooks.rows import match_rows
 
 PATHS = [f"n{c}/{i}.jpg" for c in range(3) for i in range(4)]
 

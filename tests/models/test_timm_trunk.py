@@ -8,8 +8,8 @@ import torch
 
 from pirl_plugin.checkpoints.timm_networks import TimmMissingError
 from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.vissl.adapters.timm import PIRLTimm
 from pirl_plugin.models.width import trunk_width
+from pirl_plugin.vissl.adapters.timm import PIRLTimm
 
 TINY = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 2}
 NETWORKS = {

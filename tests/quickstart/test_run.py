@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.evaluation.features import read_images
-from pirl_plugin.quickstart.data import TRUNK, find_data
+from pirl_plugin.models.load import load_trunk, save_trunk
+from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.quickstart import command as quickstart_command
 from pirl_plugin.quickstart import report as quickstart_report
 from pirl_plugin.quickstart import run as quickstart
-from pirl_plugin.models.load import load_trunk, save_trunk
-from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.quickstart.data import TRUNK, find_data
+from pirl_plugin.views.jigsaw import JigsawViews
 
 _ABOUT = {"seed", "epochs", "processor", "threads", "images_per_s", "seconds"}
 

@@ -6,11 +6,11 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+from pirl_plugin.views import base as views_module
+from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.kernels.backends import BACKENDS, Backend
 from pirl_plugin.views.kernels.render import render_views, warm_up
 from pirl_plugin.views.kernels.resize import crop_resize_pil, crop_resize_torch
-from pirl_plugin.views import base as views_module
-from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.random import image_generator
 from pirl_plugin.views.rotation import RotationViews
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.training_run import read_config, run_config_file
-from pirl_plugin.images.sources.paths import class_folders
 from pirl_plugin.evaluation.tables.compare_settings import (
     Differences,
     data_set,
@@ -28,6 +27,7 @@ from pirl_plugin.evaluation.tables.paper_settings.common import (
 )
 from pirl_plugin.evaluation.tables.paper_settings.free import FREE, PRETRAINING_FREE
 from pirl_plugin.evaluation.tables.paper_settings.pretraining import PRETRAINING
+from pirl_plugin.images.sources.paths import class_folders
 from pirl_plugin.utils.json_lines import read_json_lines
 
 IMAGES = {  # data set → training images, and the part of them by which a count may differ

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.formats import image_extensions
 from pirl_plugin.files import atomic_write
+from pirl_plugin.images.formats import image_extensions
 
 INDEX = "index.npz"
 NO_LABEL = -1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint
+from pirl_plugin.models.networks import network_of_section
 from pirl_plugin.quickstart.data import (
     IMAGE_SIZE,
     TRUNK,
@@ -17,7 +18,6 @@ from pirl_plugin.quickstart.data import (
 )
 from pirl_plugin.quickstart.runs import Run
 from pirl_plugin.quickstart.sweep.values import SWEEPS
-from pirl_plugin.models.networks import network_of_section
 from pirl_plugin.utils.hydra_overrides import compose, quoted
 
 if TYPE_CHECKING:

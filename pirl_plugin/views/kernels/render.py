@@ -35,9 +35,9 @@ from pirl_plugin.images.columns import (
     SHARPNESS,
     SOLARIZE,
 )
+from pirl_plugin.utils.numba import compiled
 from pirl_plugin.views.kernels.blur import blur_views
 from pirl_plugin.views.kernels.parameters import NUM_CHANCES, fill_rows
-from pirl_plugin.utils.numba import compiled
 
 _jit = numba.njit(nogil=True, error_model="numpy")
 _F0, _F1, _F2, _F4, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 6))

@@ -20,8 +20,8 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
             entry counts; valid is 1).
 
     Returns:
-        What :func:`pirl_plugin.images.collator.collate_views` returns, each tensor in a list of one,
-        as VISSL's collators return them.
+        What :func:`pirl_plugin.images.collator.collate_views` returns, each tensor in a list of
+        one, as VISSL's collators return them.
 
     Raises:
         TypeError: if ``data`` is not a dict of views.

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
-from pirl_plugin.vissl.adapters.source import SourceImage
 from pirl_plugin.views.entry import parameters_of
 from pirl_plugin.views.image import ImageViews
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pretext import JigsawTask, RotationTask
 from pirl_plugin.views.random import image_generator
 from pirl_plugin.views.rotation import RotationViews
+from pirl_plugin.vissl.adapters.source import SourceImage
 from pirl_plugin.vissl.bases import ClassyTransform
 
 _Self = TypeVar("_Self", bound="_PIRLTransform")

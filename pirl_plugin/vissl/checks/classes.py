@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pirl_plugin.utils.console import put
 from pirl_plugin.vissl.checks.refusal import refuse
 from pirl_plugin.vissl.checks.sources import splits_of
-from pirl_plugin.utils.console import put
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import VIEWS
-from pirl_plugin.vissl.checks.refusal import refuse, shown
 from pirl_plugin.models.width import trunk_width
+from pirl_plugin.vissl.checks.refusal import refuse, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import SOURCES, VIEWS
+from pirl_plugin.utils.hydra_overrides import in_quotes
 from pirl_plugin.vissl.checks.keys import check_values, find
 from pirl_plugin.vissl.checks.names import nearest
 from pirl_plugin.vissl.checks.overrides import config_names
 from pirl_plugin.vissl.checks.parts import check_parts
 from pirl_plugin.vissl.checks.refusal import refuse, shown
-from pirl_plugin.utils.hydra_overrides import in_quotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

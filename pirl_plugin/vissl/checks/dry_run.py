@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.run_folder import Keep
+from pirl_plugin.memory.size import bank_bytes
+from pirl_plugin.utils.console import counted, span
+from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
+from pirl_plugin.utils.processes import usable_cores
 from pirl_plugin.vissl.checks.before_launch import CHECKS, check_machine
 from pirl_plugin.vissl.checks.images import num_images
 from pirl_plugin.vissl.checks.loss_section import loss_section
 from pirl_plugin.vissl.checks.refusal import refuse
 from pirl_plugin.vissl.checks.timed_steps import Measured, measure
-from pirl_plugin.memory.size import bank_bytes
-from pirl_plugin.utils.console import counted, span
-from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
-from pirl_plugin.utils.processes import usable_cores
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

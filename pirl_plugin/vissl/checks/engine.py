@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.utils.our_configs import SVM_SCRIPTS, is_ours
 from pirl_plugin.vissl.checks.keys import find
 from pirl_plugin.vissl.checks.refusal import refuse
-from pirl_plugin.utils.our_configs import SVM_SCRIPTS, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.images.names import DISK_FOLDER
 from pirl_plugin.images.read import read_file
+from pirl_plugin.utils.rows import evenly_spaced
 from pirl_plugin.vissl.checks.loss_section import loss_section
 from pirl_plugin.vissl.checks.parts import check_loss
 from pirl_plugin.vissl.checks.refusal import refuse
 from pirl_plugin.vissl.checks.sources import sources_of, splits_of
-from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,9 +7,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pirl_plugin.utils.our_configs import is_ours
 from pirl_plugin.vissl.checks.model import build_on_meta
 from pirl_plugin.vissl.checks.refusal import refuse
-from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

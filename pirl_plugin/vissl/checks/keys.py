@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pirl_plugin.vissl.checks.names import nearest
-from pirl_plugin.vissl.checks.refusal import refuse, shown
 from pirl_plugin.utils.hydra_overrides import in_quotes
 from pirl_plugin.utils.kinds import (
     Kind,
@@ -24,6 +22,8 @@ from pirl_plugin.utils.kinds import (
     text,
 )
 from pirl_plugin.utils.our_configs import MICRO_BATCHES
+from pirl_plugin.vissl.checks.names import nearest
+from pirl_plugin.vissl.checks.refusal import refuse, shown
 
 _TEXTS = list_of(text(), "a list of names in brackets")
 _PATHS = list_of(text(empty=True), "a list of paths in brackets")

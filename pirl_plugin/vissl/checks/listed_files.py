@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.hooks.run_settings import RunSettings
-from pirl_plugin.vissl.checks.refusal import refuse
-from pirl_plugin.vissl.checks.sources import sources_of, splits_of
 from pirl_plugin.utils.our_configs import is_ours
 from pirl_plugin.utils.rows import evenly_spaced
+from pirl_plugin.vissl.checks.refusal import refuse
+from pirl_plugin.vissl.checks.sources import sources_of, splits_of
+from pirl_plugin.vissl.hooks.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

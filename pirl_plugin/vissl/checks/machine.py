@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.checks.loss_section import loss_section
-from pirl_plugin.vissl.checks.refusal import refuse, refuse_tilde, shown
 from pirl_plugin.utils.arguments import why_not_writable
 from pirl_plugin.utils.console import put
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
+from pirl_plugin.vissl.checks.loss_section import loss_section
+from pirl_plugin.vissl.checks.refusal import refuse, refuse_tilde, shown
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

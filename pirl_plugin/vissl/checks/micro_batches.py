@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.checks.refusal import refuse
 from pirl_plugin.utils.our_configs import MICRO_BATCHES, TRAIN_STEP, num_micro_batches
+from pirl_plugin.vissl.checks.refusal import refuse
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from omegaconf import OmegaConf
 
-from pirl_plugin.vissl.checks.names import close_names, nearest
-from pirl_plugin.vissl.checks.refusal import refuse, refuse_tilde
 from pirl_plugin.utils.config_root import config_root
 from pirl_plugin.utils.hydra_overrides import in_quotes
+from pirl_plugin.vissl.checks.names import close_names, nearest
+from pirl_plugin.vissl.checks.refusal import refuse, refuse_tilde
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.checks.refusal import refuse
 from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.vissl.checks.refusal import refuse
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

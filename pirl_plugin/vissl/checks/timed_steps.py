@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.checks.loss_section import loss_section
 from pirl_plugin.utils.our_configs import num_micro_batches
 from pirl_plugin.utils.rows import evenly_spaced
+from pirl_plugin.vissl.checks.loss_section import loss_section
 
 if TYPE_CHECKING:
     import torch

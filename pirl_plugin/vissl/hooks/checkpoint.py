@@ -16,13 +16,13 @@ from pirl_plugin.checkpoints.initial_weights import RECORD, initial_weights
 from pirl_plugin.checkpoints.run_folder import Keep, RunFolder
 from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import resume_settings
+from pirl_plugin.distributed import rank, world_size
+from pirl_plugin.files import remove_unfinished
+from pirl_plugin.utils.interrupts import STOPPING
 from pirl_plugin.vissl.hooks.agreement import Agreement
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.resume import samples_done
 from pirl_plugin.vissl.hooks.shard_checkpoint import ShardCheckpointHook
-from pirl_plugin.distributed import rank, world_size
-from pirl_plugin.files import remove_unfinished
-from pirl_plugin.utils.interrupts import STOPPING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.vissl.hooks.base import QuietHook
-from pirl_plugin.memory.checks import check_rows
 from pirl_plugin.distributed import gather_objects
+from pirl_plugin.memory.checks import check_rows
+from pirl_plugin.vissl.hooks.base import QuietHook
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.distributed import gather, rank, sum_over_ranks, world_size
 from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.evaluation.measures import random_effective_rank
-from pirl_plugin.vissl.hooks.scalars import write_scalars
+from pirl_plugin.utils.rows import evenly_spaced
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.rows import limited_to
-from pirl_plugin.distributed import gather, rank, sum_over_ranks, world_size
-from pirl_plugin.utils.rows import evenly_spaced
+from pirl_plugin.vissl.hooks.scalars import write_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

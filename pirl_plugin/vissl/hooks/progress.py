@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from pirl_plugin.distributed import rank, world_size
+from pirl_plugin.utils.console import LINE, counted, span
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.resume import samples_done
-from pirl_plugin.utils.console import LINE, counted, span
-from pirl_plugin.distributed import rank, world_size
 
 if TYPE_CHECKING:
     from torch import Tensor

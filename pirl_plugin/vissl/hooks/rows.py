@@ -6,11 +6,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.vissl.hooks.run_settings import RunSettings
-from pirl_plugin.vissl.hooks.base import QuietHook
-from pirl_plugin.memory.row_paths import Changes, RelativePaths, hash_paths, match_paths
 from pirl_plugin.distributed import rank
+from pirl_plugin.memory.row_paths import Changes, RelativePaths, hash_paths, match_paths
 from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.vissl.hooks.base import QuietHook
+from pirl_plugin.vissl.hooks.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

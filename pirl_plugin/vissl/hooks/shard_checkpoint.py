@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.run_folder import shards_of_step
 from pirl_plugin.checkpoints.saver import saver_of
-from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.distributed import on_all_ranks, on_first_rank
+from pirl_plugin.vissl.hooks.base import QuietHook
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.distributed import world_size
+from pirl_plugin.vissl.hooks.base import QuietHook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.patches.patches import PATCHED
 from pirl_plugin.utils.console import shows_page
 from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.vissl.patches.patches import PATCHED
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
@@ -81,9 +81,9 @@ def prepare_models(module: HostModule) -> None:
 
 def fault_hooks(cfg: AttrDict) -> list[ClassyHook]:
     """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
-    from pirl_plugin.vissl.hooks.run_settings import RunSettings
     from pirl_plugin.vissl.hooks.finite import FiniteHook
     from pirl_plugin.vissl.hooks.rows import RowPathsHook
+    from pirl_plugin.vissl.hooks.run_settings import RunSettings
     from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
 
     settings = RunSettings.from_config(cfg)

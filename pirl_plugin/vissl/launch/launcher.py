@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.training_run import write_run_config
-from pirl_plugin.vissl.checks.before_launch import CHECKS, check_machine
-from pirl_plugin.vissl.checks.engine import check_engine
-from pirl_plugin.vissl.patches.checkpoints import report_failure
-from pirl_plugin.vissl.patches.evaluation_patches import remove_old_results
-from pirl_plugin.vissl.launch.run import run_ours
-from pirl_plugin.vissl.launch.signals import end_stopped, forward_signals
-from pirl_plugin.vissl.start_page import start_page
 from pirl_plugin.utils.console import put
 from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.vissl.checks.before_launch import CHECKS, check_machine
+from pirl_plugin.vissl.checks.engine import check_engine
+from pirl_plugin.vissl.launch.run import run_ours
+from pirl_plugin.vissl.launch.signals import end_stopped, forward_signals
+from pirl_plugin.vissl.patches.checkpoints import report_failure
+from pirl_plugin.vissl.patches.evaluation_patches import remove_old_results
+from pirl_plugin.vissl.start_page import start_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,8 +13,8 @@ import time
 from multiprocessing import connection
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.launch.failures import Failure, cause_of
 from pirl_plugin.utils.interrupts import ignored
+from pirl_plugin.vissl.launch.failures import Failure, cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

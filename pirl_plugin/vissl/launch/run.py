@@ -10,8 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from pirl_plugin.vissl.hooks.run_settings import RunSettings
+from pirl_plugin.utils.console import put
+from pirl_plugin.utils.interrupts import STOPPING, Interrupted, outlive_terminal, raised
+from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 from pirl_plugin.vissl.checks.refusal import refuse, traceback_wanted
+from pirl_plugin.vissl.hooks.run_settings import RunSettings
 from pirl_plugin.vissl.launch import ranks
 from pirl_plugin.vissl.launch.failures import (
     Failure,
@@ -23,9 +26,6 @@ from pirl_plugin.vissl.launch.failures import (
 from pirl_plugin.vissl.launch.newest import newest_checkpoint
 from pirl_plugin.vissl.launch.rendezvous import rendezvous
 from pirl_plugin.vissl.launch.waiting import passive_ranks
-from pirl_plugin.utils.console import put
-from pirl_plugin.utils.interrupts import STOPPING, Interrupted, outlive_terminal, raised
-from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.launch.newest import newest_checkpoint
-from pirl_plugin.vissl.launch.run import STARTED, WOULD_FAIL_AGAIN
 from pirl_plugin.utils.console import put
 from pirl_plugin.utils.interrupts import STOPPING, outlive_terminal
+from pirl_plugin.vissl.launch.newest import newest_checkpoint
+from pirl_plugin.vissl.launch.run import STARTED, WOULD_FAIL_AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 
+from pirl_plugin.utils.requirements import require_host
 from pirl_plugin.vissl.checks.engine import check_engine
 from pirl_plugin.vissl.checks.refusal import refuse
 from pirl_plugin.vissl.launch.options import DRY_RUN, check_options
 from pirl_plugin.vissl.launch.supervise import max_restarts, supervise
 from pirl_plugin.vissl.launch.waiting import wait_passively
-from pirl_plugin.utils.requirements import require_host
 
 
 def main(overrides: list[str]) -> None:

@@ -18,9 +18,9 @@ from pirl_plugin.vissl.import_hook import finder
 
 finder.install()
 
-from pirl_plugin.vissl.launch.newest import Newest, newest_checkpoint  # noqa: E402
 from pirl_plugin.utils.our_configs import is_ours  # noqa: E402
 from pirl_plugin.utils.processes import RANK_PROCESS  # noqa: E402
+from pirl_plugin.vissl.launch.newest import Newest, newest_checkpoint  # noqa: E402
 
 if TYPE_CHECKING:
     from types import ModuleType

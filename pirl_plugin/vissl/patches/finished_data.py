@@ -53,9 +53,9 @@ def _are_those_of(config: AttrDict, content: Mapping[str, Any], split: str) -> b
     """Whether the images of a split have the relative paths of those of a checkpoint."""
     import torch
 
+    from pirl_plugin.memory.row_paths import hash_paths
     from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
     from pirl_plugin.vissl.hooks.rows import paths_below, saved_hashes
-    from pirl_plugin.memory.row_paths import hash_paths
 
     before: Tensor | None = saved_hashes(content, split.lower())
     sources = sources_of(config, split)

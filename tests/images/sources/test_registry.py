@@ -10,8 +10,8 @@ from pirl_plugin.images import names
 from pirl_plugin.images.image_dataset import ImageDataset
 from pirl_plugin.images.sources.base import ImageSource
 from pirl_plugin.images.sources.registry import open_source, source_at
-from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
 from pirl_plugin.views.image import ImageViews
+from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
 
 
 class CSVSource(ImageSource):

@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 
 from pirl_plugin.images.names import PIRL_TRANSFORMS
-from pirl_plugin.vissl.adapters.source import PIRLDiskDataset, SourceImage
 from pirl_plugin.vissl.adapters.collator import pirl_collator
+from pirl_plugin.vissl.adapters.source import PIRLDiskDataset, SourceImage
 from pirl_plugin.vissl.adapters.transforms import (
     PIRLImage,
     PIRLJigsaw,

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.vissl.hooks.finite import FiniteHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.vissl.hooks.finite import FiniteHook
 
 ROWS, DIM = 20, 4
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from vissl.config import AttrDict
 
+from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.memory import MemoryBank
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.report import PIRLReportHook
 from pirl_plugin.vissl.hooks.unreadable import UnreadableDataError, UnreadableHook
-from pirl_plugin.losses.pirl_loss import PIRLLoss
-from pirl_plugin.memory import MemoryBank
 
 ROWS, DIM = 20, 4
 

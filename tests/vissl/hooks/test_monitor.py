@@ -11,9 +11,9 @@ import torch
 
 from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.bank_measures import measure_bank
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings, labels_of
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory import MemoryBank
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings, labels_of
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM, BATCH = 60, 8, 12

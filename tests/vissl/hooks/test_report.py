@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.vissl.hooks.report import PIRLReportHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.vissl.hooks.report import PIRLReportHook
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM = 20, 4

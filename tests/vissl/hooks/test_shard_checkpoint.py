@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pirl_plugin.vissl.hooks.shard_checkpoint import ShardCheckpointHook
 from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.vissl.hooks.shard_checkpoint import ShardCheckpointHook
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import torch
 from classy_vision.tasks.classification_task import AmpType
 from torch import nn
 
+from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.train_step import pirl_micro_batches
-from pirl_plugin.losses.pirl_loss import PIRLLoss
 from tests.helpers.host_runs import losses, run, settings
 
 ROWS, DIM, BATCH = 40, 4, 12

@@ -1,8 +1,8 @@
 import pytest
 
+from pirl_plugin.utils.our_configs import is_ours
 from pirl_plugin.vissl.launch.environment import masked
 from pirl_plugin.vissl.launch.failures import describe, write_tracebacks
-from pirl_plugin.utils.our_configs import is_ours
 
 
 class DistNetworkError(RuntimeError):

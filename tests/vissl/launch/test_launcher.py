@@ -10,10 +10,10 @@ from pirl_plugin import __version__
 from pirl_plugin.__main__ import main
 from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.linear_run import svm_map
+from pirl_plugin.files import DiskFullError
+from pirl_plugin.vissl.launch.launcher import _guarded, banner
 from pirl_plugin.vissl.patches.evaluation_patches import remove_old_results
 from pirl_plugin.vissl.patches.patches import PATCHED
-from pirl_plugin.vissl.launch.launcher import _guarded, banner
-from pirl_plugin.files import DiskFullError
 from tests.helpers.sweeps import finish_svm
 
 

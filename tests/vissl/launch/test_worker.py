@@ -7,8 +7,8 @@ import sys
 import pytest
 from vissl.config import AttrDict
 
-from pirl_plugin.vissl.launch.worker import uses_our_sources
 from pirl_plugin.utils.processes import RANK_PROCESS
+from pirl_plugin.vissl.launch.worker import uses_our_sources
 
 preload_watch = "pirl_plugin.vissl.launch.preload_watch"
 

@@ -6,9 +6,9 @@ import pytest
 
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.images.sources.folder import FolderSource
-from pirl_plugin.vissl.hooks.rows import RowPathsHook
 from pirl_plugin.memory.row_paths import RelativePaths, hash_paths
-from tests.host.compat.test_resuming import OURS, compose, launch, write
+from pirl_plugin.vissl.hooks.rows import RowPathsHook
+from tests.vissl.patches.test_resuming import OURS, compose, launch, write
 
 LINEAR = ("config=benchmark/pirl/quick_linear", "config.OPTIMIZER.num_epochs=4")
 
