@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 # Not the clone, nor a folder with modules: `python -m` would find them before the host's `configs`.
-ELSEWHERE = Path(__file__).parents[1] / "recordings"
+ELSEWHERE = Path(__file__).parents[1] / "helpers"
 
 
 def host_script() -> Path:

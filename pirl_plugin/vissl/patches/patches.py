@@ -1,8 +1,8 @@
 """What today's Python, torch and setuptools broke in VISSL, and the smallest repair of each.
 
 Each function here is a step of :mod:`pirl_plugin.vissl.import_hook.table`. It tests for the
-feature it needs rather than for a version, changes nothing where the host is sound, and records what it
-patched with :func:`patched`, which a run's log quotes at its start. No file of the host is touched.
+feature it needs rather than for a version, and changes nothing where the host works. It records
+what it patched with :func:`patched`, which the log quotes at the start of a run.
 """
 
 from __future__ import annotations
