@@ -7,6 +7,5 @@ cd "$root"
 "$PYTHON" -c 'import furo, myst_nb, sphinx' 2>/dev/null \
   || "$PYTHON" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
     "$root[docs]"
-"$PYTHON" docs/make_configuration.py
 "$PYTHON" -m sphinx -b html -W --keep-going -q docs docs/_build/html
 echo "docs/_build/html/index.html"

@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import learning_rates
+from pirl_plugin.losses.config import PIRLLossConfig
 from pirl_plugin.utils.console import LINE, counted, show_page, shows_page
 from pirl_plugin.utils.our_configs import is_ours, num_micro_batches
-from pirl_plugin.vissl.checks.loss_section import loss_section
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -135,9 +135,9 @@ def _size(trunk: AttrDict) -> str:
 
 
 def _loss(config: AttrDict) -> str:
-    loss = loss_section(config)
-    if loss is None:
+    if config.LOSS.name != "pirl_loss":
         return str(config.LOSS.name)
+    loss = PIRLLossConfig.from_mapping({**config.LOSS.pirl_loss, "num_train_samples": -1})
     return (
         f"{loss.estimator}, N = {loss.num_negatives:,}, τ = {loss.temperature}, "
         f"λ = {loss.lambda_invariance}; bank {loss.bank.placement}, {loss.bank.dtype}"

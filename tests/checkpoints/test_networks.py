@@ -4,7 +4,7 @@ import pytest
 
 from pirl_plugin.checkpoints.networks import resnet, timm_network
 from pirl_plugin.models.networks import network_of_section
-from pirl_plugin.vissl.checks.model import check_shapes
+from pirl_plugin.vissl.fit import check_fit
 from tests.helpers.configs import compose
 
 CONFIGS = {
@@ -42,7 +42,7 @@ def test_overrides__are_of_overlays_that_exist():
 def test_overrides__of_a_network_fit_the_heads():
     for depth, width in ((10, 0.5), (18, 1)):
         given = resnet(depth, width, False).overrides("linear")
-        check_shapes(compose("config=benchmark/pirl/quick_linear", *given))
+        check_fit(compose("config=benchmark/pirl/quick_linear", *given))
 
 
 def test_overrides__name_a_network_of_timm_and_its_options():

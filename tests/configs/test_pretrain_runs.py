@@ -67,16 +67,3 @@ def test_lambda_of_zero__trains_in_two_processes(name, image_folder, tmp_path):
     trained, _ = train(name, image_folder / "train", tmp_path, model, *two)
     assert set(trained) == set(range(6))  # 20 images / 2 processes / 4, twice
     assert all(math.isfinite(loss) for loss in trained.values())
-
-
-@pytest.mark.slow
-def test_baseline__goes_on_after_an_image_that_cannot_be_read(tmp_path, make_image):
-    data, out = tmp_path / "data", tmp_path / "out"
-    data.mkdir()
-    for i in range(8):
-        make_image(data / f"{i}.jpg", seed=i)
-    (data / "3.jpg").write_bytes(b"broken")
-    limit = "config.HOOKS.PIRL_RUN.max_unreadable=0.5"
-    trained, _ = train("rotation_baseline_8node", data, out, "+config/pirl/models=resnet10", limit)
-    assert set(trained) == {0, 1, 2, 3}
-    assert all(math.isfinite(loss) for loss in trained.values())

@@ -6,7 +6,18 @@ import copy
 import functools
 from typing import Any
 
-from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.vissl.import_hook import finder
+
+finder.install()
+
+from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict  # noqa: E402
+
+OVER = {  # group of overlays -> the config that they are composed over
+    "linear": "benchmark/pirl/linear_imagenet1k",
+    "finetune": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
+    "semi_supervised": "benchmark/pirl/semi_supervised_imagenet1k_1percent",
+}
 
 
 def compose(*overrides: str) -> Any:
@@ -18,3 +29,20 @@ def compose(*overrides: str) -> Any:
 def _composed(overrides: tuple[str, ...]) -> Any:
     _, config = convert_to_attrdict(compose_hydra_configuration(list(overrides)), dump_config=False)
     return config
+
+
+def cases() -> dict[str, list[str]]:
+    """Name -> overrides, of every complete config and every overlay."""
+    root = config_root() / "config"
+    found = {}
+    for path in sorted(root.rglob("*.yaml")):
+        name = path.relative_to(root).with_suffix("").as_posix()
+        if name.startswith("pirl/base/"):
+            continue
+        if not name.startswith("pirl/"):
+            found[name] = [f"config={name}"]
+            continue
+        _, group, option = name.split("/")
+        over = OVER.get(group, "pretrain/pirl/jigsaw_8node")
+        found[name] = [f"config={over}", f"+config/pirl/{group}={option}"]
+    return found

@@ -8,7 +8,7 @@ import pytest
 from pirl_plugin import __version__
 from pirl_plugin.cli import COMMANDS, run
 from pirl_plugin.vissl.list_configs import listed, main
-from tests.helpers.composed import cases
+from tests.helpers.configs import cases
 
 
 def test_listed__is_every_config_with_a_description():

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from pirl_plugin.vissl.start_page import page_of_our_runs, start_page
-from tests.helpers.composed import cases
-from tests.helpers.configs import compose
+from tests.helpers.configs import cases, compose
 from tests.helpers.host_runs import run, settings
 
 

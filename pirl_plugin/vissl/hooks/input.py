@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,25 +12,18 @@ from torch import Tensor, nn
 from pirl_plugin.views.normalization import normalize_images
 from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.hooks.base import QuietHook
+from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
 
-class PIRLInputHook(QuietHook):
-    """Installs, at the start, a forward pre-hook on the model; the host has no hook before it.
+@dataclass(frozen=True)
+class InputSettings:
+    """Values of ``HOOKS.PIRL_INPUT``, all optional.
 
-    Loaders hand over uint8, a quarter of the bytes of float32. The section of the configuration,
-    all keys optional::
-
-        HOOKS:
-          PIRL_INPUT: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],
-                       channels_last: true, autocast: null, compile: false, prefetch: null}
-
-    Args:
+    Attributes:
         mean: of the channels, on a scale of 0 to 1.
         std: standard deviation of the channels.
         channels_last: memory format of inputs and weights, in which convolutions are faster.
@@ -36,44 +31,64 @@ class PIRLInputHook(QuietHook):
         compile: whether torch.compile compiles the trunk, in the first steps, for minutes; and
             again for a smaller last batch, which ``DATA.TRAIN.DROP_LAST: true`` leaves out.
         prefetch: whether workers prepare the next batches while the model trains, rather than each
-            batch together with the run's process before its step; None: on a GPU.
+            batch together with the run's process before its step; None: on a GPU. The loader
+            reads it.
 
     Raises:
-        ValueError: an ``autocast`` other than these; float16 would need the host's own
-            ``MODEL.AMP_PARAMS``, which scales the loss.
+        ValueError: a value is none of these; float16 needs the host's own ``MODEL.AMP_PARAMS``,
+            which scales the loss.
     """
 
-    def __init__(
-        self,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-        channels_last: bool = True,
-        autocast: str | None = None,
-        compile: bool = False,
-        prefetch: bool | None = None,
-    ) -> None:
-        super().__init__()
-        if autocast not in (None, "bfloat16"):
+    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))
+    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))
+    channels_last: bool = True
+    autocast: str | None = None
+    compile: bool = False
+    prefetch: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.autocast not in (None, "bfloat16"):
             raise ValueError(
-                f"HOOKS.PIRL_INPUT.autocast = {autocast!r}: expected null or bfloat16; for float16 "
-                f"use MODEL.AMP_PARAMS of the host, which scales the loss"
+                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or bfloat16; "
+                f"for float16 use MODEL.AMP_PARAMS of the host, which scales the loss"
             )
-        self.mean, self.std = tuple(mean), tuple(std)
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.autocast = autocast
-        self.compile = compile
-        self.prefetch = prefetch  # the loader reads it from the configuration
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            good = [math.isfinite(value) and (value > 0 or name == "mean") for value in values]
+            if len(good) != 3 or not all(good):
+                raise ValueError(
+                    f"config.HOOKS.PIRL_INPUT.{name} = {values}: expected three finite numbers, "
+                    f"one for each channel{', above 0' if name == 'std' else ''}"
+                )
+
+
+class PIRLInputHook(QuietHook):
+    """Installs, at the start, a forward pre-hook on the model; the host has no hook before it.
+
+    Loaders hand over uint8, a quarter of the bytes of float32.
+
+    Args:
+        settings: of the section.
+    """
+
+    def __init__(self, settings: InputSettings | None = None) -> None:
+        super().__init__()
+        self.settings = settings or InputSettings()
 
     @classmethod
     def from_config(cls, config: AttrDict) -> PIRLInputHook:
-        """Build the hook from the host's whole configuration."""
-        return cls(**(config.HOOKS.get("PIRL_INPUT") or {}))
+        """Build the hook from the host's configuration."""
+        return cls(read_section(InputSettings, config, "HOOKS.PIRL_INPUT"))
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """Of inputs and weights."""
+        return torch.channels_last if self.settings.channels_last else torch.contiguous_format
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Register the forward pre-hook on the model that DistributedDataParallel wraps."""
         model = task.base_model
         model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
-        if self.autocast == "bfloat16":
+        if self.settings.autocast == "bfloat16":
             model.forward = torch.autocast(task.device.type, torch.bfloat16)(model.forward)
 
     def prepare_model(self, model: nn.Module) -> None:
@@ -86,7 +101,7 @@ class PIRLInputHook(QuietHook):
             model: one with a ``trunk``, or the trunk itself.
         """
         model.to(memory_format=self.memory_format)
-        if self.compile:
+        if self.settings.compile:
             # Image and patches are two shapes: dynamic ones would be slower for both.
             getattr(model, "trunk", model).compile(dynamic=False)
 
@@ -104,4 +119,5 @@ class PIRLInputHook(QuietHook):
             return {key: self.prepare(value) for key, value in batch.items()}
         if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
             return batch
-        return normalize_images(batch, self.mean, self.std, self.memory_format)
+        mean, std = tuple(self.settings.mean), tuple(self.settings.std)
+        return normalize_images(batch, mean, std, self.memory_format)

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,9 +16,9 @@ from pirl_plugin.distributed import gather, rank, sum_over_ranks, world_size
 from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.evaluation.measures import random_effective_rank
 from pirl_plugin.utils.rows import evenly_spaced
-from pirl_plugin.vissl.hooks.base import QuietHook
+from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
 from pirl_plugin.vissl.hooks.rows import limited_to
-from pirl_plugin.vissl.hooks.scalars import write_scalars
+from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,11 +56,23 @@ class MonitorSettings:
     k: int = 20
     share: float = 0.01
 
+    def __post_init__(self) -> None:
+        for name, least in (("every", 1), ("rows", 2), ("k", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"config.HOOKS.PIRL_MONITOR.{name} = {getattr(self, name)}: expected a whole "
+                    f"number of at least {least}"
+                )
+        if not 0 < self.share <= 1:
+            raise ValueError(
+                f"config.HOOKS.PIRL_MONITOR.share = {self.share}: expected a share above 0, at "
+                f"most 1; set 0.01"
+            )
+
     @classmethod
     def from_config(cls, config: AttrDict) -> MonitorSettings:
-        """Read them from the host's whole configuration, which was checked before the launch."""
-        section = (config.get("HOOKS") or {}).get("PIRL_MONITOR") or {}
-        return cls(**{f.name: section[f.name] for f in fields(cls) if f.name in section})
+        """Read them from the host's whole configuration."""
+        return read_section(cls, config, "HOOKS.PIRL_MONITOR")
 
 
 class MonitorHook(QuietHook):

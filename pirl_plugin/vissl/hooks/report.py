@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
-from pirl_plugin.vissl.hooks.base import QuietHook
-from pirl_plugin.vissl.hooks.scalars import write_scalars
+from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -23,6 +25,9 @@ class RunSettings:
             for new images; or ``keep`` the rows in their order, for images that were only renamed.
         timeout_minutes: how long a rank waits for another one, in a collective operation or at
             the start.
+
+    Raises:
+        ValueError: a value is none of these.
     """
 
     max_unreadable: float = 0.05
@@ -30,40 +35,27 @@ class RunSettings:
     timeout_minutes: float = 10
 
     def __post_init__(self) -> None:
-        """See that the values can be used.
-
-        Raises:
-            ValueError: names key, value, what was expected and what to do.
-        """
+        key = "config.HOOKS.PIRL_RUN"
         if not 0 <= self.max_unreadable <= 1:
             raise ValueError(
-                f"HOOKS.PIRL_RUN.max_unreadable = {self.max_unreadable}: expected a share from 0 "
-                f"to 1; set 0.05, or 1 to go on whatever cannot be read"
+                f"{key}.max_unreadable = {self.max_unreadable:g}: expected a share from 0 to 1; "
+                f"set 0.05, or 1 to train whatever cannot be read"
             )
         if self.changed_data not in ON_CHANGED_DATA:
             raise ValueError(
-                f"HOOKS.PIRL_RUN.changed_data = {self.changed_data!r}: expected one of "
+                f"{key}.changed_data = {self.changed_data}: expected one of "
                 f"{', '.join(ON_CHANGED_DATA)}; set refuse"
             )
-        if not self.timeout_minutes > 0:
+        if not 0 < self.timeout_minutes < 1e6:
             raise ValueError(
-                f"HOOKS.PIRL_RUN.timeout_minutes = {self.timeout_minutes}: expected minutes above "
-                f"0; set 10"
+                f"{key}.timeout_minutes = {self.timeout_minutes:g}: expected minutes above 0"
             )
 
     @classmethod
     def from_config(cls, config: AttrDict) -> RunSettings:
-        """Read them from the host's whole configuration.
+        """Read them from the host's configuration.
 
         Raises:
             ValueError: a key or a value is not one of these.
         """
-        section = (config.get("HOOKS") or {}).get("PIRL_RUN") or {}
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(section) - set(known))
-        if unknown:
-            raise ValueError(
-                f"HOOKS.PIRL_RUN.{unknown[0]} = {section[unknown[0]]!r}: expected one of the keys "
-                f"{', '.join(known)}; remove it"
-            )
-        return cls(**{name: section[name] for name in known if name in section})
+        return read_section(cls, config, "HOOKS.PIRL_RUN")

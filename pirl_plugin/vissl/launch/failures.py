@@ -6,10 +6,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import traceback
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FAILURE_FILE = "failure.txt"
 # What a rank says that lost another one, or waited for it in vain, rather than failed itself.
@@ -19,6 +25,46 @@ _PEER = re.compile(
     re.IGNORECASE,
 )
 _PORT_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+
+
+class ConfigurationError(Exception):
+    """A mistake in the configuration, raised in place of ``SystemExit`` on request."""
+
+
+def traceback_wanted() -> bool:
+    """Whether the environment asks for tracebacks."""
+    names = ("PIRL_PLUGIN_TRACEBACK", "HYDRA_FULL_ERROR")
+    return any(os.environ.get(name, "0") not in ("", "0") for name in names)
+
+
+def refuse(sentence: str, cause: BaseException | None = None) -> NoReturn:
+    """End the run before it starts, with one line and exit status 1.
+
+    Raises:
+        SystemExit: the sentence.
+        ConfigurationError: the same where the environment asks for tracebacks.
+    """
+    line = "pirl_plugin: " + " ".join(sentence.split())
+    if traceback_wanted():
+        raise ConfigurationError(line) from cause
+    raise SystemExit(line) from None
+
+
+@contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """End any exception in one line: the first paragraph of its message.
+
+    Raises:
+        SystemExit: as :func:`refuse`.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = str(error).strip().split("\n\n")[0]
+        known = isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith(
+            ("hydra", "omegaconf")
+        )
+        refuse(said if known and said else f"{type(error).__name__}: {said}", error)
 
 
 class RankError(Exception):

@@ -11,8 +11,8 @@ from pirl_plugin.checkpoints.initial_weights import follow_links
 from pirl_plugin.checkpoints.training_run import write_run_config
 from pirl_plugin.utils.console import put
 from pirl_plugin.utils.our_configs import is_ours
-from pirl_plugin.vissl.checks.before_launch import CHECKS, check_machine
-from pirl_plugin.vissl.checks.engine import check_engine
+from pirl_plugin.vissl.checks import check_run
+from pirl_plugin.vissl.launch.failures import in_one_sentence
 from pirl_plugin.vissl.launch.run import run_ours
 from pirl_plugin.vissl.launch.signals import end_stopped, forward_signals
 from pirl_plugin.vissl.patches.checkpoints import report_failure
@@ -20,7 +20,7 @@ from pirl_plugin.vissl.patches.evaluation_patches import remove_old_results
 from pirl_plugin.vissl.start_page import start_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from vissl.config import AttrDict
 
@@ -40,28 +40,23 @@ def guard_launcher(module: HostModule) -> None:
     module.pirl_plugin_originals = {name: getattr(module, name) for name in ours}
     for name, replacement in ours.items():
         setattr(module, name, replacement)
-    module.launch_distributed = _guarded(module.launch_distributed, (check_machine, *CHECKS))
+    module.launch_distributed = _guarded(module.launch_distributed)
     on_slurm = module.launch_distributed_on_slurm
-    module.launch_distributed_on_slurm = _guarded(on_slurm, CHECKS, starts_ranks=False)
+    module.launch_distributed_on_slurm = _guarded(on_slurm, starts_ranks=False)
 
 
-def _guarded(
-    launch: Callable[..., object],
-    checks: Sequence[Callable[[AttrDict], None]],
-    starts_ranks: bool = True,
-) -> Callable[..., object]:
+def _guarded(launch: Callable[..., object], starts_ranks: bool = True) -> Callable[..., object]:
     @functools.wraps(launch)
     def guarded(*args: Any, **kwargs: Any) -> object:
         config: AttrDict = kwargs.get("cfg", args[0] if args else None)
         if is_ours(config):
             follow_links(config)
-        check_engine(config, kwargs.get("engine_name"), sys.argv[1:])
         extracts = kwargs.get("engine_name") == "extract_features"
         # The SVM tools print their results to the host's log, which then stays on the console.
         put((banner() if extracts else start_page(config, banner())) + "\n")
         try:
-            for check in checks:
-                check(config)
+            with in_one_sentence():
+                check_run(config, kwargs.get("engine_name", "train"))
         except KeyboardInterrupt:
             if not is_ours(config):
                 raise

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
-from pirl_plugin.vissl.checks.names import close_names
-from pirl_plugin.vissl.checks.refusal import refuse
+from pirl_plugin.vissl.launch.failures import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DRY_RUN = "--dry-run"
-_KNOWN = {DRY_RUN: DRY_RUN, "--max-restarts": "--max-restarts N"}
+_KNOWN = {"--max-restarts": "--max-restarts N"}
 _OVERRIDES = {  # options of other commands, and of other programs -> what this one takes
     "--config": "config=NAME",
     "--data": "config.DATA.TRAIN.DATA_PATHS=[DIR]",
@@ -32,9 +31,9 @@ def check_options(words: Sequence[str]) -> None:
         SystemExit: the first such word.
     """
     for word in words:
-        if not word.startswith("-") or word == DRY_RUN:
+        if not word.startswith("-"):
             continue
         every = _KNOWN | _OVERRIDES
-        near = close_names(word.partition("=")[0], every, count=1, cutoff=_NEAR)
+        near = difflib.get_close_matches(word.partition("=")[0], every, 1, _NEAR)
         instead = every[near[0]] if near else "config.KEY=VALUE"
         refuse(f"{word}: expected {', '.join(_KNOWN)} or KEY=VALUE; write {instead}")

@@ -14,11 +14,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pirl_plugin.utils.interrupts import ignored
-from pirl_plugin.vissl.checks.refusal import traceback_wanted
 from pirl_plugin.vissl.hooks.rows import compare_rows_on_resume
 from pirl_plugin.vissl.hooks.run_settings import RunSettings
 from pirl_plugin.vissl.launch.environment import mask_logged_environment
-from pirl_plugin.vissl.launch.failures import RankError, describe
+from pirl_plugin.vissl.launch.failures import RankError, describe, traceback_wanted
 from pirl_plugin.vissl.launch.rendezvous import initialise_with_timeout
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from pirl_plugin.utils.console import put
 from pirl_plugin.utils.interrupts import STOPPING, Interrupted, outlive_terminal, raised
 from pirl_plugin.utils.run_lock import FolderInUseError, RunLock
-from pirl_plugin.vissl.checks.refusal import refuse, traceback_wanted
 from pirl_plugin.vissl.hooks.run_settings import RunSettings
 from pirl_plugin.vissl.launch import ranks
 from pirl_plugin.vissl.launch.failures import (
@@ -21,6 +20,8 @@ from pirl_plugin.vissl.launch.failures import (
     RankError,
     cause_of,
     describe,
+    refuse,
+    traceback_wanted,
     write_tracebacks,
 )
 from pirl_plugin.vissl.launch.newest import newest_checkpoint

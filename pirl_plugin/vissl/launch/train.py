@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from pirl_plugin.utils.requirements import require_host
-from pirl_plugin.vissl.checks.engine import check_engine
-from pirl_plugin.vissl.checks.refusal import refuse
-from pirl_plugin.vissl.launch.options import DRY_RUN, check_options
+from pirl_plugin.vissl.launch.failures import refuse
+from pirl_plugin.vissl.launch.options import check_options
 from pirl_plugin.vissl.launch.supervise import max_restarts, supervise
 from pirl_plugin.vissl.launch.waiting import wait_passively
 
@@ -25,10 +24,8 @@ def main(overrides: list[str]) -> None:
     """
     if overrides and overrides[0] in ("-h", "--help"):
         print(
-            "usage: pirl-plugin train [--dry-run] [--max-restarts N] config=NAME "
+            "usage: pirl-plugin train [--max-restarts N] config=NAME "
             "[+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]\n"
-            "  --dry-run         check everything, time some steps, say what the run takes; write "
-            "nothing\n"
             "  --max-restarts N  start the run again up to N times without a new checkpoint"
         )
         return
@@ -45,14 +42,8 @@ def main(overrides: list[str]) -> None:
     from vissl.utils import distributed_launcher as launcher
     from vissl.utils import hydra_config
 
-    dry = DRY_RUN in overrides
-    composed = hydra_config.compose_hydra_configuration([o for o in overrides if o != DRY_RUN])
-    args, config = hydra_config.convert_to_attrdict(composed, dump_config=not dry)
-    check_engine(config, args.engine_name, overrides)
-    if dry:
-        from pirl_plugin.vissl.checks.dry_run import dry_run
-
-        return dry_run(config, args.node_id)
+    composed = hydra_config.compose_hydra_configuration(overrides)
+    args, config = hydra_config.convert_to_attrdict(composed)
     if restarts:
         if config.SLURM.USE_SLURM:
             refuse(

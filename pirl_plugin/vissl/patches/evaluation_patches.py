@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.vissl.checks.sources import splits_of
 from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
@@ -193,6 +192,8 @@ def remove_old_results(config: AttrDict) -> None:
     taken for that of this run's SVMs, which the host trains later. What
     ``SVM.force_retrain=false`` takes up again stays.
     """
+    from pirl_plugin.vissl.checks import splits_of
+
     for result in Path(config.CHECKPOINT.DIR).glob("*/test_ap.npy"):
         result.unlink(missing_ok=True)  # another node may have been first
     folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.vissl.checks.refusal import shown
-from pirl_plugin.vissl.checks.sources import sources_of, splits_of
+from pirl_plugin.vissl.checks import sources_of, splits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +38,8 @@ def check_same_images(
         if _are_those_of(config, content, split):
             continue
         raise SystemExit(
-            f"pirl_plugin: config.DATA.{split}.DATA_PATHS = {shown(now)}: expected "
-            f"{shown(before)}, with which the run in {folder} was made to its end; give another "
+            f"pirl_plugin: config.DATA.{split}.DATA_PATHS = {now!r}: expected "
+            f"{before!r}, with which the run in {folder} was made to its end; give another "
             f"config.CHECKPOINT.DIR to start a new one"
         )
 

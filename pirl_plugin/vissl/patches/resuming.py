@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.utils.json_lines import read_json_lines
 from pirl_plugin.utils.our_configs import is_ours
-from pirl_plugin.vissl.checks.refusal import shown
 from pirl_plugin.vissl.patches.finished_data import check_same_images
 from pirl_plugin.vissl.patches.patches import patched
 
@@ -246,7 +245,7 @@ def _say_what_changes(config: AttrDict, path: Path) -> None:
     differ = _changes(config, path)
     if differ:
         said = "; ".join(
-            f"{_named(key)} = {shown(now)} (was {shown(before)})"
+            f"{_named(key)} = {now!r} (was {before!r})"
             for key, (now, before) in list(differ.items())[:_SHOWN]
         )
         more = f"; and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
@@ -281,7 +280,7 @@ def _check_same_training(config: AttrDict, content: Mapping[str, Any], path: Pat
     if differ := _changes(config, path):
         key, (found, expected) = next(iter(differ.items()))
         raise SystemExit(
-            f"pirl_plugin: {_named(key)} = {shown(found)}: expected {shown(expected)}, with which "
+            f"pirl_plugin: {_named(key)} = {found!r}: expected {expected!r}, with which "
             f"the run in {path.parent} was made to its end; give another config.CHECKPOINT.DIR to "
             f"start a new one"
         )

@@ -9,7 +9,7 @@ from torchvision.transforms import functional as tv
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.vissl.hooks.input import PIRLInputHook
+from pirl_plugin.vissl.hooks.input import InputSettings, PIRLInputHook
 
 
 def test_prepare__equals_to_tensor_and_normalize():
@@ -28,20 +28,20 @@ def test_prepare__leaves_floats_alone():
 
 def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
     model = torch.nn.Conv2d(3, 4, 3)
-    hook = PIRLInputHook(autocast="bfloat16")
+    hook = PIRLInputHook(InputSettings(autocast="bfloat16"))
     hook.on_start(SimpleNamespace(base_model=model, device=torch.device("cpu")))
     assert model(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.bfloat16
 
 
 def test_hook__refuses_an_autocast_that_needs_a_scaler():
-    with pytest.raises(ValueError, match="autocast = 'float16': expected null or bfloat16"):
-        PIRLInputHook(autocast="float16")
+    with pytest.raises(ValueError, match="autocast = float16: expected null or bfloat16"):
+        PIRLInputHook(InputSettings(autocast="float16"))
 
 
 def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
     model = ResNetTrunk(10, width=0.25)
     prepared = copy.deepcopy(model)
-    PIRLInputHook(channels_last=False).prepare_model(prepared)
+    PIRLInputHook(InputSettings(channels_last=False)).prepare_model(prepared)
     assert prepared.state_dict()["_feature_blocks.conv1.weight"].is_contiguous()
     PIRLInputHook().prepare_model(prepared)
     weight = prepared.state_dict()["_feature_blocks.conv1.weight"]
@@ -54,18 +54,18 @@ def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
 def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
     model = torch.nn.ModuleDict({"trunk": ResNetTrunk(10, width=0.25)})
     plain = copy.deepcopy(model)
-    PIRLInputHook(compile=True).prepare_model(model)
+    PIRLInputHook(InputSettings(compile=True)).prepare_model(model)
     assert model["trunk"]._compiled_call_impl is not None
     assert list(model.state_dict()) == list(plain.state_dict())
     plain.load_state_dict(model.state_dict())
-    assert PIRLInputHook().compile is False
+    assert not InputSettings().compile
 
 
 def test_prepare_model__compiles_for_the_shapes_it_meets(monkeypatch):
     """Dynamic shapes would be slower for both, images and patches."""
     given = []
     monkeypatch.setattr(ResNetTrunk, "compile", lambda self, **options: given.append(options))
-    PIRLInputHook(compile=True).prepare_model(ResNetTrunk(10, width=0.25))
+    PIRLInputHook(InputSettings(compile=True)).prepare_model(ResNetTrunk(10, width=0.25))
     assert given == [{"dynamic": False}]
 
 
@@ -73,7 +73,7 @@ def test_prepare_model__compiles_for_the_shapes_it_meets(monkeypatch):
 def test_prepare_model__compiled_gives_the_same_features_and_gradients():
     model = ResNetTrunk(10, width=0.25)
     compiled = copy.deepcopy(model)
-    PIRLInputHook(compile=True).prepare_model(compiled)
+    PIRLInputHook(InputSettings(compile=True)).prepare_model(compiled)
     images = torch.randn(2, 3, 64, 64).contiguous(memory_format=torch.channels_last)
     for each in (model, compiled):
         each(images)[0].square().sum().backward()

@@ -10,7 +10,6 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 from pirl_plugin.checkpoints.compare import MismatchError
 from pirl_plugin.models.load import load_trunk
 from pirl_plugin.models.resnet import new_trunk
-from pirl_plugin.vissl.checks.initial_weights import check_initial_weights
 from tests.helpers.host_tools import CPU, run_tool
 
 LINEAR = ["config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18"]
@@ -199,9 +198,6 @@ def test_load__leaves_out_what_the_user_says():
 
 def test_approaches_of_vissl__start_as_without_the_plugin():
     name = "benchmark/linear_image_classification/imagenet1k/eval_resnet_8gpu_transfer_in1k_linear"
-    check_initial_weights(
-        compose(f"config={name}", "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=nowhere")
-    )
     empty = {"classy_state_dict": {"base_model": {"model": {"trunk": {}, "heads": {}}}}}
     load([f"config={name}"], empty)  # the host says of each weight that it is not there
 

@@ -1,0 +1,262 @@
+"""Checks of a run of ours before anything is started: mistakes that are common, silent and costly.
+
+Everything else is said by Hydra, OmegaConf, the host or torch, in the one sentence that the command
+line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundError`` with
+``KEY = VALUE: expected …; do …``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.images.names import DISK_FOLDER, SOURCES
+from pirl_plugin.utils.our_configs import MICRO_BATCHES, SVM_SCRIPTS, is_ours, num_micro_batches
+from pirl_plugin.vissl.fit import check_fit
+from pirl_plugin.vissl.sections import read_section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
+_SECTIONS = {  # key -> the dataclass of its values
+    "LOSS.pirl_loss": "pirl_plugin.losses.config:PIRLLossConfig",
+    "HOOKS.PIRL_INPUT": "pirl_plugin.vissl.hooks.input:InputSettings",
+    "HOOKS.PIRL_MONITOR": "pirl_plugin.vissl.hooks.monitor:MonitorSettings",
+    "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.run_settings:RunSettings",
+    "CHECKPOINT.PIRL": "pirl_plugin.checkpoints.run_folder:Keep",
+}
+_LEAST = {  # key -> smallest value: below it a run trains nothing, or fails at its end
+    **dict.fromkeys(
+        ("OPTIMIZER.num_epochs", "LOG_FREQUENCY", "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
+         "DISTRIBUTED.NUM_NODES", "DISTRIBUTED.NUM_PROC_PER_NODE",
+         "CHECKPOINT.CHECKPOINT_FREQUENCY"), 1,
+    ),
+    **dict.fromkeys(
+        ("OPTIMIZER.weight_decay", "OPTIMIZER.param_schedulers.lr.start_value",
+         "OPTIMIZER.param_schedulers.lr.end_value", "DATA.NUM_DATALOADER_WORKERS", "SEED_VALUE"), 0,
+    ),
+}  # fmt: skip
+_RATE = "config.OPTIMIZER.param_schedulers.lr."
+_KINDS = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "text",
+    list: "a list in brackets", dict: "a section of keys",
+}  # fmt: skip
+
+
+def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Check values before the host reads them; configurations that are not ours pass.
+
+    Args:
+        composed: OmegaConf's, whole.
+        overrides: of the command line.
+
+    Raises:
+        ValueError: the first mistake.
+    """
+    from omegaconf import OmegaConf
+
+    whole: Any = OmegaConf.to_container(composed, resolve=True)
+    config = whole["config"]
+    if not is_ours(config):
+        return
+    for key, target in _SECTIONS.items():
+        module, _, name = target.partition(":")
+        if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
+            read_section(getattr(import_module(module), name), config, key)
+    if "pirl_loss" in config["LOSS"] and config["LOSS"]["name"] != "pirl_loss":
+        name = config["LOSS"]["name"]
+        print(f"config.LOSS.pirl_loss is not read: config.LOSS.name = {name}", file=sys.stderr)
+    _check_kinds(config, _defaults(), "config")
+    for key, least in _LEAST.items():
+        value = OmegaConf.select(composed, f"config.{key}")
+        if value is not None and value < least:
+            raise ValueError(f"config.{key} = {value}: expected at least {least}")
+    scales = OmegaConf.select(composed, f"{_RATE}auto_lr_scaling.auto_scale")
+    unread = ("value", "values", "start_value") if scales else ("auto_lr_scaling.base_value",)
+    read = "auto_lr_scaling.base_value" if scales else "start_value"
+    for override in overrides:
+        if override.lstrip("+").partition("=")[0].removeprefix(_RATE) in unread:
+            raise ValueError(
+                f"{override}: expected a rate that is read, as {_RATE}auto_lr_scaling.auto_scale = "
+                f"{scales}; set {_RATE}{read}, or auto_scale={not scales} as well"
+            )
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    import vissl.config
+    import yaml
+
+    text = Path(vissl.config.__file__).with_name("defaults.yaml").read_text()
+    defaults: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for key in _SECTIONS:
+        defaults["config"][key.partition(".")[0]][key.partition(".")[2]] = {}
+    defaults["config"]["MODEL"]["TRUNK"]["PIRL_RESNET"] = {
+        "WIDTH_MULTIPLIER": 1.0,
+        "SMALL_STEM": False,
+    }
+    return defaults["config"]
+
+
+def _check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], key: str) -> None:
+    """Compare values with VISSL's defaults: the kind of each, and names that are almost one."""
+    for name, value in values.items():
+        here = f"{key}.{name}"
+        if name not in defaults:
+            if near := difflib.get_close_matches(str(name), defaults, 1, 0.85):
+                raise ValueError(
+                    f"{here} = {value!r}: expected a key that is read; the nearest is "
+                    f"{key}.{near[0]}"
+                )
+            continue
+        default = defaults[name]
+        kind = next((kind for kind in _KINDS if isinstance(default, kind)), None)
+        fits = isinstance(value, kind) if kind else True
+        if kind in (int, float):
+            fits = isinstance(value, (int, kind)) and not isinstance(value, bool)
+        if kind is str and isinstance(default, str) and default[:1].isdigit():
+            fits = True  # 1e-8, which YAML 1.1 takes for text
+        if not fits and kind is not None:
+            raise ValueError(f"{here} = {value!r}: expected {_KINDS[kind]}, as {default!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{here} = {value}: expected a finite number")
+        if isinstance(value, dict) and default:
+            _check_kinds(value, default, here)
+
+
+def check_run(config: AttrDict, engine_name: str = "train") -> None:
+    """Check what the run needs: device, data, initial weights, batches, and that all fits together.
+
+    Args:
+        config: the host's, inferred; configurations that are not ours pass.
+        engine_name: ``train``, or ``extract_features`` of the host's SVM scripts.
+
+    Raises:
+        ValueError: the first mistake.
+        FileNotFoundError: data or a checkpoint are not there.
+    """
+    if not is_ours(config):
+        return
+    if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
+        scripts = " or ".join(f"python -m {script}" for script in SVM_SCRIPTS.values())
+        raise ValueError(
+            "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
+            f"host's SVM script; write {scripts} config=NAME …"
+        )
+    if not config.SLURM.USE_SLURM:
+        _check_device(config)
+    _check_micro_batches(config)
+    _check_data(config)
+    _check_weights(config)
+    check_fit(config, () if config.TEST_ONLY else sources_of(config, "TRAIN"))
+
+
+def _check_device(config: AttrDict) -> None:
+    import torch
+
+    device, wanted = config.MACHINE.DEVICE, config.DISTRIBUTED.NUM_PROC_PER_NODE
+    if device not in ("gpu", "cpu"):
+        raise ValueError(f"config.MACHINE.DEVICE = {device}: expected gpu or cpu")
+    found = torch.cuda.device_count()
+    if device == "gpu" and wanted > found:
+        remedy = "+config/pirl/machines=cpu" if not found else f"NUM_PROC_PER_NODE={found}"
+        raise ValueError(
+            f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
+            f"expected as many GPUs, found {found}; give {remedy}"
+        )
+    if device == "cpu" and config.DISTRIBUTED.BACKEND != "gloo":
+        raise ValueError(
+            f"config.DISTRIBUTED.BACKEND = {config.DISTRIBUTED.BACKEND} with config.MACHINE.DEVICE "
+            f"= cpu: expected gloo; set it, or give +config/pirl/machines=cpu"
+        )
+
+
+def _check_micro_batches(config: AttrDict) -> None:
+    count, batch = num_micro_batches(config), config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    if count < 1 or batch % count:
+        raise ValueError(
+            f"config.{MICRO_BATCHES} = {count}: expected a number that divides "
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}, the batch of a process"
+        )
+
+
+def splits_of(config: AttrDict) -> list[str]:
+    """Return the splits that a run reads."""
+    return ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
+
+
+def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
+    """Return name and path of each of a split's sources that is one of this plugin."""
+    from vissl.data import DATASET_SOURCE_MAP
+    from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
+
+    data = config.DATA[split]
+    if not data.DATA_SOURCES or not set(data.DATA_SOURCES) <= set(DATASET_SOURCE_MAP):
+        raise ValueError(
+            f"config.DATA.{split}.DATA_SOURCES = {list(data.DATA_SOURCES)}: expected one of "
+            f"{', '.join(DATASET_SOURCE_MAP)}"
+        )
+    if not any(source in SOURCES for source in data.DATA_SOURCES):
+        return []
+    unknown = [name for name in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(name)]
+    if not data.DATA_PATHS and (unknown or not data.DATASET_NAMES):
+        raise ValueError(
+            f"config.DATA.{split}.DATA_PATHS = []: expected a path, as no catalog lists {unknown}; "
+            f"set config.DATA.{split}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
+        )
+    if len(data.DATA_PATHS) > 1 or len(data.DATA_SOURCES) != 1:
+        raise ValueError(
+            f"config.DATA.{split}.DATA_PATHS = {list(data.DATA_PATHS)}: expected one path, of one "
+            f"source, as rows of a memory bank are of one data set; name all images in one "
+            f"list, +config/pirl/datasets=filelist"
+        )
+    paths, _ = get_data_files(split, config.DATA)
+    return list(zip(data.DATA_SOURCES, paths, strict=True))
+
+
+def _check_data(config: AttrDict) -> None:
+    """See that there are images, and that training and test images have the same classes."""
+    from pirl_plugin.vissl.adapters.source import check_source
+
+    classes = {}
+    for split in splits_of(config):
+        for source, path in sources_of(config, split):
+            check_source(config, source, str(path), split)
+            if source == DISK_FOLDER and list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
+                classes[path] = {entry.name for entry in os.scandir(path) if entry.is_dir()}
+    if len(classes) == 2:
+        (train, trained), (test, tested) = classes.items()
+        if trained != tested:
+            raise ValueError(
+                f"config.DATA.TEST.DATA_PATHS: expected the same subfolders in {test} as in {train}"
+                f", as they number the classes; '{min(trained ^ tested)}' is in one alone"
+            )
+    count, head = max(map(len, classes.values()), default=0), config.MODEL.HEAD
+    if count > head.get("NUM_CLASSES", count):
+        raise ValueError(
+            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {count}, the "
+            f"number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={count}"
+        )
+
+
+def _check_weights(config: AttrDict) -> None:
+    section, files = config.MODEL.TRUNK.get("PIRL_ENSEMBLE") or {}, {}
+    if config.MODEL.TRUNK.NAME == "pirl_ensemble":
+        files = {"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": section["PARAMS_FILES"]}
+    files["config.MODEL.WEIGHTS_INIT.PARAMS_FILE"] = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
+    for key, paths in files.items():
+        for path in paths:
+            if path and "://" not in path and not os.path.exists(path):
+                raise FileNotFoundError(
+                    f"{key} = {path}: expected a checkpoint that exists; name one, or '' to start "
+                    f"from random initialisation"
+                )

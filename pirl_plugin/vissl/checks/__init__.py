@@ -1,1 +1,0 @@
-"""Configurations that are refused before a run."""

@@ -1,0 +1,168 @@
+"""See that views, collator, trunk, heads, loss and schedule fit together, without data."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.images.names import VIEWS
+from pirl_plugin.utils.our_configs import num_micro_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import Tensor, nn
+    from vissl.config import AttrDict
+
+_IMAGES = 2  # in the batch that the model is given
+_SIZE = (320, 480)  # height and width of the image that the transforms are given
+
+
+def check_fit(config: AttrDict, sources: Sequence[tuple[str, str]] = ()) -> None:
+    """Give a batch of two images to the transforms, the collator, the model and the loss.
+
+    The model is built on torch's ``meta`` device, so that a trunk of any size takes no memory.
+
+    Args:
+        config: the host's, inferred.
+        sources: name and path of the training data; its images are counted where a last batch of
+            one image would be refused.
+
+    Raises:
+        ValueError: one of them cannot be built, or does not take what the one before it gives.
+    """
+    import torch
+    import vissl.losses  # noqa: F401, registers them
+    from classy_vision.losses import build_loss
+    from classy_vision.optim import build_optimizer, build_optimizer_schedulers
+    from vissl.models import build_model
+
+    if config.LOSS.name != "pirl_loss":
+        with _of(f"config.LOSS.name = {config.LOSS.name}"):
+            build_loss({**config.LOSS[config.LOSS.name], "name": config.LOSS.name})
+    with _of("config.OPTIMIZER"):
+        build_optimizer(config.OPTIMIZER)
+        for schedule in build_optimizer_schedulers(config.OPTIMIZER).values():
+            schedule(0.0)
+    splits = ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
+    batches = {split: _batch(config, split) for split in splits}
+    section = copy.deepcopy(config.MODEL)
+    if "PIRL_ENSEMBLE" in section.TRUNK:  # its checkpoints are read later
+        files = section.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+        section.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = [""] * len(files)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        try:
+            with _of("config.MODEL"):
+                model = build_model(section, config.OPTIMIZER).train()
+            for split, batch in batches.items():
+                _check_outputs(config, model, split, batch)
+            if "TRAIN" in batches and config.LOSS.name == "pirl_loss" and sources:
+                _check_last_batch(config, model, batches["TRAIN"], sources)
+        except NotImplementedError:  # a module of the host that meta tensors cannot pass
+            return
+
+
+@contextmanager
+def _of(key: str) -> Iterator[None]:
+    """Name the key whose parts raise."""
+    try:
+        yield
+    except NotImplementedError:
+        raise
+    except Exception as error:  # whatever a part of the host raises
+        said = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ValueError(f"{key}: expected values that fit together; {said}") from error
+
+
+def _batch(config: AttrDict, split: str) -> dict[str, Tensor]:
+    """Return the model's inputs as the loader makes them, of black images."""
+    import torch
+    from PIL import Image
+    from vissl.data.collators import get_collator
+    from vissl.data.ssl_transforms import get_transform
+
+    from pirl_plugin.vissl.adapters.source import SourceImage
+
+    data = config.DATA[split]
+    entries = copy.deepcopy(list(data.TRANSFORMS))
+    samples = []
+    with _of(f"config.DATA.{split}.TRANSFORMS"):
+        transform = get_transform(entries)
+        for row in range(_IMAGES):
+            image: Any = Image.new("RGB", _SIZE[::-1])
+            if entries[0]["name"] in VIEWS:
+                image = SourceImage(torch.zeros(3, *_SIZE, dtype=torch.uint8), 0, 0)
+            sample = {"data": [image], "data_valid": [1], "data_idx": [row], "label": [row]}
+            samples.append(transform(sample))
+    with _of(f"config.DATA.{split}.COLLATE_FUNCTION = {data.COLLATE_FUNCTION}"):
+        parameters = data.get("COLLATE_FUNCTION_PARAMS") or {}
+        batch = get_collator(data.COLLATE_FUNCTION, parameters)(samples)
+    with _of(f"config.DATA.{split}.INPUT_KEY_NAMES = {list(data.INPUT_KEY_NAMES)}"):
+        given = {name: batch[name] for name in data.INPUT_KEY_NAMES}
+        if not given:
+            raise ValueError(f"expected names among {', '.join(batch)}")
+        return {k: v[0] if isinstance(v, list) else v for k, v in given.items()}
+
+
+def _check_outputs(
+    config: AttrDict, model: nn.Module, split: str, batch: Mapping[str, Tensor]
+) -> None:
+    from pirl_plugin.losses.config import PIRLLossConfig
+
+    sizes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in batch.items())
+    with _of(f"config.MODEL with {sizes} of config.DATA.{split}"):
+        outputs = _forward(model, batch, _IMAGES)
+        if split != "TRAIN" or config.LOSS.name != "pirl_loss":
+            return
+        loss = PIRLLossConfig.from_mapping({**config.LOSS.pirl_loss, "num_train_samples": -1})
+        loss.weights(len(outputs))
+        for output in outputs:
+            found = tuple((output[0] if isinstance(output, list) else output).shape)
+            if found != (_IMAGES, loss.embedding_dim):
+                raise ValueError(
+                    f"a head gives {found} for {_IMAGES} images: expected "
+                    f"{(_IMAGES, loss.embedding_dim)}, the width LOSS.pirl_loss.embedding_dim"
+                )
+
+
+def _forward(model: nn.Module, batch: Mapping[str, Tensor], images: int) -> Any:
+    import torch
+
+    inputs = {
+        name: torch.empty(len(x) * images // _IMAGES, *x.shape[1:], device="meta")
+        for name, x in batch.items()
+    }
+    outputs = model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
+    if outputs is None:
+        raise ValueError("expected a head of config.MODEL.HEAD.PARAMS for each input")
+    return outputs
+
+
+def _check_last_batch(
+    config: AttrDict,
+    model: nn.Module,
+    batch: Mapping[str, Tensor],
+    sources: Sequence[tuple[str, str]],
+) -> None:
+    """Refuse a last batch of one image where BatchNorm needs more, as of views of 32 pixels."""
+    try:
+        _forward(model, batch, 1)
+        return
+    except ValueError as error:
+        if "more than 1 value" not in str(error) or config.DATA.TRAIN.DROP_LAST:
+            return
+    from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
+
+    ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
+    images = sum(len(PIRLDiskDataset(config, *source, "TRAIN")) for source in sources)
+    size = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    if math.ceil(images / ranks) % size == 1 or size == num_micro_batches(config):
+        raise ValueError(
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {size}: expected no batch of one image of "
+            f"such small views, which BatchNorm cannot normalise; set config.DATA.TRAIN.DROP_LAST="
+            f"true, or another batch size"
+        )

@@ -1,0 +1,57 @@
+"""Sections of the configuration that are ours, read as dataclasses. Imports no torch, no host."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Settings = TypeVar("Settings")
+
+
+def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:
+    """Read a section of the configuration as a dataclass, whose types and keys are checked.
+
+    Args:
+        kind: the dataclass; its defaults stand for what the section leaves out.
+        config: the host's configuration, from its ``config`` section.
+        key: dotted key of the section; a missing section has the defaults.
+
+    Raises:
+        ValueError: a key is unknown, or a value is of another type or refused by the dataclass.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    section: Any = config
+    for name in key.split("."):
+        section = section.get(name) if hasattr(section, "get") else None
+    if section is not None and not hasattr(section, "items"):
+        raise ValueError(f"config.{key} = {section!r}: expected a section of keys; remove it")
+    values = _plain(section or {})
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(kind), values)
+        settings: Settings = OmegaConf.to_object(merged)  # type: ignore[assignment]
+    except OmegaConfBaseException as error:
+        at = error.full_key or str(error.key)
+        reason = str(error).splitlines()[0]
+        if reason.startswith("Key "):
+            known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+            near = difflib.get_close_matches(at.rpartition(".")[2], known, 1, 0) or known
+            raise ValueError(
+                f"config.{key}.{at}: expected a key of config.{key}; the nearest is {near[0]}"
+            ) from None
+        raise ValueError(
+            f"config.{key}.{at}: expected a value of its type; {reason[0].lower()}{reason[1:]}"
+        ) from None
+    return settings
+
+
+def _plain(value: Any) -> Any:
+    """The host's dictionaries as OmegaConf takes them."""
+    if hasattr(value, "items"):
+        return {name: _plain(below) for name, below in value.items()}
+    return [_plain(below) for below in value] if isinstance(value, (list, tuple)) else value
