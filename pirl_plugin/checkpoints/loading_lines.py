@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
 from pirl_plugin.checkpoints.networks import network_of
-from pirl_plugin.checkpoints.shapes import feature_width
 from pirl_plugin.checkpoints.timm_networks import timm_resnet
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
+from pirl_plugin.models.resnet import feature_width
 from pirl_plugin.utils.hydra_overrides import quoted
 
 

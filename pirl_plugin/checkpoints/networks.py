@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pirl_plugin.checkpoints.shapes import is_bottleneck
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk, timm_title
 from pirl_plugin.checkpoints.trunk import Trunk, resnet_title
+from pirl_plugin.models.resnet import STAGES, read_section
+from pirl_plugin.models.timm_trunk import read_timm_section
 from pirl_plugin.utils.config_root import config_root
 
 _TRUNK = "config.MODEL.TRUNK"
@@ -83,3 +86,24 @@ def network_in(checkpoint: Mapping[str, object]) -> Network | None:
         return network_of(find_any_trunk(checkpoint, "the checkpoint"))
     except ValueError:  # also timm's, where it is not installed
         return None
+
+
+def network_of_section(trunk: Mapping[str, Any]) -> Network | None:
+    """The network of a ``MODEL.TRUNK`` section; None for trunks that are not known here.
+
+    Raises:
+        ValueError: the section of a trunk of this plugin has a key or value that it does not take.
+
+    Example:
+        >>> network_of_section({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 18}}).title
+        'ResNet-18'
+    """
+    name = trunk["NAME"]
+    if name == "resnet":
+        depth, width = int(trunk["RESNETS"]["DEPTH"]), trunk["RESNETS"]["WIDTH_MULTIPLIER"]
+        return resnet(depth, width, small_stem=False) if depth in STAGES else None
+    if name == "pirl_resnet":
+        return resnet(**read_section(trunk.get("PIRL_RESNET") or {}))
+    if name == "pirl_timm":
+        return timm_network(*read_timm_section(trunk.get("PIRL_TIMM") or {}))
+    return None

@@ -5,17 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+from torchvision.models.resnet import Bottleneck, ResNet
 
-# Depth -> kind of block, and the number of blocks in each of the four stages.
-STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
-    10: (BasicBlock, [1, 1, 1, 1]),
-    18: (BasicBlock, [2, 2, 2, 2]),
-    34: (BasicBlock, [3, 4, 6, 3]),
-    50: (Bottleneck, [3, 4, 6, 3]),
-    101: (Bottleneck, [3, 4, 23, 3]),
-    152: (Bottleneck, [3, 8, 36, 3]),
-}
+from pirl_plugin.models.resnet import STAGES
 
 _STEM = 64  # channels that conv1 puts out at width 1; those of all other layers are multiples
 
@@ -23,16 +15,6 @@ _STEM = 64  # channels that conv1 puts out at width 1; those of all other layers
 def is_bottleneck(depth: int) -> bool:
     """Whether the blocks are bottlenecks, whose output is four times as wide."""
     return STAGES[depth][0] is Bottleneck
-
-
-def feature_width(depth: int, width: float) -> int:
-    """Width of the pooled res5 features.
-
-    Example:
-        >>> feature_width(50, 2), feature_width(10, 0.5)
-        (4096, 256)
-    """
-    return round(_STEM * width) * 8 * STAGES[depth][0].expansion
 
 
 @lru_cache(maxsize=16)
@@ -43,7 +25,7 @@ def expected_shapes(depth: int, width: float, small_stem: bool) -> dict[str, tup
     compares them.
 
     Args:
-        depth: a key of :data:`STAGES`.
+        depth: a key of :data:`~pirl_plugin.models.resnet.STAGES`.
         width: channels over torchvision's.
         small_stem: whether conv1 is 3×3.
 

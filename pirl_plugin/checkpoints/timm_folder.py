@@ -14,11 +14,12 @@ from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.formats import write_safetensors
 from pirl_plugin.checkpoints.measurements import find_results
 from pirl_plugin.checkpoints.model_card import model_card
-from pirl_plugin.checkpoints.timm_networks import create_network, network_width, timm_resnet
+from pirl_plugin.checkpoints.timm_networks import timm_resnet
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors, build_network
 from pirl_plugin.checkpoints.training_run import read_training_run
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.files import atomic_write
+from pirl_plugin.models.timm_trunk import create_network, network_width
 
 if TYPE_CHECKING:
     from torch import Tensor

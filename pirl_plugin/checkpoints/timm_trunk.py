@@ -6,19 +6,15 @@ padded with spaces. The network's own tensors are under ``net.``, by timm's name
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare
-from pirl_plugin.checkpoints.timm_networks import create_network
-from pirl_plugin.checkpoints.trunk import CHOOSE, DESCRIPTION, Trunk, dictionaries, find_trunk
-
-_BYTES = 512
+from pirl_plugin.checkpoints.trunk import CHOOSE, Trunk, dictionaries, find_trunk
+from pirl_plugin.models.timm_trunk import DESCRIPTION, create_network, read_description
 
 
 @dataclass(frozen=True)
@@ -53,30 +49,6 @@ def timm_title(architecture: str, options: Mapping[str, object]) -> str:
     """A network of timm in words."""
     given = ", ".join(f"{key}={value}" for key, value in options.items())
     return f"timm's {architecture}{f' ({given})' if given else ''}"
-
-
-def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
-    """Name and options of a network as a tensor.
-
-    Returns:
-        uint8 ``(512,)``, or a multiple where the options are long.
-
-    Example:
-        >>> read_description(describe("resnet10t", {"img_size": 48}))
-        ('resnet10t', {'img_size': 48})
-    """
-    text = json.dumps({"model": architecture, "options": dict(options)}).encode()
-    return torch.tensor(list(text.ljust(-(-len(text) // _BYTES) * _BYTES)), dtype=torch.uint8)
-
-
-def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
-    """The name and the options that :func:`describe` wrote.
-
-    Raises:
-        ValueError: the tensor holds something else.
-    """
-    content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
-    return str(content["model"]), dict(content["options"])
 
 
 def find_any_trunk(

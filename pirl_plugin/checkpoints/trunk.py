@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
-from pirl_plugin.checkpoints.shapes import STAGES, expected_shapes
+from pirl_plugin.checkpoints.shapes import expected_shapes
+from pirl_plugin.models.resnet import STAGES
+from pirl_plugin.models.timm_trunk import DESCRIPTION
 
 _NAME = re.compile(
     r"(?P<prefix>.*?)(?:conv1\.weight|bn1\.\w+|layer[1-4]\.\d+\.(?:conv|bn|downsample\.)\d\.\w+)"
 )
-# A trunk of pirl_timm names its network in a tensor of this name; see timm_trunk.py.
-DESCRIPTION = "timm_model"
 _ENOUGH = 20  # names that make a trunk; the smallest, ResNet-10's, has 72
 
 CHOOSE = "take one out: pirl-plugin export IN OUT.torch --to vissl --trunk NAME"

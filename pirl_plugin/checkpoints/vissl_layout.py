@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.timm_trunk import TimmTensors, describe, find_any_trunk
-from pirl_plugin.checkpoints.trunk import DESCRIPTION, Trunk
+from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
+from pirl_plugin.checkpoints.trunk import Trunk
+from pirl_plugin.models.timm_trunk import DESCRIPTION, describe
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -103,7 +103,7 @@ def trunk_features(
     """Pooled res5 features.
 
     Args:
-        trunk: as of :func:`~pirl_plugin.models.load.load_trunk`, in evaluation mode.
+        trunk: as of :func:`~pirl_plugin.checkpoints.load.load_trunk`, in evaluation mode.
         images: uint8 ``(N, 3, H, W)``, on any device: a batch at a time goes to the trunk's.
         batch: images at a time.
         normalize: as the trunk was trained with.

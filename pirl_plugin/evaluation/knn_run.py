@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 import torch
 
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.training_run import image_size_of, run_config
 from pirl_plugin.evaluation.image_folder import (
     LabelledCrops,
@@ -18,7 +19,6 @@ from pirl_plugin.evaluation.image_folder import (
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.pretext_checkpoint import normalization_of
-from pirl_plugin.models.load import load_trunk
 
 _log = logging.getLogger(__name__)
 

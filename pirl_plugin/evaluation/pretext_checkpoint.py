@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pirl_plugin.checkpoints.load import trunk_in
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import channel_statistics, run_config
 from pirl_plugin.evaluation.bank_rows import bank_rows
@@ -23,7 +24,6 @@ from pirl_plugin.images.names import (
     ROTATION_JIGSAW,
 )
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.load import trunk_in
 from pirl_plugin.views.entry import parameters_of
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.rotation import RotationViews

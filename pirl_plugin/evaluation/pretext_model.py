@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import update_bn
 
 from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization, centre_crop
-from pirl_plugin.models.batch_norm import with_statistics_of
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
@@ -95,11 +96,10 @@ class PretextModel:
         of_images = map(self._normalized, images.tensor_split(parts))
         patches = (part.flatten(0, 1) for part in transformed.tensor_split(parts))
         of_transformed = map(self._normalized, patches)
-        return replace(
-            self,
-            trunk=with_statistics_of(self.trunk, of_images),
-            transformed_trunk=with_statistics_of(self.trunk, of_transformed),
-        )
+        trunk, transformed_trunk = copy.deepcopy(self.trunk), copy.deepcopy(self.trunk)
+        update_bn(of_images, trunk)
+        update_bn(of_transformed, transformed_trunk)
+        return replace(self, trunk=trunk, transformed_trunk=transformed_trunk)
 
     def _features(self, trunk: ResNetTrunk | TimmTrunk, images: Tensor) -> Tensor:
         features: Tensor = trunk(self._normalized(images), ["flatten"])[0]

@@ -1,1 +1,1 @@
-"""The heads f and g (Sec. 2.3), and a ResNet trunk for small experiments."""
+"""Heads and trunks: PIRL's f and g (Sec. 2.3), ResNets of any width, and any network of timm."""

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pirl_plugin.utils.kinds import integer
-
-_MEANINGS = {
-    "in_dim": "the width of the trunk's features",
-    "out_dim": "the width of the embedding",
-    "num_patches": "the patches of an image",
-    "hidden_dim": "the width of the hidden layer",
-}
-
 
 class PIRLHead(nn.Module):
-    """Projection of trunk features to the embedding, of an image (f) or of its patches (g).
+    """Project trunk features to the embedding of an image (f) or of its patches (g).
 
     With one patch: ``in_dim → out_dim``. With P patches: each patch ``in_dim → out_dim``, the
-    projections concatenated in the order they come in, ``P·out_dim → out_dim``.
+    projections concatenated in their order, ``P·out_dim → out_dim``.
 
     Args:
         in_dim: width of the trunk's features, 2048 for ResNet-50.
         out_dim: width of the embedding, 128 in the paper.
-        num_patches: 1, or the patches of an image, 9.
+        num_patches: 1, or the number of patches of an image, 9.
         hidden_dim: None for the paper's linear projection, or the width of a hidden layer with
             ReLU, the MLP form of VISSL's follow-up (2048).
 
     Raises:
-        ValueError: a width or ``num_patches`` that is no whole number of at least 1.
+        ValueError: a width or ``num_patches`` is not a whole number of at least 1.
 
     Example:
         >>> import torch
@@ -45,12 +36,14 @@ class PIRLHead(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
-        in_dim, out_dim = _size("in_dim", in_dim), _size("out_dim", out_dim)
-        num_patches = _size("num_patches", num_patches)
-        if hidden_dim is not None:
-            hidden_dim = _size("hidden_dim", hidden_dim)
-        self.in_dim = in_dim
-        self.num_patches = num_patches
+        sizes = {"in_dim": in_dim, "out_dim": out_dim, "num_patches": num_patches}
+        for name, value in {**sizes, "hidden_dim": hidden_dim or in_dim}.items():
+            if not hasattr(value, "__index__") or value < 1:
+                raise ValueError(
+                    f"pirl_head.{name} = {value!r}: expected a whole number of at least 1; set it "
+                    f"to the width of the layer, or the number of patches"
+                )
+        self.in_dim, self.num_patches = int(in_dim), int(num_patches)
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
         if hidden_dim is not None:
             self.project = nn.Sequential(
@@ -62,14 +55,14 @@ class PIRLHead(nn.Module):
         """Embed.
 
         Args:
-            features: ``(B·P, in_dim)``, or ``(B·P, in_dim, 1, 1)``, or a list of one of these;
-                the P patches of an image follow each other.
+            features: ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)`` floating, or a list of one of
+                these; the P patches of an image follow each other.
 
         Returns:
             ``(B, out_dim)``, not normalised.
 
         Raises:
-            ValueError: they are of another width, or as many as no multiple of ``num_patches``.
+            ValueError: the width is another, or the number is not a multiple of ``num_patches``.
         """
         if isinstance(features, list):
             (features,) = features
@@ -82,16 +75,9 @@ class PIRLHead(nn.Module):
         projected = self.project(flat)  # (B·P, out_dim)
         if self.merge is None:
             return projected
-        if projected.shape[0] % self.num_patches:
+        if len(projected) % self.num_patches:
             raise ValueError(
                 f"pirl_head.num_patches = {self.num_patches}: expected a divisor of the "
-                f"{projected.shape[0]} features given; set it to the transform's grid squared"
+                f"{len(projected)} features given; set it to the transform's grid squared"
             )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))
-
-
-def _size(name: str, value: int) -> int:
-    """The value, of numpy's whole numbers too, or a refusal."""
-    expected = f"a whole number of at least 1, {_MEANINGS[name]}"
-    integer(1, expected=expected).check(f"pirl_head.{name}", value, "set it to that")
-    return int(value)

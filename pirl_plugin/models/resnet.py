@@ -1,18 +1,25 @@
-"""torchvision's ResNet with every stage wider or narrower, and its features by VISSL's names."""
+"""torchvision's ResNet with stages of any width, and its features by VISSL's names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
-from torchvision.models.resnet import ResNet
-
-from pirl_plugin.checkpoints.shapes import STAGES
+from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# VISSL's names of features -> the block that puts them out.
+# Depth -> kind of block, and the number of blocks in each of the four stages.
+STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
+    10: (BasicBlock, [1, 1, 1, 1]),
+    18: (BasicBlock, [2, 2, 2, 2]),
+    34: (BasicBlock, [3, 4, 6, 3]),
+    50: (Bottleneck, [3, 4, 6, 3]),
+    101: (Bottleneck, [3, 4, 23, 3]),
+    152: (Bottleneck, [3, 8, 36, 3]),
+}
+# VISSL's name of a feature -> the block that computes it.
 FEATURES = {
     "conv1": "conv1_relu",
     "res1": "maxpool",
@@ -25,6 +32,16 @@ FEATURES = {
 }
 
 
+def feature_width(depth: int, width: float) -> int:
+    """Width of the pooled res5 features.
+
+    Example:
+        >>> feature_width(50, 2), feature_width(10, 0.5)
+        (4096, 256)
+    """
+    return round(64 * width) * 8 * STAGES[depth][0].expansion
+
+
 class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
@@ -34,7 +51,7 @@ class WideResNet(ResNet):
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
         width: channels of each stage over torchvision's; 2 is PIRL-c2x.
-        small_stem: conv1 is 3×3 with stride 1 and nothing is max-pooled after it, as for CIFAR.
+        small_stem: conv1 is 3×3 with stride 1 and no max-pooling follows it, as for CIFAR.
 
     Example:
         >>> import torch
@@ -68,28 +85,22 @@ class ResNetTrunk(nn.Module):
         depth: 10, 18, 34, 50, 101 or 152.
         width: channels of each stage over torchvision's.
         small_stem: as of :class:`WideResNet`.
+
+    Attributes:
+        arguments: of the constructor, to build another network of this kind.
     """
 
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
         super().__init__()
+        self.arguments = {"depth": depth, "width": width, "small_stem": small_stem}
         net = WideResNet(depth, width, small_stem)
-        self._feature_blocks = nn.ModuleDict(
-            {
-                "conv1": net.conv1,
-                "bn1": net.bn1,
-                "conv1_relu": net.relu,
-                "maxpool": net.maxpool,
-                "layer1": net.layer1,
-                "layer2": net.layer2,
-                "layer3": net.layer3,
-                "layer4": net.layer4,
-                "avgpool": net.avgpool,
-                "flatten": nn.Flatten(1),
-            }
-        )
+        blocks = {"conv1": net.conv1, "bn1": net.bn1, "conv1_relu": net.relu}
+        blocks |= {name: getattr(net, name) for name in ("maxpool", "layer1", "layer2", "layer3")}
+        blocks |= {"layer4": net.layer4, "avgpool": net.avgpool, "flatten": nn.Flatten(1)}
+        self._feature_blocks = nn.ModuleDict(blocks)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
-        """Features of the asked-for layers.
+        """Compute features.
 
         Args:
             images: ``(B, 3, H, W)`` float, normalised.
@@ -121,7 +132,7 @@ class ResNetTrunk(nn.Module):
 
 
 def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
-    """A randomly initialised trunk of a configuration's ``MODEL.TRUNK.PIRL_RESNET``.
+    """Build the randomly initialised trunk of a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     Raises:
         ValueError: an unknown key or depth, or a width that is not positive.
@@ -130,7 +141,7 @@ def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
 
 
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of :class:`ResNetTrunk` by a configuration's section, all keys optional.
+    """Return the arguments of :class:`ResNetTrunk` in a section, whose keys are all optional.
 
     Raises:
         ValueError: an unknown key or depth, or a width that is not positive.
@@ -144,15 +155,14 @@ def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
             )
     arguments = {"depth": 18, "width": 1, "small_stem": False}
     arguments |= {names[name]: value for name, value in section.items()}
-    depth, width = arguments["depth"], arguments["width"]
-    if depth not in STAGES:
+    if arguments["depth"] not in STAGES:
         raise ValueError(
-            f"{key}.DEPTH = {depth}: expected one of {', '.join(map(str, STAGES))}; set it to 50 "
-            f"for the paper's network"
+            f"{key}.DEPTH = {arguments['depth']}: expected one of {', '.join(map(str, STAGES))}; "
+            f"set it to 50 for the paper's network"
         )
-    if round(64 * width) < 1:
+    if round(64 * arguments["width"]) < 1:
         raise ValueError(
-            f"{key}.WIDTH_MULTIPLIER = {width}: expected a factor above 0; set it to 1 for the "
-            f"usual width"
+            f"{key}.WIDTH_MULTIPLIER = {arguments['width']}: expected a factor above 0; set it to "
+            f"1 for the usual width"
         )
     return arguments

@@ -1,29 +1,31 @@
-"""Any network of timm as a trunk: its features by the names that the benchmarks use."""
+"""Any network of timm (an optional dependency) as a trunk."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.checkpoints.timm_networks import create_network, network_width
-from pirl_plugin.checkpoints.timm_trunk import describe
-from pirl_plugin.checkpoints.trunk import DESCRIPTION
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Pixels of the image for one of the feature map, as timm states it -> VISSL's name of that feature.
 _BY_REDUCTION = {2: "conv1", 4: "res2", 8: "res3", 16: "res4", 32: "res5"}
 _POOLED = ("flatten", "res5avg")
+DESCRIPTION = "timm_model"
+"""Buffer of a trunk that says in a checkpoint which network of timm it is."""
+_BYTES = 512
 
 
 class TimmTrunk(nn.Module):
     """A network of timm without its classifier.
 
-    Features: ``flatten`` ``(B, D)`` and ``res5avg`` ``(B, D, 1, 1)``, what timm's classifier would
-    take; ``stage1``, ``stage2``, … as timm's ``feature_info`` lists them, ``(B, C, h, w)``; and, of
-    networks whose resolution halves from each to the next, ``conv1``, ``res2``, … ``res5``.
+    Features: ``flatten`` ``(B, D)`` and ``res5avg`` ``(B, D, 1, 1)``, the input of timm's
+    classifier; ``stage1``, ``stage2``, … as timm's ``feature_info`` lists them, ``(B, C, h, w)``;
+    and, where the resolution halves from each to the next, ``conv1``, ``res2``, … ``res5``.
 
     Vision transformers take images of any size that their patches divide: their position
     embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` says otherwise.
@@ -32,24 +34,26 @@ class TimmTrunk(nn.Module):
         architecture: timm's name, such as ``vit_tiny_patch16_224``.
         options: keyword arguments of ``timm.create_model``.
 
+    Attributes:
+        arguments: of the constructor, to build another network of this kind.
+        width: D.
+
     Raises:
-        TimmMissingError: timm is not installed.
-        ValueError: timm has no network of that name, or it does not take an option.
+        ValueError: timm is not installed, has no such network, or the network has no such option.
     """
 
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
-        options = with_image_sizes(architecture, options or {})
+        options = _with_image_sizes(architecture, options or {})
+        self.arguments = {"architecture": architecture, "options": options}
         self.net: Any = create_network(architecture, options)
-        self.architecture = architecture
-        # Tells an export, and kNN, which network the tensors of a checkpoint are of.
         self.register_buffer(DESCRIPTION, describe(architecture, options))
         self.width = network_width(self.net)
         self._stages = _stage_names(self.net)
         self._fused_norm = _has_fused_norm(self.net)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
-        """Features of the asked-for layers.
+        """Compute features.
 
         Args:
             images: ``(B, 3, H, W)`` float, normalised.
@@ -59,16 +63,21 @@ class TimmTrunk(nn.Module):
             One tensor a name, in the order of the names.
 
         Raises:
-            ValueError: an unknown name; or activations that a conversion to SyncBatchNorm removed.
+            ValueError: an unknown name; or a conversion to SyncBatchNorm removed activations.
         """
         keys = out_feat_keys or ["flatten"]
         for key in keys:
             if key not in self._stages and key not in _POOLED:
                 raise ValueError(
-                    f"feature '{key}' of timm's {self.architecture}: expected one of "
+                    f"feature '{key}' of timm's {self.arguments['architecture']}: expected one of "
                     f"{', '.join([*_POOLED, *self._stages])}; name one of these"
                 )
-        self._check_norms()
+        if self._fused_norm and not _has_fused_norm(self.net):
+            raise ValueError(
+                f"config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN = True: expected False for "
+                f"timm's {self.arguments['architecture']}, whose batch norms have activations "
+                f"inside, which the conversion removes; set it to False"
+            )
         indices = sorted({self._stages[key] for key in keys if key in self._stages})
         stages: dict[int, Tensor] = {}
         if indices:
@@ -80,17 +89,83 @@ class TimmTrunk(nn.Module):
         named = {"flatten": pooled, "res5avg": pooled[:, :, None, None]}
         return [named[key] if key in named else stages[self._stages[key]] for key in keys]
 
-    def _check_norms(self) -> None:
-        if self._fused_norm and not _has_fused_norm(self.net):
-            raise ValueError(
-                f"config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN = True: timm's "
-                f"{self.architecture} has activations inside its batch norms, which the conversion "
-                f"removes; set it to False"
-            )
+
+def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
+    """Build timm's network of a name, without a classifier, at random initialisation.
+
+    Args:
+        architecture: timm's name, such as ``vit_tiny_patch16_224``.
+        options: keyword arguments of ``timm.create_model`` beside ``num_classes=0``.
+
+    Raises:
+        ValueError: timm is not installed, has no such network, or the network has no such option.
+    """
+    try:
+        import timm
+    except ModuleNotFoundError:
+        raise ValueError(
+            f"the network '{architecture}' is timm's, and timm is not installed: pip install timm"
+        ) from None
+    try:
+        net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
+    except (AssertionError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"MODEL.TRUNK.PIRL_TIMM = {architecture}, {dict(options)}: expected a network of timm "
+            f"{timm.__version__} and its options; timm said: {error}"
+        ) from error
+    return net
 
 
-def with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
-    """The options, with ``dynamic_img_size`` where the network has it."""
+def network_width(net: Any) -> int:
+    """Return the width of the input of the network's classifier."""
+    return int(getattr(net, "head_hidden_size", None) or net.num_features)
+
+
+def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
+    """Encode name and options of a network as a tensor: a state dictionary holds tensors alone.
+
+    Returns:
+        uint8 ``(512·n,)``: JSON in UTF-8, padded with spaces.
+
+    Example:
+        >>> read_description(describe("resnet10t", {"img_size": 48}))
+        ('resnet10t', {'img_size': 48})
+    """
+    text = json.dumps({"model": architecture, "options": dict(options)}).encode()
+    return torch.tensor(list(text.ljust(-(-len(text) // _BYTES) * _BYTES)), dtype=torch.uint8)
+
+
+def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
+    """Decode the name and the options that :func:`describe` encoded.
+
+    Raises:
+        ValueError: the tensor holds something else.
+    """
+    content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
+    return str(content["model"]), dict(content["options"])
+
+
+def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+    """Return name and options of the network of a ``MODEL.TRUNK.PIRL_TIMM`` section.
+
+    Raises:
+        ValueError: an unknown key, or no name.
+    """
+    if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
+        raise ValueError(
+            f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
+            f"OPTIONS, keyword arguments of timm.create_model or nothing; write it as "
+            f"{{NAME: resnet50, OPTIONS: {{}}}}"
+        )
+    # As plain lists and dictionaries, whatever classes the configuration is made of.
+    options = json.dumps(
+        section.get("OPTIONS") or {}, default=lambda v: dict(v) if hasattr(v, "keys") else list(v)
+    )
+    return str(section["NAME"]), json.loads(options)
+
+
+def _with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
+    """Add ``dynamic_img_size`` to the options of a network that has it."""
     if "dynamic_img_size" in options:
         return dict(options)
     with torch.device("meta"):
@@ -101,7 +176,7 @@ def with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[s
 
 
 def _stage_names(net: nn.Module) -> dict[str, int]:
-    """Names of the stages, and their indices in timm's ``feature_info``."""
+    """Return the names of the stages, and their indices in timm's ``feature_info``."""
     stages = list(getattr(net, "feature_info", None) or [])
     if not stages or not hasattr(net, "forward_intermediates"):
         return {}
@@ -116,29 +191,3 @@ def _has_fused_norm(net: nn.Module) -> bool:
     from timm.layers import BatchNormAct2d
 
     return any(isinstance(module, BatchNormAct2d) for module in net.modules())
-
-
-def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
-    """Name and options of the network that a ``MODEL.TRUNK.PIRL_TIMM`` section asks for.
-
-    Raises:
-        ValueError: an unknown key, or no name.
-    """
-    given = dict(section)
-    name, options = given.pop("NAME", None), given.pop("OPTIONS", None)
-    if given or not name:
-        raise ValueError(
-            f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
-            f"OPTIONS, keyword arguments of timm.create_model or nothing; write it as "
-            f"{{NAME: resnet50, OPTIONS: {{}}}}"
-        )
-    return str(name), _plain(options or {})
-
-
-def _plain(value: object) -> Any:
-    """Lists and dictionaries of Python, of what a configuration's classes hold."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(entry) for entry in value]
-    return value

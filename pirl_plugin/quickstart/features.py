@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.models.load import load_trunk
 from pirl_plugin.quickstart.data import IMAGE_SIZE
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, learning_rates, read_config
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
@@ -22,7 +23,6 @@ from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.read import read_file
 from pirl_plugin.images.sources.paths import find_images
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.load import load_trunk
 from pirl_plugin.quickstart.features import Split, knn_by_class
 from pirl_plugin.quickstart.page.figures import feature_map
 from pirl_plugin.quickstart.page.monitor import read_monitor

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pirl_plugin.checkpoints.load import save_trunk
 from pirl_plugin.evaluation.linear_run import linear_top1
-from pirl_plugin.models.load import save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.quickstart.data import (
     TRUNK,

@@ -29,7 +29,7 @@ def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
 
 def _trunk_width(*, _root_: DictConfig) -> int | None:
     """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
-    from pirl_plugin.models.width import trunk_width
+    from pirl_plugin.models.trunks import trunk_width
 
     return trunk_width(_root_.config.MODEL.TRUNK)
 

@@ -10,9 +10,9 @@ from vissl.models import build_model
 
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
 from pirl_plugin.checkpoints.export_command import main
+from pirl_plugin.checkpoints.load import load_trunk, save_trunk
 from pirl_plugin.checkpoints.loading_lines import loading_lines
 from pirl_plugin.export import export_checkpoint
-from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from tests.helpers.configs import compose
 from tests.helpers.export_files import small_trunk, vissl_checkpoint

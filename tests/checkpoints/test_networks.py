@@ -2,8 +2,7 @@
 
 import pytest
 
-from pirl_plugin.checkpoints.networks import resnet, timm_network
-from pirl_plugin.models.networks import network_of_section
+from pirl_plugin.checkpoints.networks import network_of_section, resnet, timm_network
 from pirl_plugin.vissl.fit import check_fit
 from tests.helpers.configs import compose
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.shapes import STAGES, expected_shapes
-from pirl_plugin.models.resnet import WideResNet
+from pirl_plugin.checkpoints.shapes import expected_shapes
+from pirl_plugin.models.resnet import STAGES, WideResNet
 
 
 @pytest.mark.parametrize("small_stem", [False, True])

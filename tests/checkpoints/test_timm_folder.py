@@ -9,9 +9,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from pirl_plugin.checkpoints.load import load_trunk, save_trunk
 from pirl_plugin.checkpoints.vissl_layout import vissl_checkpoint
 from pirl_plugin.export import export_checkpoint
-from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from tests.helpers.configs import compose
 from tests.helpers.export_files import same, small_trunk, weights

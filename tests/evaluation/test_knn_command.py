@@ -8,11 +8,11 @@ import torch
 import yaml
 from torchvision.transforms.v2 import functional as tv
 
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import read_images, trunk_features
 from pirl_plugin.evaluation.image_folder import LabelledCrops, default_workers, labelled_features
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
-from pirl_plugin.models.load import load_trunk
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_checkpoint, write_classes
 

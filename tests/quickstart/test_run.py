@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pirl_plugin.checkpoints.load import load_trunk, save_trunk
 from pirl_plugin.evaluation.features import read_images
-from pirl_plugin.models.load import load_trunk, save_trunk
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.quickstart import command as quickstart_command
 from pirl_plugin.quickstart import report as quickstart_report

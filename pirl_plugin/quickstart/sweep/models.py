@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.networks import network_of_section
 from pirl_plugin.evaluation.linear_run import final_checkpoint
-from pirl_plugin.models.networks import network_of_section
 from pirl_plugin.quickstart.data import (
     IMAGE_SIZE,
     TRUNK,

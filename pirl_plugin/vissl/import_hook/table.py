@@ -15,14 +15,14 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "vissl.models.heads": (
         "vissl.models.heads:MODEL_HEADS_REGISTRY",
-        {"pirl_head": "pirl_plugin.vissl.adapters.head:VISSLPIRLHead"},
+        {"pirl_head": "pirl_plugin.vissl.adapters.models:VISSLPIRLHead"},
     ),
     "vissl.models.trunks": (
         "vissl.models.trunks:MODEL_TRUNKS_REGISTRY",
         {
-            "pirl_resnet": "pirl_plugin.vissl.adapters.resnet:PIRLResNet",
-            "pirl_timm": "pirl_plugin.vissl.adapters.timm:PIRLTimm",
-            "pirl_ensemble": "pirl_plugin.vissl.adapters.ensemble:PIRLEnsemble",
+            "pirl_resnet": "pirl_plugin.vissl.adapters.models:PIRLResNet",
+            "pirl_timm": "pirl_plugin.vissl.adapters.models:PIRLTimm",
+            "pirl_ensemble": "pirl_plugin.vissl.adapters.models:PIRLEnsemble",
         },
     ),
     "vissl.trainer.train_steps": (

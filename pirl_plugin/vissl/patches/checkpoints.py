@@ -160,8 +160,7 @@ def fitting(
 
 def _does_not_fit(config: AttrDict, mismatch: Mismatch, given: Mapping[str, Any]) -> str:
     """What differs, which network the checkpoint has, and what gives it to the configuration."""
-    from pirl_plugin.checkpoints.networks import network_in
-    from pirl_plugin.models.networks import network_of_section
+    from pirl_plugin.checkpoints.networks import network_in, network_of_section
 
     found, asked = network_in(given), network_of_section(config.MODEL.TRUNK)
     remedy = "give config.MODEL.TRUNK the values of the run that made the checkpoint"

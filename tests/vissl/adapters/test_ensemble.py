@@ -6,9 +6,8 @@ import pytest
 import torch
 import torchvision
 
-from pirl_plugin.checkpoints.compare import MismatchError
-from pirl_plugin.models.load import load_trunk
-from pirl_plugin.vissl.adapters.ensemble import PIRLEnsemble
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.vissl.adapters.models import PIRLEnsemble
 from tests.helpers.host_tools import write_checkpoint
 
 
@@ -30,9 +29,7 @@ def test_ensemble__puts_the_members_channels_side_by_side(tmp_path):
 
 def test_ensemble__refuses(tmp_path):
     file = str(write_checkpoint(tmp_path / "18.torch"))
-    with pytest.raises(
-        MismatchError, match=r"18\.torch does not fit the trunk 'pirl_resnet'.*layer1"
-    ):
+    with pytest.raises(ValueError, match=r"18\.torch does not fit the trunk 'pirl_resnet'.*layer1"):
         ensemble([file], DEPTH=10)
     with pytest.raises(FileNotFoundError, match="there is no file nowhere"):
         ensemble(["nowhere"])

@@ -8,7 +8,7 @@ from vissl.models import build_model
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.checkpoints.compare import MismatchError
-from pirl_plugin.models.load import load_trunk
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.models.resnet import new_trunk
 from tests.helpers.host_tools import CPU, run_tool
 

@@ -1,4 +1,4 @@
-"""A trunk from a checkpoint of any kind, and one written for the host's benchmarks."""
+"""A trunk as a module, from a checkpoint of any kind, and one written for the host's benchmarks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
@@ -19,13 +18,21 @@ from pirl_plugin.models.timm_trunk import TimmTrunk
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torch import nn
 
-def load_trunk(path: str | Path, trust_pickle: bool = False) -> ResNetTrunk | TimmTrunk:
-    """The trunk of a checkpoint of any kind that the export reads, in evaluation mode.
+    from pirl_plugin.models.trunks import AnyTrunk
+
+
+def load_trunk(
+    path: str | Path, trust_pickle: bool = False, at: str | None = None, timm: str | None = None
+) -> AnyTrunk:
+    """Load the trunk of a checkpoint of any kind that the export reads, in evaluation mode.
 
     Args:
         path: a checkpoint of VISSL or of torch, a Detectron2 pickle, or a safetensors file.
         trust_pickle: run the code in the file if torch's safe loading refuses it.
+        at: keys and prefix of the trunk to take where the file holds several.
+        timm: timm's name of the network, where the file does not say it.
 
     Returns:
         A module that takes normalised images ``(B, 3, H, W)`` and names of features.
@@ -35,24 +42,18 @@ def load_trunk(path: str | Path, trust_pickle: bool = False) -> ResNetTrunk | Ti
         ValueError: it holds no whole trunk, safe loading refuses it, or its network is timm's and
             timm is not installed.
     """
-    return trunk_in(read_checkpoint(Path(path), trust_pickle), path)
+    return trunk_in(read_checkpoint(Path(path), trust_pickle), path, at, timm)
 
 
-def trunk_in(content: Mapping[str, object], path: str | Path) -> ResNetTrunk | TimmTrunk:
-    """The trunk of a checkpoint that has been read, in evaluation mode.
-
-    Args:
-        content: of the checkpoint.
-        path: it was read from, for messages.
-
-    Returns:
-        As :func:`load_trunk`.
-
-    Raises:
-        ValueError: it holds no whole trunk, or its network is timm's and timm is not installed.
-    """
-    found = find_any_trunk(content, str(path))
-    trunk: ResNetTrunk | TimmTrunk
+def trunk_in(
+    content: Mapping[str, object],
+    path: str | Path,
+    at: str | None = None,
+    timm: str | None = None,
+) -> AnyTrunk:
+    """Load the trunk of a checkpoint that has been read: as :func:`load_trunk`."""
+    found = find_any_trunk(content, str(path), at)
+    trunk: AnyTrunk
     if isinstance(found, TimmTensors):
         trunk = TimmTrunk(found.architecture, found.options)
     else:
@@ -63,7 +64,7 @@ def trunk_in(content: Mapping[str, object], path: str | Path) -> ResNetTrunk | T
             f"{path} does not fit {found.title}: {mismatch}; name a checkpoint that was "
             f"written whole"
         )
-    trunk.load_state_dict(state, strict=False)  # whole, but for counters that nothing here reads
+    trunk.load_state_dict(state, strict=False)  # whole, but for batch norm's counters
     return trunk.eval()
 
 

@@ -1,0 +1,64 @@
+"""What a configuration's ``MODEL.TRUNK`` section says, and untrained networks of a given kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pirl_plugin.models.resnet import ResNetTrunk, feature_width, read_section
+from pirl_plugin.models.timm_trunk import (
+    TimmTrunk,
+    create_network,
+    network_width,
+    read_timm_section,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AnyTrunk = ResNetTrunk | TimmTrunk
+
+
+def trunk_width(trunk: Mapping[str, Any]) -> int | None:
+    """Return the width of the pooled features of a ``MODEL.TRUNK`` section.
+
+    Args:
+        trunk: a mapping with ``NAME`` and the named trunk's own section.
+
+    Returns:
+        The width, or None for a trunk that is not known here.
+
+    Raises:
+        ValueError: the section has a wrong key; or timm is not installed or lacks the network.
+
+    Example:
+        >>> trunk_width({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 10}})
+        512
+    """
+    name = trunk["NAME"]
+    if name == "resnet":
+        return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])
+    if name == "pirl_resnet":
+        arguments = read_section(trunk.get("PIRL_RESNET") or {})
+        return feature_width(arguments["depth"], arguments["width"])
+    if name == "pirl_timm":
+        with torch.device("meta"):
+            return network_width(create_network(*read_timm_section(trunk.get("PIRL_TIMM") or {})))
+    if name == "pirl_ensemble":
+        section = trunk["PIRL_ENSEMBLE"]
+        width = trunk_width({**trunk, "NAME": section["MEMBER"]})
+        return None if width is None else width * len(section["PARAMS_FILES"])
+    return None
+
+
+def untrained(trunk: AnyTrunk, seed: int = 0) -> AnyTrunk:
+    """Build a randomly initialised network of a trunk's kind, in evaluation mode.
+
+    Args:
+        trunk: of the kind.
+        seed: of the initial weights; the global generator is left as it is.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return type(trunk)(**trunk.arguments).eval()  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""Heads and trunks as VISSL's registries build them; two trunks as one (PIRL-ens, Sec. 3.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from pirl_plugin.checkpoints.compare import compare_with_model
+from pirl_plugin.checkpoints.vissl_layout import read_trunk_state
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.resnet import ResNetTrunk, read_section
+from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
+
+
+class VISSLPIRLHead(PIRLHead):
+    """:class:`~pirl_plugin.models.head.PIRLHead` with the host's constructor.
+
+    Args:
+        model_config: the host's ``MODEL`` section; not used.
+        **options: of :class:`~pirl_plugin.models.head.PIRLHead`.
+    """
+
+    def __init__(self, model_config: AttrDict, **options: Any) -> None:
+        super().__init__(**options)
+
+
+class PIRLResNet(ResNetTrunk):
+    """The trunk ``pirl_resnet``: :class:`~pirl_plugin.models.resnet.ResNetTrunk` from a section.
+
+    All keys of the section are optional::
+
+        MODEL:
+          TRUNK:
+            NAME: pirl_resnet
+            PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false}
+
+    Args:
+        model_config: the host's ``MODEL`` section.
+        model_name: the trunk's name; not used.
+
+    Raises:
+        ValueError: an unknown key or depth, or a width that is not positive.
+    """
+
+    def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
+        super().__init__(**read_section(dict(model_config.TRUNK.get("PIRL_RESNET") or {})))
+
+
+class PIRLTimm(TimmTrunk):
+    """The trunk ``pirl_timm``: any network of timm (an optional dependency: ``pip install timm``).
+
+    ``OPTIONS``, keyword arguments of ``timm.create_model``, may be left out::
+
+        MODEL:
+          TRUNK:
+            NAME: pirl_timm
+            PIRL_TIMM: {NAME: vit_tiny_patch16_224, OPTIONS: {img_size: 64}}
+
+    Args:
+        model_config: the host's ``MODEL`` section.
+        model_name: the trunk's name; not used.
+
+    Raises:
+        ValueError: timm is not installed, or an unknown key, network or option.
+    """
+
+    def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
+        super().__init__(*read_timm_section(model_config.TRUNK.get("PIRL_TIMM") or {}))
+
+
+class PIRLEnsemble(nn.Module):
+    """The trunk ``pirl_ensemble``: trained trunks of one kind, whose features are concatenated.
+
+    ::
+
+        MODEL:
+          TRUNK:
+            NAME: pirl_ensemble
+            PIRL_ENSEMBLE: {MEMBER: resnet, PARAMS_FILES: [FILE_1, FILE_2]}
+            RESNETS: {DEPTH: 50}    # the member's own section
+
+    ``PARAMS_FILES`` takes every file that ``pirl-plugin export`` reads; ``""`` instead of a file
+    leaves that member at random initialisation. ``TRUST_PICKLE: true`` lets the files run code
+    where torch's safe loading refuses them.
+
+    Args:
+        model_config: the host's ``MODEL`` section.
+        model_name: the trunk's name; not used.
+
+    Raises:
+        FileNotFoundError: a checkpoint does not exist.
+        ValueError: the section lacks a key, or a file cannot be read or does not fit the member.
+    """
+
+    def __init__(self, model_config: AttrDict, model_name: str = "pirl_ensemble") -> None:
+        super().__init__()
+        from vissl.models.trunks import get_model_trunk
+
+        section = dict(model_config.TRUNK.get("PIRL_ENSEMBLE") or {})
+        if not section.get("MEMBER") or not section.get("PARAMS_FILES"):
+            raise ValueError(
+                f"MODEL.TRUNK.PIRL_ENSEMBLE = {section}: expected MEMBER, the name of a trunk, and "
+                f"PARAMS_FILES; write {{MEMBER: resnet, PARAMS_FILES: [FILE_1, FILE_2]}}"
+            )
+        member = section["MEMBER"]
+        self.members = nn.ModuleList()
+        for path in section["PARAMS_FILES"]:
+            trunk = get_model_trunk(member)(model_config, member)
+            if path:
+                weights = read_trunk_state(path, bool(section.get("TRUST_PICKLE")))
+                if mismatch := compare_with_model(trunk.state_dict(), weights):
+                    raise ValueError(
+                        f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: "
+                        f"{mismatch.summary()}; set that section to the network of the file"
+                    )
+                trunk.load_state_dict(weights, strict=False)
+            self.members.append(trunk)
+
+    def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
+        """Compute features.
+
+        Args:
+            images: ``(B, 3, H, W)`` float, normalised.
+            out_feat_keys: as the members take them.
+
+        Returns:
+            One tensor a name, with the members' channels (dimension 1) one after the other.
+        """
+        features = [trunk(images, out_feat_keys) for trunk in self.members]
+        return [torch.cat(layer, dim=1) for layer in zip(*features, strict=True)]

@@ -1,0 +1,158 @@
+"""Trunks are torchvision's and timm's own networks, under VISSL's names."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torchvision
+
+from pirl_plugin.models.resnet import FEATURES, ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.models.trunks import trunk_width, untrained
+from pirl_plugin.vissl.adapters.models import PIRLResNet, PIRLTimm
+
+TINY = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 2}
+NETWORKS = {
+    "resnet10t": {},
+    "convnext_atto": {"depths": (1, 1, 1, 1), "dims": (8, 16, 24, 32)},
+    "vit_tiny_patch16_224": TINY,
+    "mobilenetv3_small_050": {},  # its classifier takes another width than its last stage has
+}
+IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def resnet(**section):
+    return PIRLResNet(SimpleNamespace(TRUNK={"PIRL_RESNET": section}))
+
+
+def of_timm(name, **options):
+    pytest.importorskip("timm", reason="timm is not installed")
+    section = {"NAME": name, "OPTIONS": options}
+    return PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section})).eval()
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "expected"),
+    # ResNet-18's 11,689,512 and ResNet-50's 25,557,032 less their classifiers; c2x as in the paper
+    [(18, 1, 11_176_512), (50, 1, 23_508_032), (50, 2, 93_907_072)],
+)
+def test_resnet__has_the_published_number_of_parameters(depth, width, expected):
+    with torch.device("meta"):
+        trunk = resnet(DEPTH=depth, WIDTH_MULTIPLIER=width)
+    assert sum(p.numel() for p in trunk.parameters()) == expected
+
+
+def test_resnet__gives_torchvisions_features_to_the_bit():
+    ours, theirs = resnet(DEPTH=18).eval(), torchvision.models.resnet18().eval()
+    theirs.fc = torch.nn.Identity()
+    state = {k.removeprefix("_feature_blocks."): v for k, v in ours.state_dict().items()}
+    theirs.load_state_dict(state)
+    assert torch.equal(ours(IMAGES)[0], theirs(IMAGES))
+
+
+def test_resnet__serves_every_feature_in_the_order_asked():
+    names = ["res5", "conv1", "res5avg", "flatten", "res2", "res1"]
+    features = resnet(DEPTH=10)(IMAGES, names)
+    shapes = [tuple(f.shape[1:]) for f in features]
+    assert shapes == [(512, 2, 2), (64, 32, 32), (512, 1, 1), (512,), (64, 16, 16), (64, 16, 16)]
+    assert set(names) <= set(FEATURES)
+    (res2,) = resnet(DEPTH=10, SMALL_STEM=True)(IMAGES, ["res2"])
+    assert res2.shape == (2, 64, 64, 64)
+    with pytest.raises(ValueError, match=r"feature 'res6': expected one of conv1.*; name"):
+        resnet(DEPTH=10)(IMAGES, ["res6"])
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"DEPTH": 11}, "DEPTH = 11: expected one of 10, 18"),
+        ({"WIDTH_MULTIPLIER": 0}, "WIDTH_MULTIPLIER = 0: expected a factor above 0"),
+        ({"WIDTH": 2}, r"PIRL_RESNET\.WIDTH = 2: expected one of DEPTH"),
+    ],
+)
+def test_resnet__refuses_what_it_cannot_build(section, message):
+    with pytest.raises(ValueError, match=message):
+        resnet(**section)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_timm__gives_the_input_of_timms_classifier(name):
+    ours = of_timm(name, **NETWORKS[name])
+    images = IMAGES[..., :32, :32]
+    with torch.no_grad():
+        flat, pooled = ours(images, ["flatten", "res5avg"])
+        assert torch.equal(flat, ours.net(images))
+    assert pooled.shape == (2, ours.width, 1, 1)
+    assert torch.equal(pooled.flatten(1), flat)
+    section = {"NAME": "pirl_timm", "PIRL_TIMM": {"NAME": name, "OPTIONS": NETWORKS[name]}}
+    assert trunk_width(section) == ours.width == flat.shape[1]
+
+
+def test_timm__names_stages_by_its_own_description():
+    names = ["res5", "conv1", "stage2", "res2", "flatten"]
+    features = of_timm("resnet10t")(IMAGES, names)
+    shapes = [tuple(f.shape[1:]) for f in features]
+    assert shapes == [(512, 2, 2), (64, 32, 32), (64, 16, 16), (64, 16, 16), (512,)]
+    assert torch.equal(features[2], features[3])
+    vit = of_timm("vit_tiny_patch16_224", **TINY)
+    assert vit(IMAGES[..., :32, :32], ["stage2"])[0].shape == (2, 48, 4, 4)
+    assert vit(IMAGES[..., :16, :16])[0].shape == (2, 48)  # patches of another size than the image
+    with pytest.raises(ValueError, match=r"feature 'res6' of timm's .*: expected .*stage2"):
+        vit(IMAGES, ["res6"])
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"NAME": "resnet10tt"}, r"PIRL_TIMM = resnet10tt, .*: expected a network of timm"),
+        ({"NAME": "resnet10t", "OPTIONS": {"depht": 3}}, r"expected a network .* its options.*dep"),
+        ({"NAME": "resnet10t", "WIDTH": 2}, r"PIRL_TIMM = .*WIDTH.*: expected NAME"),
+        ({}, r"PIRL_TIMM = \{\}: expected NAME"),
+    ],
+)
+def test_timm__refuses_what_it_does_not_have(section, message):
+    pytest.importorskip("timm", reason="timm is not installed")
+    with pytest.raises(ValueError, match=message):
+        PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
+
+
+def test_timm__refuses_batch_norms_that_lost_their_activation():
+    ours = of_timm("mobilenetv3_small_050")
+    ours.net = torch.nn.SyncBatchNorm.convert_sync_batchnorm(ours.net)
+    with pytest.raises(ValueError, match=r"CONVERT_BN_TO_SYNC_BN = True: .*set it to False"):
+        ours(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("section", "width"),
+    [
+        ({"NAME": "resnet", "RESNETS": {"WIDTH_MULTIPLIER": 2}}, 4096),
+        ({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 50, "WIDTH_MULTIPLIER": 0.5}}, 1024),
+        (
+            {
+                "NAME": "pirl_ensemble",
+                "PIRL_ENSEMBLE": {"MEMBER": "pirl_resnet", "PARAMS_FILES": ["a", "b"]},
+            },
+            1024,
+        ),
+        ({"NAME": "regnet"}, None),
+    ],
+)
+def test_trunk_width__of_other_trunks(section, width):
+    assert trunk_width(section) == width
+
+
+def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs():
+    trunk = ResNetTrunk(10, 0.25, small_stem=True)
+    before = torch.random.get_rng_state()
+    first, second, other = untrained(trunk), untrained(trunk), untrained(trunk, seed=1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    images = IMAGES[..., :32, :32]
+    assert first(images)[0].shape == trunk(images)[0].shape
+    assert torch.equal(first(images)[0], second(images)[0])
+    assert not torch.equal(first(images)[0], other(images)[0])
+
+
+def test_untrained__of_timm():
+    pytest.importorskip("timm", reason="timm is not installed")
+    assert untrained(TimmTrunk("vit_tiny_patch16_224", TINY)).width == 48
