@@ -86,7 +86,7 @@ setup(
     package_data={
         "pirl_plugin": ["py.typed"],
         "pirl_plugin.evaluation.tables": ["*.json"],
-        "pirl_plugin.quickstart.page": ["*.j2"],
+        "pirl_plugin.quickstart": ["*.j2"],
     },
     # vissl itself is left out: its pins make pip fail. classy-vision too: the one on the index
     # overwrites the copy inside VISSL's wheel.

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "time a part of the plugin beside VISSL's own, in the same process",
     ),
     "sweep": (
-        "pirl_plugin.quickstart.sweep.command:main",
+        "pirl_plugin.quickstart.command:sweep",
         "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
     ),
     "prepare": (

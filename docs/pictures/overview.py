@@ -14,7 +14,7 @@ from PIL import Image
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from pirl_plugin.quickstart.sample.scenes import SCENES, sample_scene
+from pirl_plugin.quickstart.sample import SCENES, sample_scene
 from pirl_plugin.views.jigsaw import JigsawViews
 
 SIDE = 384

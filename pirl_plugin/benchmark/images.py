@@ -11,7 +11,7 @@ import numpy as np
 
 from pirl_plugin.images.decode import decode_image
 from pirl_plugin.images.sources.paths import find_images
-from pirl_plugin.quickstart.sample.scenes import write_sample_dataset
+from pirl_plugin.quickstart.sample import write_sample_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

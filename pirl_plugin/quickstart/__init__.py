@@ -1,1 +1,1 @@
-"""The quickstart and sweeps: several runs through the host, their reports and sample images."""
+"""The quickstart and the sweep: several runs through the host, their reports, sample images."""

@@ -1,4 +1,4 @@
-"""``pirl-plugin quickstart``: pre-train, evaluate and report, in minutes on a CPU."""
+"""``pirl-plugin quickstart`` and ``pirl-plugin sweep``: their options."""
 
 from __future__ import annotations
 
@@ -11,49 +11,83 @@ from pirl_plugin.utils.arguments import (
     user_path,
     whole_number,
 )
-from pirl_plugin.utils.requirements import require_host
-from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command.
+    """Run ``pirl-plugin quickstart``.
 
     Raises:
         SystemExit: data that cannot be used, or a run that failed.
-        Interrupted: SIGTERM; what was under way has saved and ended.
     """
     options = parse(arguments)
-    require_host()
     from pirl_plugin.quickstart.run import run_quickstart
+    from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
     with ended_by_sigterm():
-        run_quickstart(options, arguments)
+        run_quickstart(options.data, options.out, options.seed, options.epochs)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command's options; with nothing but the interpreter's own modules, before an install.
+    """Parse the quickstart's options; needs the standard library only, before an installation.
 
     Raises:
         SystemExit: they cannot be used, or ask for help.
     """
     parser = argparse.ArgumentParser(
         prog="pirl-plugin quickstart",
-        description="Pre-train a small network with PIRL, measure it, and write a report.",
+        description="Pre-train a small network with PIRL, measure it, and write a report. "
+        "Example: pirl-plugin quickstart --data photos --out runs/photos",
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "--data",
-        type=user_path,
-        help="folder with train/CLASS/* and val/CLASS/* (or validation/), or with images (default: "
-        "drawn sample images)",
-    )
+    add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/* (or "
+        "validation/), or with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="for runs and report")
     add("--seed", type=whole_number(0, MAX_SEED), default=0, help="of weights and draws")
-    add("--epochs", type=whole_number(1), help="of PIRL (default: as many as see 120,000 images)")
+    add("--epochs", type=whole_number(1), help="of PIRL (default: about the same number of images "
+        "in all, whatever the data set's size)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.data is not None:
         if not options.data.is_dir():
             parser.error(f"--data = {options.data}: expected a folder of images; there is none")
         options.data = options.data.resolve()
     return options
+
+
+def sweep(arguments: list[str]) -> None:
+    """Run ``pirl-plugin sweep``.
+
+    Raises:
+        SystemExit: options that cannot be used, or at the end, if runs failed.
+    """
+    from pirl_plugin.quickstart.sweep import SWEEPS, run_sweep
+    from pirl_plugin.utils.subprocesses import ended_by_sigterm
+
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin sweep",
+        description="Pre-train a model for each value, measure it with the linear benchmark, and "
+        "write a table and a figure. The same command resumes after a stop. Example: "
+        "pirl-plugin sweep lambda --data DIR --scale quick --values 0 0.5 1",
+        formatter_class=HelpFormatter,
+    )
+    add = parser.add_argument
+    add("name", choices=list(SWEEPS), help="what is varied")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of every pre-training")
+    add("--data", type=user_path, required=True, help="train/CLASS/*, val/CLASS/*")
+    add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
+    add("--scale", choices=["paper", "quick"], default="paper",
+        help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
+    add("--values", nargs="+", metavar="V", help="these values only (default: the paper's)")
+    add("--linear", metavar="KEY=VALUE", action="append", default=[],
+        help="an override of every linear benchmark; repeatable")  # fmt: skip
+    add("--voc07", type=user_path, metavar="DIR", help="VOCdevkit/VOC2007: train SVMs on it, too")
+    add("--slurm", metavar="PARTITION", help="submit each run as a SLURM job, by the host")
+    add("--dry-run", action="store_true", help="print the commands, run nothing")
+    options = parser.parse_intermixed_args(arguments)
+    if options.values is not None:  # the option takes all words that follow
+        options.overrides += [word for word in options.values if "=" in word]
+        options.values = [word for word in options.values if "=" not in word]
+    options.out = options.out or output_folder(f"runs/sweep_{options.name}")
+    options.data = options.data.resolve()
+    with ended_by_sigterm():
+        run_sweep(options)

@@ -1,1 +1,0 @@
-"""The page that shows what a pre-training learnt."""

@@ -1,0 +1,350 @@
+"""A small labelled data set drawn from nothing, for the quickstart and for tests.
+
+Ten classes of scene. Only the structure shows the class: palette, light, scale, place, occluders
+and grain come from the same distributions for all classes, so a histogram of colours does not help.
+Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
+"""
+
+from __future__ import annotations
+
+import colorsys
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFilter
+
+Array = NDArray[np.floating]
+Rng = np.random.Generator
+
+_MARKER = ".complete"
+_VERSION = 2  # goes up whenever the same parameters give other pictures
+
+
+def write_sample_dataset(
+    out: Path, seed: int = 0, num_train: int = 2000, num_val: int = 400, size: int = 96
+) -> None:
+    """Write ``out/{train,val}/CLASS/NUMBER.jpg``, balanced over the classes to within one image.
+
+    The same parameters give the same pictures. A data set of the same parameters is kept, one of
+    other parameters is replaced. The folder gets its name when it is complete.
+
+    Args:
+        out: the folder; its parents are made.
+        seed: another seed gives other pictures of the same classes.
+        num_train: images under ``train``.
+        num_val: images under ``val``.
+        size: side of the square images, pixels.
+
+    Raises:
+        FileExistsError: ``out`` holds something that this function did not write.
+    """
+    wanted = {
+        "version": _VERSION, "seed": seed, "train": num_train, "val": num_val, "size": size
+    }  # fmt: skip
+    marker = out / _MARKER
+    if marker.is_file() and json.loads(marker.read_text()) == wanted:
+        return
+    if out.exists() and not marker.is_file() and any(out.iterdir()):
+        raise FileExistsError(f"{out}: expected a new or an empty folder; give another one")
+    draft = out.with_name(f".unfinished.{out.name}")
+    shutil.rmtree(draft, ignore_errors=True)
+    for number, (split, count) in enumerate((("train", num_train), ("val", num_val))):
+        for index in range(count):
+            place, name = index % len(SCENES), list(SCENES)[index % len(SCENES)]
+            rng = np.random.default_rng([seed, number, place, index // len(SCENES)])
+            file = draft / split / name / f"{index // len(SCENES):05d}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(sample_scene(name, rng, size)).save(file, quality=90)
+    (draft / _MARKER).write_text(json.dumps(wanted))
+    if out.exists():
+        shutil.rmtree(out)
+    draft.rename(out)
+
+
+def sample_scene(name: str, rng: Rng, size: int) -> NDArray[np.uint8]:
+    """Draw one scene of the class ``name``, a key of ``SCENES``: uint8 (size, size, 3)."""
+    return _photograph(rng, SCENES[name](rng, 2 * size), size)
+
+
+def balls(rng: Rng, side: int) -> Array:
+    """Shaded balls on a checkered floor."""
+    floor, tile, wall = _palette(rng, 3)
+    down, across = _grid(side)
+    horizon = rng.uniform(0.1, 0.4)
+    depth = rng.uniform(0.3, 0.6) / np.clip(down - horizon, 0.01, None)
+    checks = (np.floor(across * depth * 5 + rng.random()) + np.floor(depth * 5)) % 2
+    picture = np.where((down > horizon)[..., None], _mix(floor, tile, checks), wall)
+    light = rng.uniform(-0.7, 0.7)
+    for base in np.sort(rng.uniform(horizon + 0.12, 0.95, rng.integers(2, 6))):  # far to near
+        radius, middle = (0.06 + 0.3 * (base - horizon)) * rng.uniform(0.7, 1.2), rng.random()
+        x, y = (across - middle) / radius, (down - base + 0.85 * radius) / radius
+        shadow = np.clip(1.2 - np.hypot(x + light, 3 * (down - base) / radius), 0, 1)
+        picture = picture * (1 - 0.6 * shadow)[..., None]
+        height = np.sqrt(np.clip(1 - x**2 - y**2, 0, 1))
+        glow = 0.3 + 0.8 * np.clip(light * x - 0.6 * y + 0.6 * height, 0, 1.2)
+        picture = np.where((height > 0)[..., None], _palette(rng, 1)[0] * glow[..., None], picture)
+    return picture
+
+
+def brick_wall(rng: Rng, side: int) -> Array:
+    """Bricks, each row shifted by half a brick, with sunken mortar."""
+    u, v = _surface(rng, side, rng.uniform(4, 9))
+    row = np.floor(v)
+    u = u / rng.uniform(1.9, 2.8) + 0.5 * (row % 2)
+    edge = np.minimum((0.5 - abs(u % 1 - 0.5)) * 2.3, 0.5 - abs(v % 1 - 0.5))
+    body = np.clip((edge - rng.uniform(0.05, 0.11)) / 0.06, 0, 1)
+    mortar, brick = _palette(rng, 2)
+    colour = _mix(mortar, brick, body * (1 + 0.2 * _hash(np.floor(u), row)))
+    return _relief(rng, colour, 2 * body + 0.35 * _noise(rng, side, 24, 3))
+
+
+def city(rng: Rng, side: int) -> Array:
+    """Towers with grids of windows, some of them lit."""
+    sky, haze, *walls = _palette(rng, 5)
+    canvas, draw = _canvas(_mix(haze, sky, _grid(side)[0]))
+    for near in (0.5, 1.0):
+        left = -rng.uniform(0, 0.1) * side
+        while left < side:
+            wide = side * rng.uniform(0.14, 0.3) * (0.5 + 0.5 * near)
+            top = side * (rng.uniform(0.05, 0.45) + 0.25 * (near - 0.5))
+            wall = haze + (walls[rng.integers(3)] - haze) * near
+            draw.rectangle((left, top, left + wide, side), fill=_pixel(wall))
+            step = wide / rng.uniform(3, 6)
+            for y in np.arange(top + step / 2, side, 1.3 * step):
+                for x in np.arange(left + step / 3, left + wide - 0.6 * step, step):
+                    pane = wall * 0.45 if rng.random() < 0.6 else 0.4 + 0.6 * wall
+                    draw.rectangle((x, y, x + 0.6 * step, y + 0.8 * step), fill=_pixel(pane))
+            left += wide * rng.uniform(0.8, 1.3)
+    return _floats(canvas)
+
+
+def flowers(rng: Rng, side: int) -> Array:
+    """Flowers with petals around a centre, in grass."""
+    ground, blade, petal, eye = _palette(rng, 4)
+    canvas, draw = _canvas(ground * (1 + 0.2 * _noise(rng, side, 4, 4))[..., None])
+    for x, y, tall in rng.uniform((0, 0, 0.1), (1, 1.2, 0.3), (100, 3)) * side:
+        draw.line((x, y, x + rng.normal(0, 0.05) * side, y - tall), fill=_pixel(blade), width=2)
+    big, petals = rng.uniform(0.09, 0.18) * side, int(rng.integers(5, 10))
+    for y in np.sort(rng.uniform(0.05, 0.95, int(0.5 * (side / big) ** 1.5))) * side:
+        x, radius, turn = rng.random() * side, big * rng.uniform(0.6, 1.3), rng.random()
+        for angle in turn + 2 * np.pi * np.arange(petals) / petals:
+            spread = angle + 2.6 / petals * np.cos(np.linspace(0, np.pi, 8))
+            reach = radius * (0.35 + 0.65 * np.sin(np.linspace(0, np.pi, 8)))
+            tips = np.stack([x + reach * np.cos(spread), y + 0.8 * reach * np.sin(spread)], axis=1)
+            shade = _pixel(petal * rng.uniform(0.75, 1.15))
+            draw.polygon([(x, y), *map(tuple, tips.tolist())], fill=shade)
+        _disk(draw, x, y, 0.28 * radius, eye)
+    return _floats(canvas)
+
+
+def forest(rng: Rng, side: int) -> Array:
+    """Firs in rows, paler with distance."""
+    haze, tree, soil, sky = _palette(rng, 4)
+    canvas, draw = _canvas(_mix(sky, haze, _grid(side)[0]))
+    ground = rng.uniform(0.5, 0.75)
+    for near in (0.4, 0.7, 1.0):
+        base = (ground + 0.35 * (near - 0.5)) * side
+        draw.rectangle((0, base, side, side), fill=_pixel(haze + (soil - haze) * near))
+        tint = haze + (tree - haze) * near
+        for x in rng.random(int(7 / near)) * side:
+            tall = side * rng.uniform(0.3, 0.65) * near
+            wide, tiers = tall * rng.uniform(0.16, 0.3), int(rng.integers(3, 7))
+            for tier in range(tiers):
+                low, reach = (
+                    base - tall * (0.1 + 0.75 * tier / tiers),
+                    wide * (1 - 0.8 * tier / tiers),
+                )
+                peak = (x, low - tall * 1.1 / tiers)
+                draw.polygon([(x - reach, low), peak, (x + reach, low)], fill=_pixel(tint * 0.8))
+                draw.polygon([(x, low), peak, (x + reach, low)], fill=_pixel(tint))
+    return _floats(canvas) * (1 + 0.08 * _noise(rng, side, 34, 2))[..., None]
+
+
+def mountains(rng: Rng, side: int) -> Array:
+    """Ridges behind ridges of rough rock, paler with distance."""
+    haze, rock, sky = _palette(rng, 3)
+    down, _ = _grid(side)
+    picture = _mix(sky, haze, down)
+    for near in (0.4, 0.7, 1.0):
+        line = sum(
+            np.interp(
+                np.linspace(0, 1, side), np.linspace(0, 1, 2**k + 1), rng.normal(size=2**k + 1)
+            )
+            * 0.55**k
+            for k in range(1, 7)
+        )
+        below = down - (0.7 * near - 0.1 + rng.uniform(0, 0.15) + 0.16 * line)
+        slope = np.gradient(_noise(rng, side, 5, 6), axis=1)
+        face = haze + (rock * (1.1 + 2 * slope)[..., None] - haze) * near
+        picture = np.where((below > 0)[..., None], face, picture)
+    return picture
+
+
+def pebbles(rng: Rng, side: int) -> Array:
+    """Round stones side by side: a jittered Voronoi diagram with domes."""
+    u, v = _surface(rng, side, rng.uniform(4, 10))
+    cells = []
+    for dx, dy in np.ndindex(3, 3):
+        x, y = np.floor(u) + dx - 1, np.floor(v) + dy - 1
+        far = np.hypot(x + 0.5 + 0.42 * _hash(x, y) - u, y + 0.5 + 0.42 * _hash(y + 71, x) - v)
+        cells.append((far, _hash(x + 13, y + 5)))
+    far, shade = (np.stack(maps) for maps in zip(*cells, strict=True))
+    first, second = np.partition(far, 1, axis=0)[:2]
+    gap = np.clip((second - first) / 0.6, 0, 1)
+    nearest = np.take_along_axis(shade, far.argmin(axis=0)[None], axis=0)[0]
+    stone = _mix(*_palette(rng, 2), 0.5 + 0.5 * nearest)
+    return _relief(rng, stone * np.clip(gap * 6, 0.25, 1)[..., None], 5 * np.sqrt(gap))
+
+
+def roof_tiles(rng: Rng, side: int) -> Array:
+    """Rounded tiles that overlap like the scales of a fish."""
+    u, v = _surface(rng, side, rng.uniform(4, 9))
+    height, tone = np.zeros_like(u), np.full_like(u, -1)
+    for step in (-2, -1, 0, 1):  # the row above lies over the row below
+        row = np.floor(v * 1.6) - step
+        column = np.round(u - 0.5 * (row % 2))
+        x, y = u - 0.5 * (row % 2) - column, v - row / 1.6
+        inside = (np.hypot(x, y) < 0.7) & (y >= -0.05)
+        height = np.where(inside, 3 - 8 * np.hypot(x, y) ** 4 + y, height)
+        tone = np.where(inside, 0.5 * _hash(column, row), tone)
+    return _relief(rng, _mix(*_palette(rng, 2), 0.6 + 0.4 * tone), height)
+
+
+def sea(rng: Rng, side: int) -> Array:
+    """Waves that grow towards the viewer, and sailing boats."""
+    water, foam, sky, hull = _palette(rng, 4)
+    down, _ = _grid(side)
+    horizon = rng.uniform(0.15, 0.5)
+    depth = np.clip((down - horizon) / (1 - horizon), 0.001, 1)
+    phase = rng.uniform(14, 28) * 0.12 / (0.05 + depth) + 0.8 * _noise(rng, side, 3, 3)
+    waves = np.clip(0.5 + 0.35 * np.sin(2 * np.pi * phase) * (0.4 + 0.6 * depth), 0, 1)
+    picture = np.where((down > horizon)[..., None], _mix(water, foam, waves), sky)
+    canvas, draw = _canvas(picture)
+    for far in rng.uniform(0.02, 0.6, rng.integers(1, 4)):
+        x, base = rng.uniform(0.08, 0.92) * side, side * (horizon + (1 - horizon) * far)
+        tall = side * (0.1 + 0.4 * far) * rng.uniform(0.8, 1.2)
+        wide, deck, way = 0.42 * tall, base - 0.14 * tall, rng.choice([-1, 1])
+        boat = [(x - wide, deck), (x + wide, deck), (x + 0.7 * wide, base), (x - 0.7 * wide, base)]
+        draw.polygon(boat, fill=_pixel(hull))
+        sail = [(x, base - tall), (x, deck), (x + way * wide, deck)]
+        draw.polygon(sail, fill=_pixel(hull * 0.7 + 0.3))
+    return _floats(canvas)
+
+
+def tartan(rng: Rng, side: int) -> Array:
+    """A checked, woven cloth in folds."""
+    folds = _noise(rng, side, 2, 2)
+    u, v = (axis + 0.05 * folds for axis in _surface(rng, side, rng.uniform(2, 4.5)))
+    threads = np.stack(_palette(rng, 4))[[*rng.permutation(4), *rng.integers(0, 4, 2)]]
+    widths = rng.dirichlet(np.full(6, 2.5)).cumsum()[:-1]
+    warp, weft = (threads[np.searchsorted(widths, axis % 1)] for axis in (u, v))
+    over = 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(10, 22) * (u + v))
+    return _relief(rng, weft + (warp - weft) * over[..., None], 4 * folds)
+
+
+SCENES: dict[str, Callable[[Rng, int], Array]] = {
+    painter.__name__: painter
+    for painter in (
+        balls, brick_wall, city, flowers, forest, mountains, pebbles, roof_tiles, sea, tartan
+    )
+}  # fmt: skip
+"""Every class and its painter, ``(rng, side) -> float32 (side, side, 3)``."""
+
+
+def _photograph(rng: Rng, picture: Array, size: int) -> NDArray[np.uint8]:
+    """Take the photo: an occluder, blur, uneven light, exposure, tint and grain."""
+    canvas, draw = _canvas(picture)
+    side = canvas.width
+    if rng.random() < 0.35:  # a post near an edge
+        x = (rng.choice([0.1, 0.9]) + rng.normal(0, 0.08)) * side
+        post = _pixel(_palette(rng, 1)[0])
+        draw.line((x, -9, x + 9, side + 9), fill=post, width=int(rng.uniform(0.02, 0.12) * side))
+    canvas = canvas.filter(ImageFilter.GaussianBlur(rng.uniform(0, 1.2) * side / 192))
+    photo = _floats(canvas.reduce(side // size))
+    down, across = _grid(size)
+    angle = rng.uniform(0, 2 * np.pi)
+    along = (across - 0.5) * np.cos(angle) + (down - 0.5) * np.sin(angle)
+    light = 1 + rng.uniform(0, 0.9) * along
+    light = light * np.where(along > rng.uniform(-0.25, 0.6), rng.uniform(0.5, 0.9), 1)  # shadow
+    photo = photo * light[..., None] * rng.uniform(0.85, 1.15, 3) * 2 ** rng.uniform(-0.6, 0.6)
+    photo = photo + rng.standard_normal(photo.shape, np.float32) * rng.uniform(0.002, 0.02)
+    return (np.clip(photo, 0, 1) * 255).astype(np.uint8)
+
+
+def _palette(rng: Rng, count: int) -> list[Array]:
+    """Draw ``count`` colours of neighbouring hues and different lightness, in random order."""
+    hue, spread, saturation = rng.random(), rng.choice([0.04, 0.12, 0.3]), rng.uniform(0.08, 0.55)
+    lightness = 0.2 + 0.66 * (rng.permutation(count) + rng.random(count)) / count
+    hues = (hue + rng.normal(0, spread, count)) % 1
+    return [
+        np.array(colorsys.hls_to_rgb(h, level, saturation), np.float32)
+        for h, level in zip(hues.tolist(), lightness.tolist(), strict=True)
+    ]
+
+
+def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
+    """Smooth fractal noise (S, S) of mean 0 and deviation 1: lattices, each twice as fine."""
+    total = np.zeros((side, side), np.float32)
+    for octave in range(octaves):
+        count = min(side, cells * 2**octave) + 1
+        lattice = Image.fromarray(rng.standard_normal((count, count), dtype=np.float32))
+        total += np.asarray(lattice.resize((side, side), Image.Resampling.BICUBIC)) * 0.5**octave
+    return (total - total.mean()) / total.std()
+
+
+def _relief(rng: Rng, colour: Array, height: Array) -> Array:
+    """Light a height map (S, S) from a random side: colour times Lambert's cosine."""
+    down, across = np.gradient(height)
+    angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 1.2)
+    slope = across * np.cos(angle) + down * np.sin(angle)
+    steep = np.sqrt(1 + depth**2 * (across**2 + down**2))
+    return colour * (0.35 + 0.6 * np.clip((1 + depth * slope) / steep, 0, 1.8))[..., None]
+
+
+def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
+    """Coordinates (across, down) in cells on a surface at a slant, from a random place."""
+    down, across = (axis - 0.5 for axis in _grid(side))
+    lean, angle = rng.uniform(-0.45, 0.45, 2).tolist(), rng.normal(0, 0.25)
+    distance = 1 + lean[0] * across + lean[1] * down
+    u = (across * np.cos(angle) - down * np.sin(angle)) / distance
+    v = (across * np.sin(angle) + down * np.cos(angle)) / distance
+    return u * cells + rng.uniform(20, 40), v * cells + rng.uniform(20, 40)
+
+
+def _hash(first: Array, second: Array) -> Array:
+    """A fixed pseudo-random number in [-1, 1) for each pair of whole numbers."""
+    return 2 * (np.sin(first.astype(np.float64) * 12.9898 + second * 78.233) * 43758.5453 % 1) - 1
+
+
+def _grid(side: int) -> tuple[Array, Array]:
+    """Coordinates down and across in [0, 1]."""
+    line = np.linspace(0, 1, side, dtype=np.float32)
+    down, across = np.meshgrid(line, line, indexing="ij")
+    return down, across
+
+
+def _mix(one: Array, other: Array, share: Array) -> Array:
+    """Blend two colours by a map: (S, S, 3)."""
+    return one + (other - one) * share[..., None]
+
+
+def _canvas(picture: Array) -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    image = Image.fromarray((np.clip(picture, 0, 1) * 255).astype(np.uint8))
+    return image, ImageDraw.Draw(image)
+
+
+def _floats(image: Image.Image) -> Array:
+    return np.asarray(image, np.float32) / 255
+
+
+def _disk(draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, colour: Array) -> None:
+    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_pixel(colour))
+
+
+def _pixel(colour: Array) -> tuple[int, int, int]:
+    red, green, blue = (np.clip(colour, 0, 1) * 255).astype(int).tolist()
+    return red, green, blue

@@ -1,1 +1,0 @@
-"""Sample images for the quickstart: procedural scenes whose class lies in their structure."""

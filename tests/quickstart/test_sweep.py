@@ -1,0 +1,145 @@
+"""Sweeps: the paper's values, the runs of a model, resuming, and the table."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from pirl_plugin.quickstart import sweep
+from pirl_plugin.quickstart.run import Data
+from tests.helpers.sweeps import finish, finish_svm
+
+VALUES = {  # Sec. 4 of the paper
+    "lambda": {"PIRL": [0, 0.25, 0.5, 0.75, 1]},
+    "permutations": {
+        "PIRL": [1, 10, 100, 1000, 10000, 362880],
+        "Jigsaw": [10, 100, 1000, 10000],
+    },
+    "negatives": {"PIRL": [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768]},
+}
+
+
+def _options(image_folder, out, **changed):
+    options = {
+        "name": "lambda", "data": image_folder, "out": out, "scale": "quick", "linear": [],
+        "values": ["0", "0.5"], "overrides": [], "voc07": None, "slurm": None, "dry_run": False,
+    }  # fmt: skip
+    return SimpleNamespace(**options | changed)
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """In place of the host: notes the runs, leaves what it would, fails at will."""
+    made = SimpleNamespace(runs=[], failing=())
+
+    def run_host(overrides, folder, title, threads, tool=None):
+        name = f"{folder.parent.name}/{folder.name}"
+        made.runs.append(name)
+        if name in made.failing:
+            raise RuntimeError(f"{title} failed with exit status -9; the end of …")
+        if tool is not None:
+            finish_svm(folder, 71.0)
+        else:
+            finish(folder, {"res4": 30.0, "res5": 40.0} if folder.name == "linear" else None)
+
+    monkeypatch.setattr(sweep, "run_host", run_host)
+    return made
+
+
+def test_points__are_the_papers():
+    for name, values in VALUES.items():
+        expected = [(m, v) for m, of_method in values.items() for v in of_method]
+        assert sweep.points(name) == expected
+    assert sweep.points("permutations", ["1", "10"]) == [("PIRL", 1), ("PIRL", 10), ("Jigsaw", 10)]
+    for name, value in (("lambda", "1.5"), ("negatives", "0.5"), ("negatives", "0")):
+        with pytest.raises(ValueError, match=f"--values = {value}"):
+            sweep.points(name, [value])
+
+
+@pytest.mark.parametrize("name", list(VALUES))
+@pytest.mark.parametrize("scale", ["paper", "quick"])
+def test_chain__composes_to_the_swept_value(name, scale, image_folder, tmp_path):
+    from pirl_plugin.utils.hydra_overrides import compose
+
+    options = _options(
+        image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]
+    )
+    data = Data(image_folder / "train", image_folder / "val", 20, 2)
+    for method, values in VALUES[name].items():
+        pretrain, linear = sweep.chain(options, data, method, values[-1])
+        config = compose(*pretrain.overrides)
+        transform = config.DATA.TRAIN.TRANSFORMS[0]
+        found = {
+            "lambda": lambda c=config: c.LOSS.pirl_loss.lambda_invariance,
+            "permutations": lambda t=transform: t.num_permutations,
+            "negatives": lambda c=config: c.LOSS.pirl_loss.num_negatives,
+        }
+        assert found[name]() == values[-1]
+        assert compose(*linear.overrides).SEED_VALUE == 7
+        if scale == "paper":
+            assert config.OPTIMIZER.num_epochs == 400
+
+
+def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path, capsys):
+    host.failing = ("pirl_0.5/linear",)
+    options = _options(image_folder, tmp_path)
+    with pytest.raises(RuntimeError, match="1 of 2 models failed"):
+        sweep.run_sweep(options)
+    assert host.runs == ["pirl_0/pretrain", "pirl_0/linear", "pirl_0.5/pretrain", "pirl_0.5/linear"]
+    rows = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert rows == [
+        {"method": "PIRL", "value": 0, "top1": {"res4": 30.0, "res5": 40.0},
+         "best_layer": "res5", "best_top1": 40.0},
+        {"method": "PIRL", "value": 0.5, "top1": {}, "best_layer": None, "best_top1": None},
+    ]  # fmt: skip
+    host.failing, host.runs = (), []
+    voc07 = tmp_path / "VOC2007"
+    options.values = ["0.5", "1"]
+    sweep.run_sweep(options)
+    assert host.runs == ["pirl_0.5/linear", "pirl_1/pretrain", "pirl_1/linear"]
+    table = (tmp_path / "results.md").read_text()
+    assert "| 0 | 40.0 |\n| 0.5 | 40.0 |\n| 1 | 40.0 |" in table  # the earlier value stays
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    host.runs = []
+    options.voc07 = voc07
+    sweep.run_sweep(options)
+    assert host.runs == ["pirl_0.5/voc07", "pirl_1/voc07"]
+    assert "| 1 | 40.0 | 71.0 |" in (tmp_path / "results.md").read_text()
+    options.overrides = ["config.SEED_VALUE=3"]
+    with pytest.raises(ValueError, match="use another --out"):
+        sweep.run_sweep(options)
+    capsys.readouterr()
+    options.overrides, options.values, options.dry_run = [], ["1", "0.75"], True
+    sweep.run_sweep(options)
+    said = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("# finished: ") for line in said) == 3
+    assert sum(line.startswith("pirl-plugin train config=") for line in said) == 2
+
+
+def test_run_sweep__submits_once_and_waits_for_the_jobs(image_folder, tmp_path, monkeypatch):
+    submitted = []
+
+    def submit(command, stdout, **_):
+        folder = next(w for w in command if w.startswith("config.CHECKPOINT.DIR=")).partition("=")[
+            2
+        ]
+        name = "/".join(folder.strip("'\"").split("/")[-2:])
+        assert "config.SLURM.PARTITION=gpu" in command
+        submitted.append(name)
+        finish(tmp_path / name, {"res5": 40.0} if name.endswith("linear") else None)
+        stdout.write("SUBMITTED: 12\n")
+
+    monkeypatch.setattr(sweep.subprocess, "run", submit)
+    monkeypatch.setattr(sweep, "_POLL", 0.01)
+    sweep.run_sweep(_options(image_folder, tmp_path, values=["1"], slurm="gpu"))
+    assert submitted == ["pirl_1/pretrain", "pirl_1/linear"]
+    sweep.run_sweep(_options(image_folder, tmp_path, values=["1"], slurm="gpu"))
+    assert len(submitted) == 2
+    # A job that an earlier sweep submitted, and that has ended unfinished.
+    logs = tmp_path / "pirl_0" / "pretrain" / "slurm"
+    logs.mkdir(parents=True)
+    (logs.parent / "slurm_job").write_text("11")
+    (logs / "11_0_result.pkl").touch()
+    with pytest.raises(RuntimeError, match="ended unfinished"):
+        sweep.run_sweep(_options(image_folder, tmp_path, values=["0"], slurm="gpu"))
+    assert len(submitted) == 2
