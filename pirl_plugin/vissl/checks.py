@@ -200,6 +200,12 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
     data = config.DATA[split]
+    for path in (*data.DATA_PATHS, *data.LABEL_PATHS):
+        if str(path).endswith((".pkl", ".pickle")):
+            raise ValueError(
+                f"config.DATA.{split} names {path}: expected no pickle, which could run code; name "
+                f"a .npy file, or a list of paths, one a line"
+            )
     if not data.DATA_SOURCES or not set(data.DATA_SOURCES) <= set(DATASET_SOURCE_MAP):
         raise ValueError(
             f"config.DATA.{split}.DATA_SOURCES = {list(data.DATA_SOURCES)}: expected one of "

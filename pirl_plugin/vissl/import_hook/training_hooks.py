@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.utils.console import shows_page
 from pirl_plugin.utils.our_configs import is_ours
@@ -67,10 +67,10 @@ def prepare_models(module: HostModule) -> None:
     build = task._build_model
 
     @functools.wraps(build)
-    def _build_model(self: SelfSupervisionTask) -> nn.Module:
+    def _build_model(self: SelfSupervisionTask, *args: Any, **kwargs: Any) -> nn.Module:
         from pirl_plugin.vissl.hooks.input import PIRLInputHook
 
-        model = build(self)
+        model = build(self, *args, **kwargs)
         for hook in self.hooks:
             if isinstance(hook, PIRLInputHook):
                 hook.prepare_model(model)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
+import os
 import sys
 import tempfile
 import types
@@ -16,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.images.names import SOURCES
+from pirl_plugin.utils.our_configs import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from vissl.config import AttrDict
     from vissl.data.ssl_dataset import GenericSSLDataset
@@ -157,7 +160,9 @@ def data_paths_suffice(module: HostModule) -> None:
 def labels_of_our_sources(module: HostModule) -> None:
     """Broke: ``load_labels`` raises on every label source but a fixed few, so on a plugin's.
 
-    The host asks a ``torchvision_dataset`` for ``get_labels()``; ours are asked the same way.
+    The host asks a ``torchvision_dataset`` for ``get_labels()``; ours are asked the same way. And
+    it reads files of labels with ``allow_pickle=True``, which runs code in them: a run of ours
+    refuses a file that holds any.
     """
     dataset = module.GenericSSLDataset
     original = dataset.load_labels
@@ -168,6 +173,8 @@ def labels_of_our_sources(module: HostModule) -> None:
     @functools.wraps(original)
     def load_labels(self: GenericSSLDataset) -> None:
         sources = self.label_sources
+        if is_ours(self.cfg):
+            _refuse_pickles(self.label_paths)
         asked = [
             "torchvision_dataset" if ours(s) and ours(self.data_sources[i]) else s
             for i, s in enumerate(sources)
@@ -180,3 +187,22 @@ def labels_of_our_sources(module: HostModule) -> None:
 
     dataset.load_labels = load_labels
     patched("labels of plugin data sources")
+
+
+def _refuse_pickles(paths: Iterable[str | Sequence[str]]) -> None:
+    """Raise ``ValueError`` for a file of labels that is not a plain array of numpy."""
+    import numpy as np
+
+    for path in itertools.chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
+        if not os.path.isfile(path):  # '' of a source that needs none
+            continue
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError):
+            array = None
+        if not isinstance(array, np.ndarray):
+            raise ValueError(
+                f"config.DATA: LABEL_PATHS names {path}: expected an array of numbers or text "
+                f"without pickled objects, which could run code; save it with numpy.save("
+                f"…, allow_pickle=False)"
+            )

@@ -157,6 +157,8 @@ def test_labels__of_our_sources_are_asked_for():
     from vissl.data.ssl_dataset import GenericSSLDataset
 
     dataset = SimpleNamespace(
+        cfg={},
+        label_paths=[],
         label_sources=["pirl_disk_folder"],
         data_sources=["pirl_disk_folder"],
         data_paths=["here"],
