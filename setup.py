@@ -18,7 +18,11 @@ BOOTSTRAP = "pirl_plugin_autoload"
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pirl_plugin/__init__.py").read_text())[1]
 
 # What only some users need, each named where it is missing; the tests run with all of it.
-OPTIONAL = {"timm": ["timm>=1.0"], "lightning": ["lightning>=2.2"]}
+OPTIONAL = {
+    "timm": ["timm>=1.0"],
+    "lightning": ["lightning>=2.2"],
+    "claims": ["pandas>=2"],
+}
 
 
 def write_bootstrap(folder):

@@ -1,0 +1,374 @@
+"""Train and measure every model of the comparison, then write verdicts, tables and figures.
+
+    python extra_scripts/claims/run.py --data DIR --out OUT
+
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Each model is pre-trained by ``pirl-plugin
+train`` and measured at a quarter, half, three quarters and the end of training by the host's linear
+benchmark of every layer and a kNN classifier; of those of ``PAIRS`` the invariance is measured too.
+Finished models are rows of ``OUT/claims.json`` and are not run again, with or without their
+folders; the host resumes the others. The same command goes on after a stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from report import PAIRS, write_report
+from torchvision.datasets import ImageFolder
+from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, verdicts
+
+from pirl_plugin.evaluation.tables.published import LAYERS
+from pirl_plugin.models.load import save_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
+
+NETWORK, RECIPES = COMPARISON["network"], COMPARISON["recipes"]
+PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model: a method, its seed and length, and (sweep, value) where that is not its own."""
+
+    method: str
+    seed: int
+    epochs: int
+    changed: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of its folder, such as ``pirl_jigsaw_lambda0.25_12epochs_seed0``."""
+        values = "".join(f"_{sweep}{value}" for sweep, value in self.changed)
+        return f"{self.method}{values}_{self.epochs}epochs_seed{self.seed}"
+
+
+def job_of(row: dict[str, Any]) -> Job:
+    """The job of a row of ``claims.json``."""
+    return Job(row["method"], row["seed"], row["epochs"], tuple(row["changed"].items()))
+
+
+def plan(methods: list[str], sweeps: list[str], seeds: int, sweep_seeds: int, epochs: int) -> list:
+    """All jobs in the order in which they start: the comparison first, seed by seed.
+
+    A sweep's models take half the epochs. The default value is one model for all sweeps.
+    """
+    jobs = [Job(m, seed, main_epochs(m, epochs)) for seed in range(seeds) for m in methods]
+    for seed in range(sweep_seeds):
+        for name in sweeps:
+            for method, values in SWEEPS[name]["values"].items():
+                for value in values:
+                    default = value == SWEEPS[name]["default"][method]
+                    changed = () if default else ((name, value),)
+                    jobs.append(Job(method, seed, max(1, epochs // 2), changed))
+    return list(dict.fromkeys(jobs))
+
+
+def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
+    """Hydra overrides of a job's pre-training, without its folder."""
+    about = METHODS[job.method]
+    words = [
+        f"config={about['config']}",
+        *COMPARISON["shared"],
+        f"config.DATA.TRAIN.DATA_PATHS=['{data / 'train'}']",
+        f"config.OPTIMIZER.num_epochs={job.epochs}",
+        f"config.SEED_VALUE={job.seed}",
+    ]
+    loss = RECIPES[recipe]["loss"]
+    if job.method == "vissl_pirl":  # keeps all its checkpoints
+        words.append(f"config.LOSS.nce_loss_with_memory.temperature={loss['temperature']}")
+    else:
+        words.append("config.CHECKPOINT.PIRL.KEEP_LAST=all")
+    if job.method == "supervised":
+        words.append(f"config.MODEL.HEAD.NUM_CLASSES={classes}")
+    if "view" in about:
+        photometric = "photometric:${config.DATA.TRAIN.PHOTOMETRIC}"
+        words += [
+            f"+config/pirl/models={NETWORK['model']}",
+            f"config.DATA.TRAIN.TRANSFORMS=[{{{about['view']},{photometric}}}]",
+            f"config.HOOKS.PIRL_INPUT.autocast={autocast()}",
+        ]
+    if "negatives" in about:
+        own = {**loss, "bank.seed": job.seed, "num_negatives": about["negatives"]}
+        words += [f"config.LOSS.pirl_loss.{key}={value}" for key, value in own.items()]
+    if inputs := about.get("inputs"):
+        words.append(f"config.DATA.TRAIN.INPUT_KEY_NAMES=[{','.join(inputs)}]")
+        words.append(f"config.MODEL.HEAD.PARAMS=[{','.join(inputs.values())}]")
+    words += about.get("overrides", [])
+    return words + [f"{SWEEPS[name]['key']}={value}" for name, value in job.changed]
+
+
+def autocast() -> str:
+    """``bfloat16``, or ``null`` on a processor that would emulate it."""
+    found = Path("/proc/cpuinfo")
+    return "bfloat16" if found.is_file() and "avx512_bf16" in found.read_text() else "null"
+
+
+def run(command: list[str], folder: Path, threads: int) -> dict[str, float] | None:
+    """Run a command of the plugin, if it has not been finished; its output goes to a file.
+
+    Returns:
+        CPU seconds of it and all its processes, and wall-clock seconds; None where a run was
+        stopped and resumed, because nobody counted the first part.
+
+    Raises:
+        RuntimeError: the command failed.
+    """
+    done, begun = folder / "seconds.json", folder.is_dir()
+    if not done.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        start, log = time.monotonic(), folder / "console.log"
+        with log.open("a") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pirl_plugin", *command],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+            _, status, used = os.wait4(process.pid, 0)
+        if status:
+            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise RuntimeError(f"{command[0]} failed: {last} (all of it: {log})")
+        seconds = {"cpu": used.ru_utime + used.ru_stime, "wall": time.monotonic() - start}
+        write_json(done, None if begun else seconds)
+    found: dict[str, float] | None = json.loads(done.read_text())
+    return found
+
+
+def write_json(file: Path, content: object) -> None:
+    """Write a file whole: a kill leaves the old one or the new one."""
+    unfinished = file.with_name(f".unfinished.{file.name}")
+    unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    unfinished.replace(file)
+
+
+class Comparison:
+    """What all models have in common: images, settings and folder.
+
+    Args:
+        options: of the command.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.data, self.out = options, options.data.resolve(), options.out.resolve()
+        splits = [ImageFolder(str(self.data / split)) for split in ("train", "val")]
+        self.classes, self.num_train = len(splits[0].classes), len(splits[0])
+        self.epochs = max(1, round(options.images_seen / self.num_train))
+        self.step = max(1, self.epochs // 4)
+        digest = hashlib.sha256()
+        for name, split in zip(("train", "val"), splits, strict=True):
+            paths = [os.path.relpath(path, split.root) for path, _ in split.samples]
+            digest.update("\n".join([name, *paths]).encode())
+        cores, processor = os.cpu_count(), platform.processor() or platform.machine()
+        size, model, recipe = NETWORK["image_size"], NETWORK["model"], RECIPES[options.recipe]
+        self.setting = {
+            "scale": "quick",
+            "recipe": options.recipe,
+            "network": NETWORK,
+            "data": {
+                "name": self.data.name,
+                "classes": self.classes,
+                "train_images": self.num_train,
+                "val_images": len(splits[1]),
+                "digest": digest.hexdigest()[:16],
+                "train_bytes": sum(os.path.getsize(path) for path, _ in splits[0].samples),
+            },
+            "images_seen": self.epochs * self.num_train,
+            "epochs": self.epochs,
+            "evaluated_every": self.step,
+            "sweep_epochs": max(1, self.epochs // 2),
+            "seconds": "of pre-training: CPU seconds, user and system, of all processes of a run",
+            "hardware": f"{processor}, {cores} cores, {options.threads} thread(s) a run",
+            "precision": "bfloat16 (autocast)" if autocast() == "bfloat16" else "float32",
+            "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+            "about": f"{COMPARISON['about']}; PIRL with {recipe['about']}",
+            "methods": {name: method["label"] for name, method in METHODS.items()},
+            "linear_top1": "percent; the host's linear benchmark "
+            f"(config=benchmark/pirl/quick_linear +config/pirl/linear={model}): the pooled res5",
+            "knn_top1": f"percent; k = 20, pooled res5 features at {size} px",
+            "command": "python extra_scripts/claims/run.py --data DATA --out OUT",
+        }
+
+    def make(self, job: Job) -> dict[str, Any]:
+        """Pre-train and measure a model: its row of ``claims.json``.
+
+        Raises:
+            RuntimeError: one of its runs failed.
+        """
+        folder, began = self.out / "runs" / job.name, time.monotonic()
+        points = sorted(
+            {*range(self.step, job.epochs, max(self.step, job.epochs // 4)), job.epochs}
+        )
+        if job.epochs <= 2 * self.step:  # of a sweep's model the end alone is compared
+            points = [job.epochs]
+        spent = self.pretrain(job, folder / "pretrain")
+        measured = []
+        for epoch in points:
+            seconds = {"seconds": None, "wall_seconds": None}
+            if spent is not None:  # epochs take equally long
+                share = epoch / max(1, job.epochs)
+                seconds = {"seconds": round(spent["cpu"] * share, 1),
+                           "wall_seconds": round(spent["wall"] * share, 1)}  # fmt: skip
+            seen = {"epoch": epoch, "images_seen": epoch * self.num_train}
+            accuracy = self.evaluate(folder, self.checkpoint(folder, epoch, job.epochs), epoch, job)
+            measured.append({**seen, **seconds, **accuracy})
+        about = {"method": job.method, "changed": dict(job.changed), "seed": job.seed}
+        row = {**measured[-1], **about, "epochs": job.epochs, "points": measured}
+        row.pop("epoch")
+        if job.method in PAIRS and not job.changed:
+            row["invariance"] = self.invariance(folder, self.checkpoint(folder, *2 * [job.epochs]))
+        row["evaluation_seconds"] = round(time.monotonic() - began, 1)
+        row["finished"] = time.strftime("%Y-%m-%d")
+        made = {key: self.setting[key] for key in ("precision", "versions", "hardware")}
+        return {**row, "made_with": {**made, "threads": self.options.threads}}
+
+    def pretrain(self, job: Job, folder: Path) -> dict[str, float] | None:
+        """Train, or write an untrained trunk; see :func:`run`."""
+        if job.method == "random":
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.manual_seed(job.seed)
+            save_trunk(ResNetTrunk(10, 0.5), folder / "random.torch")
+            return {"cpu": 0.0, "wall": 0.0}
+        words = pretraining(job, self.options.recipe, self.data, self.classes)
+        words += [f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={self.step}",
+                  f"config.CHECKPOINT.DIR='{folder}'"]  # fmt: skip
+        return run(["train", *words], folder, self.options.threads)
+
+    def checkpoint(self, folder: Path, epoch: int, epochs: int) -> Path:
+        """The checkpoint after an epoch."""
+        kind = "model_final_checkpoint_phase" if epoch == epochs else "model_phase"
+        return folder / "pretrain" / (f"{kind}{epoch - 1}.torch" if epochs else "random.torch")
+
+    def evaluate(self, folder: Path, checkpoint: Path, epoch: int, job: Job) -> dict[str, Any]:
+        """Linear accuracy of every layer and kNN accuracy of a checkpoint, percent."""
+        linear, knn = folder / f"linear_{epoch}", folder / f"knn_{epoch}"
+        paths = {"TRAIN": self.data / "train", "TEST": self.data / "val"}
+        words = [
+            "config=benchmark/pirl/quick_linear",
+            f"+config/pirl/linear={NETWORK['model']}",
+            *(f"config.DATA.{split}.DATA_PATHS=['{path}']" for split, path in paths.items()),
+            f"config.MODEL.HEAD.NUM_CLASSES={self.classes}",
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE='{checkpoint}'",
+            f"config.SEED_VALUE={job.seed}",
+            f"config.CHECKPOINT.DIR='{linear}'",
+        ]
+        run(["train", *words], linear, self.options.threads)
+        size = ["--size", str(NETWORK["image_size"])]
+        command = ["knn", "--checkpoint", str(checkpoint), "--data", str(self.data), *size]
+        run([*command, "--out", str(knn)], knn, self.options.threads)
+        lines = (linear / "metrics.json").read_text().splitlines()
+        meters = [json.loads(line).get("test_accuracy_list_meter") for line in lines]
+        layers = [meter for meter in meters if meter][-1]["top_1"]
+        layers = {layer: round(top1, 2) for layer, top1 in layers.items()}
+        return {
+            "linear_top1": layers["res5avg"],
+            "knn_top1": round(json.loads((knn / "results.json").read_text())["knn_top1"], 2),
+            "linear_by_layer": layers,
+            "linear_best_top1": max(layers[layer] for layer in LAYERS),
+            "best_layer": max(LAYERS, key=lambda layer: layers[layer]),
+        }
+
+    def invariance(self, folder: Path, checkpoint: Path) -> dict[str, Any]:
+        """Distances of images to their transformed versions, and the density over [0, 2]."""
+        out = folder / "invariance"
+        where = ["--data", str(self.data / "val"), "--out", str(out), "--images", "500"]
+        where += ["--image-size", str(NETWORK["image_size"])]
+        run(["invariance", "--checkpoint", str(checkpoint), *where], out, self.options.threads)
+        found = json.loads((out / "invariance.json").read_text())
+        model, spreads = found["models"][0], []
+        for kind in ("heads", "own_statistics"):
+            same, other = model[kind]["same"], model[kind]["different"]
+            spread = {"mean": same["mean"], "std": same["std"]}
+            spread |= {"different_mean": other["mean"], "different_std": other["std"]}
+            spreads.append({key: round(value, 4) for key, value in spread.items()})
+        density = [round(value, 3) for value in model["heads"]["same"]["density"]]
+        about = {"images": found["images"], "compared": model["representation"]}
+        return {**about, **spreads[0], "density": density, "own_statistics": spreads[1]}
+
+    def cost(self, methods: list[str], rounds: int) -> dict[str, Any]:
+        """Seconds of 1,000 images: runs of two epochs minus runs of one, all methods in turn."""
+        found: dict[str, list[float]] = {m: [] for m in methods if "config" in METHODS[m]}
+        for number in range(rounds):
+            for method in found:
+                seconds = []
+                for epochs in (1, 2):
+                    folder = self.out / "timing" / f"{method}_{number}_{epochs}"
+                    spent = self.pretrain(Job(method, number, epochs), folder)
+                    seconds.append(spent["cpu"] if spent else float("nan"))
+                found[method].append(round(1000 * (seconds[1] - seconds[0]) / self.num_train, 4))
+        about = {key: self.setting[key] for key in ("hardware", "precision", "versions")}
+        median = {method: statistics.median(each) for method, each in found.items()}
+        today = {"measured": time.strftime("%Y-%m-%d")}
+        return {"seconds_per_1000_images": median, "rounds": found, **about, **today}
+
+
+def main() -> int:
+    """Run the command; returns 1 if a model failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
+    parser.add_argument("--out", type=Path, required=True, help="claims.json, figures, runs")
+    parser.add_argument("--recipe", choices=[*RECIPES], default="paper", help="of the loss")
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
+    parser.add_argument("--sweeps", nargs="*", choices=[*SWEEPS], default=[*SWEEPS])
+    parser.add_argument("--seeds", type=int, default=3, help="of the comparison")
+    parser.add_argument("--sweep-seeds", type=int, default=2, help="of the sweeps")
+    parser.add_argument("--images-seen", type=int, default=240_000, help="of a model")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
+    parser.add_argument("--threads", type=int, default=1, help="of a run")
+    parser.add_argument("--time", type=int, metavar="ROUNDS", help="only time the methods in turn")
+    options = parser.parse_args()
+    comparison, file = Comparison(options), options.out / "claims.json"
+    content: dict[str, Any] = {"setting": comparison.setting, "runs": []}
+    if file.is_file():
+        content |= json.loads(file.read_text("utf-8"))
+        for key in ("recipe", "epochs", "data"):
+            there, here = (s.get(key, "paper") for s in (content["setting"], comparison.setting))
+            there, here = (s["digest"] if key == "data" else s for s in (there, here))
+            if there != here:
+                sys.exit(f"{file}: {key} = {there}: expected {here}; give another --out")
+    jobs = plan(options.methods, options.sweeps, options.seeds, options.sweep_seeds,
+                comparison.epochs)  # fmt: skip
+    left = [job for job in jobs if job not in {job_of(row) for row in content["runs"]}]
+    if options.time:
+        content["cost"], left = comparison.cost(options.methods, options.time), []
+    failed, write = 0, lambda: write_all(file, content)
+    write()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        started = {pool.submit(comparison.make, job): job for job in left}
+        for number, future in enumerate(as_completed(started), 1):
+            said = f"{number} of {len(left)}: {started[future].name}"
+            try:
+                row = future.result()
+            except (RuntimeError, OSError) as error:
+                failed += 1
+                print(f"{said} failed: {error}", file=sys.stderr, flush=True)
+                continue
+            content["runs"].append(row)
+            write()
+            print(f"{said}: linear {row['linear_top1']}, kNN {row['knn_top1']}", flush=True)
+    return 1 if failed else 0
+
+
+def write_all(file: Path, content: dict[str, Any]) -> None:
+    """Write ``claims.json`` with its verdicts, the tables and the figures."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content["claims"] = verdicts(content)
+    write_json(file, content)
+    write_report(file.parent, content)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
