@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pirl_plugin.models.load import save_trunk
 from report import PAIRS, write_report
 from torchvision.datasets import ImageFolder
 from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, verdicts
 
+from pirl_plugin.checkpoints.load import save_trunk
 from pirl_plugin.evaluation.tables.published import LAYERS
 from pirl_plugin.models.resnet import ResNetTrunk
 
