@@ -144,6 +144,12 @@ class ImageSource:
         """Number of files found unreadable so far, by this process and its loader workers."""
         return int(np.count_nonzero(self._unreadable.array))
 
+    def unreadable_paths(self) -> list[str]:
+        """Paths of the files found unreadable so far, as :attr:`num_unreadable`."""
+        return [
+            _printable(self.path_of(int(row))) for row in np.flatnonzero(self._unreadable.array)
+        ]
+
     def _report(self, row: int, error: Exception) -> None:
         if self._unreadable.array[row]:
             return

@@ -88,6 +88,10 @@ class PIRLDiskDataset:
         """Number of files found unreadable so far, by this process and its loader workers."""
         return self.source.num_unreadable
 
+    def unreadable_paths(self) -> list[str]:
+        """Paths of these files."""
+        return self.source.unreadable_paths()
+
     def set_epoch(self, epoch: int) -> None:
         """Say which pass over the data comes next; call it before the workers start."""
         self._epoch.value = int(epoch)

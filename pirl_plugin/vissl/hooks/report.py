@@ -21,17 +21,6 @@ class PIRLReportHook(QuietHook):
     (orthogonal, for a weight of 0.5), towards 1 as embeddings settle.
     """
 
-    def on_phase_end(self, task: SelfSupervisionTask) -> None:
-        """Say how many files this rank could not read, where there are any."""
-        sources = getattr(task.datasets["train"], "data_objs", []) if task.train else []
-        for source in sources:
-            unreadable = getattr(source, "num_unreadable", 0)
-            if unreadable:
-                logging.warning(
-                    f"{unreadable} of {len(source)} files could not be read so far on rank "
-                    f"{rank()}; each was named once above, and was left out of loss and memory bank"
-                )
-
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Collective at the steps that are reported, and nothing at the others."""
         loss = task.loss

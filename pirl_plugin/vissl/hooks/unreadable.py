@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
 
-from pirl_plugin.distributed import world_size
+from pirl_plugin.distributed import gather_objects, rank, world_size
 from pirl_plugin.vissl.hooks.base import QuietHook
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
 WINDOW = 10_000  # images
+NAMED = 100  # files that the log names at the end of an epoch, at most
 
 
 class UnreadableDataError(RuntimeError):
@@ -74,11 +76,25 @@ class UnreadableHook(QuietHook):
         self._share: UnreadableShare | None = None
         self._counts: torch.Tensor | None = None
         self._work: distributed.Work | None = None
+        self._named: set[str] = set()
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Start counting again: training and test images are other files."""
         size = len(task.datasets["train" if task.train else "test"])
         self._share = UnreadableShare(min(WINDOW, size), self.max_share)
+
+    def on_phase_end(self, task: SelfSupervisionTask) -> None:
+        """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
+        data = task.datasets["train" if task.train else "test"]
+        sources = [s for s in getattr(data, "data_objs", []) if hasattr(s, "unreadable_paths")]
+        found = gather_objects([path for source in sources for path in source.unreadable_paths()])
+        new = sorted({path for of_rank in found for path in of_rank} - self._named)
+        self._named.update(new)
+        if new and rank() == 0:
+            logging.warning(
+                f"{len(new)} files could not be read, and were left out of loss and memory bank: "
+                f"{', '.join(new[:NAMED])}{', …' if len(new) > NAMED else ''}"
+            )
 
     def on_forward(self, task: SelfSupervisionTask) -> None:
         """Begin to add the ranks' counts."""

@@ -1,7 +1,10 @@
+import logging
+from types import SimpleNamespace
+
 import pytest
 
 from pirl_plugin.vissl.hooks.run_settings import RunSettings
-from pirl_plugin.vissl.hooks.unreadable import UnreadableShare
+from pirl_plugin.vissl.hooks.unreadable import UnreadableHook, UnreadableShare
 
 
 def stops_after(share, steps):
@@ -39,3 +42,17 @@ def test_share__of_1_never_stops():
 def test_settings__are_refused_by_name(section, message):
     with pytest.raises(ValueError, match=message):
         RunSettings.from_config({"HOOKS": {"PIRL_RUN": section}})
+
+
+def test_hook__names_each_file_once_in_the_log(caplog):
+    """They were named on stderr alone, by the loader's workers."""
+    bad = ["a.jpg"]
+    data = SimpleNamespace(data_objs=[SimpleNamespace(unreadable_paths=lambda: bad)])
+    task = SimpleNamespace(train=True, datasets={"train": data})
+    hook = UnreadableHook(0.05)
+    with caplog.at_level(logging.WARNING):
+        hook.on_phase_end(task)
+        bad.append("b.jpg")
+        hook.on_phase_end(task)
+        hook.on_phase_end(task)
+    assert [record.message.rpartition(": ")[2] for record in caplog.records] == ["a.jpg", "b.jpg"]
