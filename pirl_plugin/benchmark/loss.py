@@ -4,10 +4,8 @@ A call is what a training step asks of it: the draw, two heads' terms, their gra
 bank's update. VISSL's estimators are ``nce`` and ``info_nce`` (its ``cross_entropy``);
 ``nce_softmax`` is compared with its ``nce``. All is in one process: the sharded bank is one shard
 of all rows, which shows what its bookkeeping costs and not what its communication does. Where VISSL
-is not installed, ours is measured alone. With one thread on a CPU, seconds are its CPU time, and
-``gather`` is the limit of a loss that reads each drawn row once: reading them, and no more. On a
-GPU the times are of CUDA events, and the bytes that are read are also shown as a share of what a
-copy moves in the same run.
+is not installed, ours is measured alone. With one thread on a
+CPU, seconds are its CPU time; on a GPU they are of CUDA events.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from pirl_plugin.benchmark.memory import available_bytes, peak_extra_bytes
-from pirl_plugin.benchmark.timing import device_of, interleave, ratio
+from pirl_plugin.benchmark.timing import device_of, interleave, peak_extra_bytes, ratio
 from pirl_plugin.losses.estimators import get_estimator
 
 if TYPE_CHECKING:
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 _DIM, _TERMS = 128, 2
 _NORM_CONSTANT = 2_876_934.0  # VISSL's own at ImageNet's size; both losses get it
 _PEER = ("replicated", "vissl")
-_BLOCK = 8192  # rows gathered at a time, as by the engine that runs on a CPU
 _HEADERS = {
     "estimator": "estimator",
     "batch": "B",
@@ -44,7 +40,6 @@ _HEADERS = {
     "extra_bytes": "extra MB",
     "speedup_over_vissl": "times VISSL's speed",
     "memory_ratio_to_vissl": "of its memory",
-    "bandwidth_fraction": "of bandwidth",
 }
 
 
@@ -53,7 +48,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     Returns:
         ``rows``, our loss with a draw for each image; ``vissl``, its loss; ``shared_draw``, our
-        loss with one draw for the batch, which is a matrix product; and, on a CPU, ``gather``.
+        loss with one draw for the batch, which is a matrix product.
 
     Raises:
         SystemExit: a batch of more images than the bank has rows.
@@ -68,8 +63,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(options.threads)
     device = device_of(options)
-    bandwidth = _copy_bandwidth() if device == "cuda" else None
-    bench = _Bench(options.rows, options.dtype, device, options.rounds, bandwidth)
+    bench = _Bench(options.rows, options.dtype, device, options.rounds)
     rows = []
     for batch in options.batch:
         for count in options.negatives:
@@ -77,15 +71,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 rows += bench.measure(estimator, batch, count)
     shown = [dict(row, extra_bytes=row["extra_bytes"] / 1e6) for row in rows]
     print(tabulate([{h: row[k] for k, h in _HEADERS.items()} for row in shown], "keys", ".3g"))
-    if bandwidth:
-        print(f"A copy reads and writes {bandwidth / 1e9:,.0f} GB/s")
     figures: dict[str, Any] = {
         "bank_rows": options.rows,
         "dtype": options.dtype,
         "threads": options.threads,
-        "copy_bytes_per_s": bandwidth,
     }
-    kinds = {"rows": "ours", "vissl": "vissl", "shared_draw": "ours, one draw", "gather": "gather"}
+    kinds = {"rows": "ours", "vissl": "vissl", "shared_draw": "ours, one draw"}
     for kind, loss in kinds.items():
         figures[kind] = [row for row in rows if row["loss"] == loss]
     return figures
@@ -94,15 +85,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 class _Bench:
     """Both losses, each with one bank, whatever the batch and the number of negatives are."""
 
-    def __init__(
-        self, rows: int, dtype: str, device: str, rounds: int, bandwidth: float | None
-    ) -> None:
+    def __init__(self, rows: int, dtype: str, device: str, rounds: int) -> None:
         import torch
 
-        from pirl_plugin.benchmark.vissl_loss import vissl_loss
         from pirl_plugin.losses.pirl_loss import PIRLLoss
 
-        self.device, self.rounds, self.bandwidth = device, rounds, bandwidth
+        self.device, self.rounds = device, rounds
         one_thread = device == "cpu" and torch.get_num_threads() == 1
         self.clock = time.process_time if one_thread else time.perf_counter
         self.vissl: Any = None
@@ -125,14 +113,8 @@ class _Bench:
         case = (estimator, batch, negatives)
         calls = {(p, "ours"): self._ours(p, "per_image", *case) for p in self.ours}
         calls["replicated", "ours, one draw"] = self._ours("replicated", "per_batch", *case)
-        if self.device == "cpu":
-            calls["replicated", "gather"] = self._gather(batch, negatives)
-        # Both heads' gathered rows, and what autograd copies of them.
-        needed = 3 * _TERMS * batch * (negatives + 1) * _DIM * 4
-        why = f"{needed / 1e9:.0f} GB" if needed >= _available(self.device) else ""
-        why = "it takes two images or more" if batch == 1 else why
-        if self.vissl is not None and why:
-            print(f"VISSL's loss left out at B = {batch}, N = {negatives}: {why}")
+        if self.vissl is not None and batch == 1:
+            print("VISSL's loss left out at B = 1: it takes two images or more")
         elif self.vissl is not None:
             calls[_PEER] = self._vissl(*case)
         for call in calls.values():  # compiles, and makes what is made once
@@ -141,15 +123,12 @@ class _Bench:
         timed = {" ".join(key): call for key, call in calls.items()}
         times = interleave(timed, self.rounds, device=self.device, clock=self.clock).values()
         seconds = dict(zip(calls, times, strict=True))
-        read = batch * negatives * _DIM * self.ours["replicated"].bank.rows.element_size()
         rows = []
         for key in calls:
-            speedup = share = fraction = None
+            speedup = share = None
             if _PEER in calls:
                 speedup = ratio(seconds[_PEER], seconds[key])
                 share = extra[key] / extra[_PEER]
-            if self.bandwidth and key[1] == "ours":
-                fraction = read / min(seconds[key]) / self.bandwidth
             rows.append(
                 {
                     "device": self.device,
@@ -165,7 +144,6 @@ class _Bench:
                     "extra_bytes": extra[key],
                     "speedup_over_vissl": speedup,
                     "memory_ratio_to_vissl": share,
-                    "bandwidth_fraction": fraction,
                 }
             )
         return rows
@@ -183,22 +161,6 @@ class _Bench:
             loss.update(target, output[-1])
 
         return step
-
-    def _gather(self, batch: int, negatives: int) -> Callable[[], Any]:
-        import torch
-
-        from pirl_plugin.losses.engines.gather import gather_rows
-
-        table = self.ours["replicated"].bank.rows
-        drawn = torch.randint(len(table), (batch, negatives))
-        buffer = table.new_empty(min(_BLOCK, negatives), table.shape[1])
-
-        def gather() -> None:
-            for image in drawn:
-                for block in image.split(_BLOCK):
-                    gather_rows(table, block, buffer[: len(block)])
-
-        return gather
 
     def _vissl(self, estimator: str, batch: int, negatives: int) -> Callable[[], Any]:
         import torch
@@ -228,22 +190,29 @@ class _Bench:
         return output, target.to(self.device)
 
 
-def _available(device: str) -> int:
-    """Bytes that can be allocated on the device."""
-    if device == "cpu":
-        return available_bytes()
-    import torch
+def vissl_loss(
+    num_rows: int, dim: int, num_negatives: int, norm_constant: float, loss_type: str = "nce"
+) -> Any:
+    """Its ``NCELossWithMemory`` on two heads, each with weight 0.5, the bank fed by the second."""
+    from vissl.config import AttrDict
+    from vissl.losses.nce_loss import NCELossWithMemory
 
-    torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info()[0])
-
-
-def _copy_bandwidth() -> float:
-    """Bytes a second that a copy on the GPU reads and writes, the best of ten."""
-    import torch
-
-    source = torch.empty(256 * 2**20, device="cuda")
-    target = torch.empty_like(source)
-
-    seconds = interleave({"copy": lambda: target.copy_(source)}, rounds=10, device="cuda")
-    return 2 * source.nbytes / min(seconds["copy"])
+    memory = {
+        "memory_size": num_rows,
+        "embedding_dim": dim,
+        "momentum": 0.5,
+        "norm_init": True,
+        "update_mem_on_forward": False,
+    }
+    config = {
+        "norm_embedding": True,
+        "temperature": 0.07,
+        "loss_weights": [0.5, 0.5],
+        "norm_constant": norm_constant,
+        "loss_type": loss_type,
+        "update_mem_with_emb_index": 1,
+        "negative_sampling_params": {"num_negatives": num_negatives, "type": "random"},
+        "memory_params": memory,
+        "num_train_samples": num_rows,
+    }
+    return NCELossWithMemory(AttrDict(config))

@@ -68,7 +68,7 @@ def _imports(rounds: int) -> list[dict[str, Any]]:
 
 
 def _losses(rows: int, rounds: int) -> list[dict[str, Any]]:
-    from pirl_plugin.benchmark.vissl_loss import vissl_loss
+    from pirl_plugin.benchmark.loss import vissl_loss
     from pirl_plugin.losses.pirl_loss import PIRLLoss
 
     seconds = interleave(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import itertools
 import statistics
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping, Sequence
 
-MACHINES = {"cpu": "cpu", "cuda": "1gpu"}  # --device → config/pirl/machines
 _HEAD_START = 10_000_000  # cycles of a GPU: about 6 ms, in which Python launches a thousand kernels
 
 
@@ -132,3 +134,41 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
         2.0
     """
     return statistics.median(n / d for n, d in zip(numerator, denominator, strict=True))
+
+
+def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
+    """Peak memory during a call, less what was in use before: the process's, or the GPU's.
+
+    Args:
+        function: what to measure.
+        device: ``cpu`` (resident memory, as Linux keeps it) or ``cuda`` (torch's allocator).
+
+    Raises:
+        SystemExit: the system does not keep the peak of a process's memory.
+    """
+    import torch
+
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        return torch.cuda.max_memory_allocated() - before
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed goes back, and is counted again
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
+    except OSError as error:
+        raise SystemExit(f"pirl_plugin: peak memory is measured on Linux only: {error}") from None
+    before = _status("VmRSS")
+    function()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> int:
+    return _kilobytes(Path("/proc/self/status"), name) * 1024
+
+
+def _kilobytes(file: Path, name: str) -> int:
+    lines = (line.split() for line in file.read_text().splitlines())
+    return next(int(words[1]) for words in lines if words[0] == f"{name}:")

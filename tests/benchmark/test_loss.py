@@ -9,8 +9,7 @@ import torch
 
 from pirl_plugin.benchmark import loss
 from pirl_plugin.benchmark.command import main
-from pirl_plugin.benchmark.memory import peak_extra_bytes
-from pirl_plugin.losses.engines import gather
+from pirl_plugin.benchmark.timing import peak_extra_bytes
 
 
 def test_loss__refuses_a_batch_of_more_images_than_there_are():
@@ -35,10 +34,9 @@ def test_loss__writes_a_row_for_each_case(tmp_path):
         for placement in ("replicated", "sharded")
     }
     assert len(figures["rows"]) == len(cases)
-    assert len(figures["vissl"]) == len(figures["shared_draw"]) == len(figures["gather"]) == 6
+    assert len(figures["vissl"]) == len(figures["shared_draw"]) == 6
     for row in figures["rows"]:
         assert row["device"] == "cpu"
-        assert row["bandwidth_fraction"] is None
         assert row["seconds_min"] > 0
         assert row["speedup_over_vissl"] > 0
     assert all(row["speedup_over_vissl"] == 1 for row in figures["vissl"])
@@ -71,14 +69,6 @@ def test_loss__is_measured_alone_where_vissl_is_not_installed(tmp_path, monkeypa
 
 def test_loss__leaves_vissls_out_for_a_batch_of_one_image(capsys):
     """VISSL's loss squeezes the batch away, and ended in a bare AssertionError."""
-    rows = loss._Bench(50, "float32", "cpu", 1, None).measure("nce", 1, 16)
-    assert {row["loss"] for row in rows} == {"ours", "ours, one draw", "gather"}
-    assert "left out at B = 1, N = 16: it takes two images or more" in capsys.readouterr().out
-
-
-def test_gather__reads_every_drawn_row_once(monkeypatch):
-    read = []
-    monkeypatch.setattr(gather, "gather_rows", lambda table, index, out: read.append(len(index)))
-    bench = loss._Bench(50, "float32", "cpu", 1, None)
-    bench._gather(3, 20_000)()
-    assert read == 3 * [8192, 8192, 20_000 - 2 * 8192]
+    rows = loss._Bench(50, "float32", "cpu", 1).measure("nce", 1, 16)
+    assert {row["loss"] for row in rows} == {"ours", "ours, one draw"}
+    assert "left out at B = 1: it takes two images or more" in capsys.readouterr().out

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from pirl_plugin.benchmark.vissl_loss import vissl_loss
+from pirl_plugin.benchmark.loss import vissl_loss
 from pirl_plugin.losses.pirl_loss import PIRLLoss
 
 ROWS, DIM = 30, 8

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from pirl_plugin import PIRLLoss
-from pirl_plugin.benchmark.vissl_loss import vissl_loss
+from pirl_plugin.benchmark.loss import vissl_loss
 from tests.helpers.loss_cases import (
     DIM,
     NEGATIVES,

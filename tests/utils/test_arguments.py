@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pirl_plugin.__main__ import main
-from pirl_plugin.benchmark.arguments import ARGUMENTS
+from pirl_plugin.benchmark.command import BENCHMARKS
 from pirl_plugin.cli import run
 
 
@@ -74,14 +74,14 @@ def test_out__by_default_is_refused_too(command, tmp_path, monkeypatch, capsys):
         (["sweep", "lambda", "--data", ".", "--slurm", ""], "expected the name of a partition"),
         (["benchmark", "pipeline", "--rounds", "0"], "--rounds: 0: expected a whole number of"),
         (["benchmark", "loss", "--dtype", "foo"], "invalid choice: 'foo'"),
-        (["benchmark", "scale", "--json", "."], "expected a file to write, and '.' is a folder"),
+        (["benchmark", "loss", "--json", "."], "expected a file to write, and '.' is a folder"),
     ],
 )
 def test_value__that_cannot_be_used_is_refused_before_work(words, expected, monkeypatch, capsys):
     assert expected in said_of(words, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *(f"benchmark {name}" for name in ARGUMENTS)])
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"benchmark {name}" for name in BENCHMARKS)])
 def test_help__shows_defaults(command, monkeypatch, capsys):
     """Of each option that has one, and of no other."""
     parsers = []
