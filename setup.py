@@ -31,7 +31,7 @@ def write_bootstrap(folder):
     Python up to 3.17 reads the ``.pth`` file, 3.15 and later the ``.start`` file (PEP 829); where
     both are read, the second takes the first's place.
     """
-    source = ROOT / "pirl_plugin" / "host" / "import_hook" / "bootstrap.py"
+    source = ROOT / "pirl_plugin" / "vissl" / "import_hook" / "bootstrap.py"
     shutil.copyfile(source, Path(folder, f"{BOOTSTRAP}.py"))
     Path(folder, f"{BOOTSTRAP}.pth").write_text(f"import {BOOTSTRAP}\n")
     Path(folder, f"{BOOTSTRAP}.start").write_text(f"{BOOTSTRAP}:install\n")
@@ -130,9 +130,10 @@ setup(
         ],
         "docs": ["sphinx>=7", "furo>=2024", "myst-nb>=1.1"],
     },
-    entry_points={"console_scripts": ["pirl-plugin=pirl_plugin.__main__:main"]},
+    entry_points={"console_scripts": ["pirl-plugin=pirl_plugin.cli:main"]},
     cmdclass={"build_py": BuildWithBootstrap},
     classifiers=[
+        "Operating System :: POSIX",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+import importlib.util
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,36 +14,12 @@ if TYPE_CHECKING:
 # Command -> ("package.module:function" of the list of arguments, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": (
-        "pirl_plugin.vissl.launch.train:main",
-        "VISSL's tools/run_distributed_engines.py, with the same arguments",
-    ),
-    "configs": (
-        "pirl_plugin.vissl.list_configs:main",
-        "the configs and overlays of this plugin, with a line each",
+        "pirl_plugin.vissl.launch:main",
+        "pre-train, or run a benchmark: VISSL's run_distributed_engines.py",
     ),
     "quickstart": (
         "pirl_plugin.quickstart.command:main",
         "pre-train, evaluate and report on a folder of images, or on sample data",
-    ),
-    "benchmark": (
-        "pirl_plugin.benchmark.command:main",
-        "time a part of the plugin beside VISSL's own, in the same process",
-    ),
-    "sweep": (
-        "pirl_plugin.quickstart.command:sweep",
-        "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
-    ),
-    "prepare": (
-        "pirl_plugin.images.prepare:main",
-        "a smaller copy of a folder of images, or tar shards of it, that is read much faster",
-    ),
-    "export": (
-        "pirl_plugin.checkpoints.export_command:main",
-        "a checkpoint's trunk for Detectron2, torchvision or timm",
-    ),
-    "detection": (
-        "pirl_plugin.detection.command:main",
-        "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
     ),
     "knn": (
         "pirl_plugin.evaluation.knn_command:main",
@@ -52,11 +29,56 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.evaluation.invariance_command:main",
         "distances of embeddings of images and of their transformed versions (Fig. 4)",
     ),
+    "export": (
+        "pirl_plugin.checkpoints.export_command:main",
+        "a checkpoint's trunk for Detectron2, torchvision or timm",
+    ),
+    "detection": (
+        "pirl_plugin.detection.command:main",
+        "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
+    ),
     "results": (
         "pirl_plugin.evaluation.tables.command:main",
-        "finished runs as the paper's tables, measured beside published",
+        "finished runs as the paper's tables, beside the published numbers",
+    ),
+    "sweep": (
+        "pirl_plugin.quickstart.command:sweep",
+        "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
+    ),
+    "prepare": (
+        "pirl_plugin.images.prepare:main",
+        "a smaller copy of a folder of images, or tar shards of it, that is read much faster",
+    ),
+    "configs": (
+        "pirl_plugin.vissl.list_configs:main",
+        "the configs and overlays of this plugin, with a line each",
+    ),
+    "benchmark": (
+        "pirl_plugin.benchmark.command:main",
+        "time a part of the plugin beside VISSL's own, in the same process",
     ),
 }
+
+
+def main() -> None:
+    """Run the command of ``sys.argv``, and end any exception in one sentence."""
+    if os.name != "posix":
+        sys.exit("pirl_plugin: Linux or macOS is needed; on Windows, use WSL")
+    from pirl_plugin.failures import in_one_sentence
+    from pirl_plugin.vissl.import_hook import finder
+
+    finder.install()  # which a .pth file may not have done
+    try:
+        with in_one_sentence():
+            status = run(sys.argv[1:])
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except KeyboardInterrupt:
+        print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
+        status = 130  # as of a shell
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -79,21 +101,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _version() -> str:
-    """Versions of this plugin and of what it runs on, without importing any of it."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
     from pirl_plugin import __version__
 
-    found = []
-    for name in ("vissl", "torch"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            found.append(f"{name} not installed")
-    return f"pirl-plugin {__version__} ({', '.join(found)}, Python {sys.version.split()[0]})"
+    found = {name: importlib.util.find_spec(name) for name in ("vissl", "torch")}
+    parts = [f"{name} {version(name) if spec else 'not installed'}" for name, spec in found.items()]
+    return f"pirl-plugin {__version__} ({', '.join(parts)}, Python {sys.version.split()[0]})"
 
 
 def _usage() -> str:
     lines = [f"  {name:<12} {sentence}" for name, (_, sentence) in COMMANDS.items()]
-    more = "pirl-plugin COMMAND --help tells a command's options; pirl-plugin --version"
+    more = "pirl-plugin COMMAND --help shows a command's options; pirl-plugin --version"
     return "\n".join(["usage: pirl-plugin COMMAND …", *lines, more])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "pirl_plugin" / "host" / "import_hook" / "bootstrap.py"
+SOURCE = ROOT / "pirl_plugin" / "vissl" / "import_hook" / "bootstrap.py"
 BOOTSTRAP = [f"pirl_plugin_autoload.{kind}" for kind in ("pth", "py", "start")]
 
 
@@ -66,7 +66,7 @@ def test_install__starts_the_bootstrap_and_uninstall_leaves_nothing(
         "import sys; names = lambda: [type(f).__name__ for f in sys.meta_path];"
         "print('PIRLBootstrap' in names(), 'pirl_plugin' in sys.modules);"
         "import vissl; print('ImportHook' in names(), 'pirl_plugin' in sys.modules);"
-        "from pirl_plugin.utils.config_root import config_root;"
+        "from pirl_plugin.settings import config_root;"
         "print((config_root() / 'config/pretrain/pirl/jigsaw_8node.yaml').is_file())"
     )
     result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)

@@ -8,16 +8,16 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.losses.config import DTYPES
-from pirl_plugin.utils.arguments import (
+from pirl_plugin.arguments import (
     HelpFormatter,
     user_path,
     whole_number,
     why_not_writable,
 )
+from pirl_plugin.losses.config import DTYPES
+from pirl_plugin.processes import processor_name
+from pirl_plugin.settings import require_host
 from pirl_plugin.utils.outputs import write_json
-from pirl_plugin.utils.processes import processor_name
-from pirl_plugin.utils.requirements import require_host
 
 PRECISIONS = ("float32", "tf32", "bfloat16")  # of a step
 _DEVICE = "default: cuda where there is a GPU"

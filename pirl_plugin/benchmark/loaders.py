@@ -63,7 +63,7 @@ def measure(pipeline: str, folder: Path, workers: int) -> dict[str, Any]:
         assert made is not None
         dataset, collate = made
     else:
-        preload = ["pirl_plugin.vissl.launch.preload", "pirl_plugin.vissl.launch.preload_views"]
+        preload = ["pirl_plugin.vissl.preload"]
         multiprocessing.set_forkserver_preload(preload)
         dataset, collate = our_pipeline(folder, "jigsaw", pipeline)
     count = dataset.num_samples()

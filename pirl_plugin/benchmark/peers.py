@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pirl_plugin.utils.hydra_overrides import compose, quoted
-from pirl_plugin.utils.our_configs import VISSL_PIRL
+from pirl_plugin.settings import VISSL_PIRL, quoted
+from pirl_plugin.vissl.composing import compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pirl_plugin.arguments import why_not_writable
 from pirl_plugin.checkpoints.formats import SUFFIXES, lines_file, write_file
 from pirl_plugin.checkpoints.loading_lines import loading_lines
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.timm_folder import write_timm_folder
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
 from pirl_plugin.checkpoints.trunk import Trunk
-from pirl_plugin.utils.arguments import why_not_writable
 
 
 def export_checkpoint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pirl_plugin.utils.arguments import user_path
+from pirl_plugin.arguments import user_path
 
 
 def main(arguments: list[str]) -> int:

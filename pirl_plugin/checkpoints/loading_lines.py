@@ -12,7 +12,7 @@ from pirl_plugin.checkpoints.timm_networks import timm_resnet
 from pirl_plugin.checkpoints.timm_trunk import TimmTensors
 from pirl_plugin.checkpoints.trunk import Trunk
 from pirl_plugin.models.resnet import feature_width
-from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.settings import quoted
 
 
 def loading_lines(found: Trunk | TimmTensors, to: str, out: Path) -> str:

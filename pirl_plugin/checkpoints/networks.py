@@ -12,7 +12,7 @@ from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk, timm
 from pirl_plugin.checkpoints.trunk import Trunk, resnet_title
 from pirl_plugin.models.resnet import STAGES, read_section
 from pirl_plugin.models.timm_trunk import read_timm_section
-from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.settings import config_root
 
 _TRUNK = "config.MODEL.TRUNK"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pirl_plugin.files import atomic_write
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.settings import num_micro_batches
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

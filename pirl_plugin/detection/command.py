@@ -10,6 +10,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.arguments import (
+    HelpFormatter,
+    output_folder,
+    user_path,
+    whole_number,
+)
 from pirl_plugin.detection.results import summarize, table
 from pirl_plugin.detection.setup import (
     check_data,
@@ -18,19 +24,12 @@ from pirl_plugin.detection.setup import (
     find_config,
     load_config,
     metric_kind,
+    require_detectron2,
     versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
-from pirl_plugin.utils.arguments import (
-    HelpFormatter,
-    default_output,
-    output_folder,
-    user_path,
-    whole_number,
-)
+from pirl_plugin.processes import ended_by_sigterm, stream
 from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json, write_text
-from pirl_plugin.utils.requirements import require_detectron2
-from pirl_plugin.utils.subprocesses import ended_by_sigterm, stream
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -190,5 +189,5 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("options", nargs="*", metavar="KEY VALUE", help="over the config")
     options = parser.parse_args(arguments)
     name = f"{Path(options.config).stem}_{options.weights.stem}"
-    options.out = options.out or default_output(parser, f"runs/detection/{name}")
+    options.out = options.out or output_folder(f"runs/detection/{name}")
     return options

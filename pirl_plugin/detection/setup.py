@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import platform
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin import __version__
 from pirl_plugin.checkpoints.detectron2_options import detectron2_options
-from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.settings import config_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,3 +171,23 @@ def _get(config: CfgNode, key: str) -> object:
     for part in key.split("."):
         value = value[part]
     return value
+
+
+def require_detectron2() -> None:
+    """Import Detectron2.
+
+    Raises:
+        ModuleNotFoundError: it is not installed, or lacks a package; says how to install it here.
+    """
+    try:
+        importlib.import_module("detectron2.engine")
+    except ModuleNotFoundError as error:
+        python = sys.executable
+        if error.name and not error.name.startswith("detectron2"):
+            text = f"Detectron2 is not installed whole: {python} -m pip install {error.name}"
+            raise ModuleNotFoundError(text) from None
+        raise ModuleNotFoundError(
+            f"Detectron2 is not installed: {python} -m pip install pycocotools cloudpickle, git "
+            f"clone https://github.com/facebookresearch/detectron2, and link its folder "
+            f"detectron2/detectron2 into {sysconfig.get_paths()['purelib']}; nothing is compiled"
+        ) from None

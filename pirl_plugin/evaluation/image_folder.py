@@ -18,7 +18,7 @@ from pirl_plugin.evaluation.features import (
 )
 from pirl_plugin.images.sources.folder import FolderSource
 from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders, find_images
-from pirl_plugin.utils.processes import usable_cores
+from pirl_plugin.processes import usable_cores
 
 UNREADABLE = -1
 VAL_FOLDERS = ("val", "validation")

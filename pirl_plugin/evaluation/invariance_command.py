@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.arguments import (
+from pirl_plugin.arguments import (
     HelpFormatter,
     device,
     output_folder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pirl_plugin.utils.arguments import (
+from pirl_plugin.arguments import (
     HelpFormatter,
     device,
     output_folder,

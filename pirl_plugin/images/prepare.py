@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.files import atomic_write, remove_unfinished
 from pirl_plugin.images.names import SETTINGS_FILE
-from pirl_plugin.utils.arguments import HelpFormatter, output_folder, user_path, whole_number
-from pirl_plugin.utils.processes import usable_cores
+from pirl_plugin.processes import usable_cores
 
 if TYPE_CHECKING:
     from pirl_plugin.images.prepare_work import Result, Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pirl_plugin.utils.arguments import (
+from pirl_plugin.arguments import (
     MAX_SEED,
     HelpFormatter,
     output_folder,
@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> None:
         SystemExit: data that cannot be used, or a run that failed.
     """
     options = parse(arguments)
+    from pirl_plugin.processes import ended_by_sigterm
     from pirl_plugin.quickstart.run import run_quickstart
-    from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
     with ended_by_sigterm():
         run_quickstart(options.data, options.out, options.seed, options.epochs)
@@ -60,8 +60,8 @@ def sweep(arguments: list[str]) -> None:
     Raises:
         SystemExit: options that cannot be used, or at the end, if runs failed.
     """
+    from pirl_plugin.processes import ended_by_sigterm
     from pirl_plugin.quickstart.sweep import SWEEPS, run_sweep
-    from pirl_plugin.utils.subprocesses import ended_by_sigterm
 
     parser = argparse.ArgumentParser(
         prog="pirl-plugin sweep",

@@ -31,10 +31,9 @@ from pirl_plugin.files import atomic_write
 from pirl_plugin.images.sources.folder import FolderSource
 from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders
 from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.processes import processor_name, stream
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.utils.hydra_overrides import quoted
-from pirl_plugin.utils.processes import processor_name
-from pirl_plugin.utils.subprocesses import stream
+from pirl_plugin.settings import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -32,7 +32,7 @@ from pirl_plugin.quickstart.run import (
     run_host,
     write_json,
 )
-from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.settings import quoted
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,7 @@ Raises:
 
 from __future__ import annotations
 
-from pirl_plugin.utils.requirements import NOT_INSTALLED
+from pirl_plugin.settings import NOT_INSTALLED
 
 try:
     from classy_vision.dataset.transforms.classy_transform import ClassyTransform

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
-from pirl_plugin.utils.our_configs import MICRO_BATCHES, SVM_SCRIPTS, is_ours, num_micro_batches
+from pirl_plugin.settings import MICRO_BATCHES, SVM_SCRIPTS, is_ours, num_micro_batches
 from pirl_plugin.vissl.fit import check_fit
 from pirl_plugin.vissl.sections import read_section
 

@@ -1,56 +1,120 @@
-"""Answer a mistake in a run's configuration in one sentence, where the host composes it."""
+"""The host's composition of YAML files: our folder, our functions in values, our checks."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.utils.our_configs import is_ours
-from pirl_plugin.vissl.launch.failures import in_one_sentence
-from pirl_plugin.vissl.list_overrides import to_sections
+from pirl_plugin.failures import in_one_sentence
+from pirl_plugin.settings import MICRO_BATCHES, TRAIN_STEP, config_root, is_ours
+from pirl_plugin.vissl.launch import follow_torchrun
 
 if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
     from pirl_plugin.vissl.host_module import HostModule
 
+_MOST_READERS = 16  # of a batch on a CPU
+
+
+def add_our_configs(_module: HostModule) -> None:
+    """Append our folder to Hydra's search path, after the host's, and register our resolvers."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+    from omegaconf import OmegaConf
+
+    class PIRLSearchPath(SearchPathPlugin):
+        """Adds ``configs/`` of this plugin to the folders that Hydra searches."""
+
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
+
+    Plugins.instance().register(PIRLSearchPath)
+    for resolver in (_epoch, _trunk_width, _times, _batch, _cpu_workers, _train_step):
+        OmegaConf.register_new_resolver(f"pirl{resolver.__name__}", resolver, replace=True)
+
 
 def check_composing(module: HostModule) -> None:
-    """Check what the host composes, and what it converts, before anything is written or started."""
+    """Check what the host composes, and end a mistake in one sentence."""
     from omegaconf import OmegaConf
 
     compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
-
-    def quietly(overrides: list[str]) -> DictConfig:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
-            warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
-            return compose(overrides)
 
     @functools.wraps(compose)
     def compose_hydra_configuration(overrides: list[str]) -> DictConfig:
         from pirl_plugin.vissl.checks import check_composed
 
-        with in_one_sentence():
-            composed = quietly(to_sections(overrides, quietly))
+        with in_one_sentence(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
+            composed: DictConfig = compose(overrides)
+            if is_ours(composed.config):
+                follow_torchrun(composed)
             check_composed(composed, overrides)
-            # The host keeps interpolations as text; ours say which sizes belong together.
-            OmegaConf.resolve(composed)
+            OmegaConf.resolve(composed)  # the host would keep interpolations as text
         return composed
 
     @functools.wraps(convert)
     def convert_to_attrdict(
         cfg: DictConfig, cmdline_args: list[str] | None = None, dump_config: bool = True
-    ) -> tuple[object, AttrDict]:
-        ours = is_ours(cfg.config)
-        if not ours:
+    ) -> tuple[AttrDict, AttrDict]:
+        if not is_ours(cfg.config):
             return convert(cfg, cmdline_args, dump_config=dump_config)
-        # In a run of ours the file is written once the run has begun: one that is refused leaves
-        # the folder of another as it was.
-        with in_one_sentence():
+        with in_one_sentence():  # the file is written once the run has begun
             return convert(cfg, cmdline_args, dump_config=False)
 
     module.compose_hydra_configuration = compose_hydra_configuration
     module.convert_to_attrdict = convert_to_attrdict
+
+
+def compose(*overrides: str) -> AttrDict:
+    """Return the host's configuration for overrides of its command line, checked."""
+    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+    config: AttrDict = convert_to_attrdict(
+        compose_hydra_configuration(list(overrides)), dump_config=False
+    )[1]
+    return config
+
+
+def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
+    """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
+    return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
+
+
+def _trunk_width(*, _root_: DictConfig) -> int | None:
+    """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
+    from pirl_plugin.models.trunks import trunk_width
+
+    return trunk_width(_root_.config.MODEL.TRUNK)
+
+
+def _times(one: int, other: int) -> int:
+    """``${pirl_times:9,KEY}``: a width that is a multiple of another."""
+    return int(one * other)
+
+
+def _batch(images: int, *, _root_: DictConfig) -> int:
+    """``${pirl_batch:32}``: micro-batches of 32 images, as many as config.TRAINER says."""
+    from omegaconf import OmegaConf
+
+    return images * int(OmegaConf.select(_root_, f"config.{MICRO_BATCHES}") or 1)
+
+
+def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
+    """``${pirl_cpu_workers:KEY}``: a reader for each thread of a process, but for one."""
+    import torch
+
+    from pirl_plugin.vissl.patches.loading import draws_by_image
+
+    if not draws_by_image(_root_.config.DATA.TRAIN.TRANSFORMS):
+        return 1
+    return max(min(torch.get_num_threads() // processes, _MOST_READERS) - 1, 0)
+
+
+def _train_step(count: Any) -> str:
+    """``${pirl_train_step:KEY}``: the host's train step, or with micro-batches our own."""
+    return TRAIN_STEP if type(count) is int and count > 1 else "standard_train_step"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import VIEWS
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.settings import num_micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

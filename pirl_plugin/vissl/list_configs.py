@@ -7,8 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from pirl_plugin.utils.config_root import config_root
-from pirl_plugin.utils.our_configs import SVM_SCRIPTS
+from pirl_plugin.settings import SVM_SCRIPTS, config_root
 
 if TYPE_CHECKING:
     from pathlib import Path

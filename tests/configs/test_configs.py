@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pirl_plugin.utils.config_root import config_root
-from pirl_plugin.utils.hydra_overrides import quoted
+from pirl_plugin.settings import config_root, quoted
 from tests.helpers.configs import compose
 
 ROOT = config_root() / "config"

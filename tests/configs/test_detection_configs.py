@@ -6,7 +6,7 @@ import pytest
 from fvcore.common.config import CfgNode
 
 from pirl_plugin.evaluation.tables.paper_settings.detection import ROWS
-from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.settings import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}
 FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations

@@ -11,9 +11,8 @@ from fvcore.common.config import CfgNode
 
 from pirl_plugin.detection import command
 from pirl_plugin.detection.results import summarize, table
-from pirl_plugin.detection.setup import check_machine, find_config
+from pirl_plugin.detection.setup import check_machine, find_config, require_detectron2
 from pirl_plugin.detection.trial import check_loaded
-from pirl_plugin.utils.requirements import require_detectron2
 
 
 def test_summarize__mean_and_sample_deviation_of_what_finished():

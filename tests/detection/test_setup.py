@@ -6,7 +6,7 @@ import torch
 
 from pirl_plugin.checkpoints.trunk import find_trunk
 from pirl_plugin.detection.setup import check_weights, find_config, load_config, metric_kind
-from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.settings import config_root
 from tests.helpers.detection import NARROW, WIDTH
 from tests.helpers.export_files import bare, small_trunk
 

@@ -16,7 +16,7 @@ import torch
 
 import configs
 from pirl_plugin import cli
-from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.settings import config_root
 from tests.helpers.configs import compose
 from tests.helpers.export_files import small_trunk, vissl_checkpoint
 from tests.helpers.host_runs import run

@@ -59,7 +59,7 @@ def test_points__are_the_papers():
 @pytest.mark.parametrize("name", list(VALUES))
 @pytest.mark.parametrize("scale", ["paper", "quick"])
 def test_chain__composes_to_the_swept_value(name, scale, image_folder, tmp_path):
-    from pirl_plugin.utils.hydra_overrides import compose
+    from pirl_plugin.vissl.composing import compose
 
     options = _options(
         image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]

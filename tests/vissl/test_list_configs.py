@@ -52,7 +52,7 @@ HELP = [*([name, "--help"] for name in COMMANDS), ["benchmark", "loss", "--help"
 def test_command__imports_no_torch(arguments):
     code = (
         f"import sys; sys.argv = ['pirl-plugin', *{arguments}]\n"
-        "from pirl_plugin.__main__ import main\n"
+        "from pirl_plugin.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
         "assert not {'torch', 'matplotlib', 'numba'} & set(sys.modules)"

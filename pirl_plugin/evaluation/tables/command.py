@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pirl_plugin.arguments import output_folder
 from pirl_plugin.evaluation.tables.figures import write_figures
 from pirl_plugin.evaluation.tables.finished_runs import FinishedRun, read_run
 from pirl_plugin.evaluation.tables.layout import lay_out
 from pirl_plugin.evaluation.tables.markdown import markdown, markdown_of_measured
-from pirl_plugin.utils.arguments import output_folder
 from pirl_plugin.utils.outputs import write_text
 
 

@@ -19,7 +19,7 @@ from pirl_plugin.evaluation.tables.paper_settings.common import (
     YFCC,
 )
 from pirl_plugin.evaluation.tables.paper_settings.free import OPTIONAL
-from pirl_plugin.utils.our_configs import TRAIN_STEP
+from pirl_plugin.settings import TRAIN_STEP
 
 ABSENT = "absent"
 _DATA_SETS = {  # of a configuration's DATASET_NAMES → the paper's name

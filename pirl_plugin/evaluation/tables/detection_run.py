@@ -16,7 +16,7 @@ from pirl_plugin.evaluation.tables.compare_settings import (
     same,
 )
 from pirl_plugin.evaluation.tables.paper_settings.detection import CONFIGS, DEFAULTS, FREE, ROWS
-from pirl_plugin.utils.config_root import config_root
+from pirl_plugin.settings import config_root
 
 _PER_TRIAL = {  # of a trial's result → the key it comes from, after scaling to the GPUs
     "iterations": "SOLVER.MAX_ITER",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,16 +17,14 @@ from pirl_plugin.checkpoints.saver import Saver, saver_of, set_saver
 from pirl_plugin.checkpoints.settings import resume_settings
 from pirl_plugin.distributed import rank, world_size
 from pirl_plugin.files import remove_unfinished
-from pirl_plugin.utils.interrupts import STOPPING
+from pirl_plugin.vissl import signals
 from pirl_plugin.vissl.hooks.agreement import Agreement
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.resume import samples_done
 from pirl_plugin.vissl.hooks.shard_checkpoint import ShardCheckpointHook
+from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
     from torch.amp import GradScaler
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
@@ -51,9 +48,7 @@ class CheckpointHook(QuietHook):
     def __init__(self, keep: Keep) -> None:
         super().__init__()
         self.keep = keep
-        self._wished = 0
         self._agreement: Agreement | None = None
-        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
         self._weights: object = None  # of the run's very start, None where that was not recorded
         self._epoch_start = 0  # what task.num_updates was, which counts images
 
@@ -82,8 +77,7 @@ class CheckpointHook(QuietHook):
         if scale and (scaler := _scaler_of(task)) is not None:
             scaler.load_state_dict(scale)
         self._agreement = Agreement(task.device)
-        with suppress(ValueError):  # only the main thread may; a notebook's may be another
-            self._before = {number: signal.signal(number, self._note) for number in STOPPING}
+        signals.poll()
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Give back the learning rate of the epoch's start, where it changes once an epoch."""
@@ -147,11 +141,12 @@ class CheckpointHook(QuietHook):
         """Restore the signals' handlers of before."""
         if self._agreement is not None:
             self._agreement.finish()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        signals.poll(False)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._wished = max(self._wished, STOPPING.index(signal.Signals(number)) + _SAVE + 1)
+    @property
+    def _wished(self) -> int:
+        number = signals.requested()
+        return STOPPING.index(signal.Signals(number)) + _SAVE + 1 if number else 0
 
     def _wish(self, saver: Saver) -> int:
         if self._wished:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, distributed
 
+from pirl_plugin.console import LINE
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
-from pirl_plugin.utils.console import LINE
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
 from pirl_plugin.vissl.hooks.micro_batches import join

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.utils.our_configs import MICRO_BATCHES
+from pirl_plugin.settings import MICRO_BATCHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

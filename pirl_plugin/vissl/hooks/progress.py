@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from pirl_plugin.console import LINE, counted, span
 from pirl_plugin.distributed import rank, world_size
-from pirl_plugin.utils.console import LINE, counted, span
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.resume import samples_done
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProgressHook(QuietHook):
-    """Writes :data:`pirl_plugin.utils.console.LINE` on rank 0; the host's log is not touched.
+    """Writes :data:`pirl_plugin.console.LINE` on rank 0; the host's log is not touched.
 
     The rate is that of the last steps; the time left counts training alone.
     """

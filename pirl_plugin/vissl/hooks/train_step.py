@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.utils.our_configs import num_micro_batches
+from pirl_plugin.settings import num_micro_batches
 from pirl_plugin.vissl.hooks.micro_batches import MeanLoss, join, left_as_it_is, split
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ _GPU = "pirl_plugin.vissl.patches.gpu_patches"
 BEFORE: dict[str, tuple[str, ...]] = {
     "vissl": (
         "pirl_plugin.vissl.patches.quiet:silence_host_warnings",
-        "pirl_plugin.vissl.launch.waiting:wait_passively_in_the_hosts_script",
+        "pirl_plugin.vissl.launch:spin_shortly_in_the_hosts_script",
     ),
     "classy_vision": ("pirl_plugin.vissl.patches.quiet:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
@@ -104,8 +104,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),
     "vissl.hooks": ("pirl_plugin.vissl.import_hook.training_hooks:add_our_hooks",),
     "vissl.utils.hydra_config": (
-        "pirl_plugin.vissl.search_path:add_our_configs",
+        "pirl_plugin.vissl.composing:add_our_configs",
         "pirl_plugin.vissl.composing:check_composing",
     ),
-    "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.launch.launcher:guard_launcher",),
+    "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.launch:guard_launcher",),
 }

@@ -6,9 +6,9 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.utils.console import shows_page
-from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.settings import is_ours
 from pirl_plugin.vissl.patches.patches import PATCHED
+from pirl_plugin.vissl.start_page import shows_page
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook

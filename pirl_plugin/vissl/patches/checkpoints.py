@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.settings import is_ours
 from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch.utils.data import DistributedSampler
 
 from pirl_plugin.images.names import PIRL_TRANSFORMS
 from pirl_plugin.images.readers import Readers
-from pirl_plugin.utils.interrupts import STOPPING
+from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin.images.names import SOURCES
-from pirl_plugin.utils.our_configs import is_ours
+from pirl_plugin.settings import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

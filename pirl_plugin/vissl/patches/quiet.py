@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import TYPE_CHECKING
 
@@ -20,5 +21,7 @@ _WARNINGS = (
 
 def silence_host_warnings(module: ModuleType) -> None:
     """Install the filters in this process, before the host's modules run and warn."""
+    # Its message "No CUDA runtime is found" is for those who compile extensions.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)

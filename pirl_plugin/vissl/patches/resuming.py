@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.settings import is_ours
 from pirl_plugin.utils.json_lines import read_json_lines
-from pirl_plugin.utils.our_configs import is_ours
 from pirl_plugin.vissl.patches.finished_data import check_same_images
 from pirl_plugin.vissl.patches.patches import patched
 

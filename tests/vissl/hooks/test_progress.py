@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.host_checkpoint import PLUGIN_SECTION
-from pirl_plugin.utils.console import LINE
+from pirl_plugin.console import LINE
 from pirl_plugin.vissl.hooks.progress import ProgressHook
 
 

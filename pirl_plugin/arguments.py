@@ -1,0 +1,73 @@
+"""Types of command-line arguments, for argparse."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_SEED = 2**32 - 1
+
+
+def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
+    """Return a type of whole numbers from ``least`` to ``most``."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            limit = f"to {most}" if most < MAX_SEED else "on"
+            raise argparse.ArgumentTypeError(
+                f"{text}: expected a whole number from {least} {limit}"
+            )
+        return int(text)
+
+    return number
+
+
+def positive_number(text: str) -> float:
+    """Parse a finite number above 0."""
+    if not 0 < (value := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
+    return value
+
+
+def user_path(text: str) -> Path:
+    """Parse a path; a shell leaves ``~`` as it is after an equals sign."""
+    return Path(text).expanduser()
+
+
+def output_folder(text: str) -> Path:
+    """Parse the absolute path of a folder that can be made or written to."""
+    path = user_path(text).resolve()
+    if reason := why_not_writable(path):
+        raise argparse.ArgumentTypeError(f"{text}: expected a folder to write to, and {reason}")
+    return path
+
+
+def device(text: str) -> str:
+    """Parse cpu, cuda or cuda:N; a GPU must be there."""
+    import torch
+
+    kind, _, index = text.partition(":")
+    gpus = torch.cuda.device_count()
+    if text != "cpu" and (kind != "cuda" or int(index or 0) >= gpus):
+        raise argparse.ArgumentTypeError(f"{text}: expected cpu, or one of {gpus} GPUs as cuda:N")
+    return text
+
+
+def why_not_writable(path: Path) -> str | None:
+    """Return what keeps a folder from being made or written to; None where nothing does."""
+    existing = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
+    try:
+        tempfile.TemporaryFile(dir=existing).close()  # os.access lets root write to /proc
+    except OSError as error:
+        return f"'{existing}' cannot be written to: {error.strerror}"
+    return None
+
+
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows defaults, and keeps the line breaks of the example at the end."""

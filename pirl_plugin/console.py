@@ -1,0 +1,81 @@
+"""The console of a run: lines, a line of progress that is rewritten, and times in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from contextlib import suppress
+from typing import TextIO
+
+
+def put(text: str, stream: TextIO | None = None) -> None:
+    """Write to standard output, or a stream, and flush; a closed terminal ends no run."""
+    stream = stream or sys.stdout
+    try:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            encoding = stream.encoding or "ascii"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except OSError:
+        with suppress(OSError):  # or Python fails on it again at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class ProgressLine:
+    """A line of progress: rewritten in a terminal, a line every 30 s elsewhere."""
+
+    def __init__(self) -> None:
+        self._written = 0.0
+        self._open = False
+
+    def due(self) -> bool:
+        """Return whether it is time to write again."""
+        return time.monotonic() - self._written >= (0.5 if sys.stdout.isatty() else 30.0)
+
+    def write(self, text: str) -> None:
+        """Show ``text`` as the present state."""
+        self._written = time.monotonic()
+        self._open = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns - 1
+        put(f"\r\033[K{text[:width]}" if self._open else f"{text}\n")
+
+    def say(self, text: str) -> None:
+        """Write a line that stays, above the line of progress."""
+        self.close()
+        put(f"{text}\n")
+
+    def close(self) -> None:
+        """End the line of progress."""
+        put("\n" if self._open else "")
+        self._open = False
+
+
+LINE = ProgressLine()
+"""The line of this process."""
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things.
+
+    Example:
+        >>> counted(1, "epoch"), counted(1200, "step")
+        ('1 epoch', '1,200 steps')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """Return a time in words.
+
+    Example:
+        >>> span(42), span(200), span(9000), span(300000)
+        ('42 s', '3 min', '2 h 30 min', '83 h 20 min')
+    """
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{seconds:.0f} s" if seconds < 100 else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"

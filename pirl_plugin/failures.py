@@ -1,0 +1,110 @@
+"""Errors at the command line: one sentence on the console, the traceback in ``failure.txt``.
+
+``PIRL_PLUGIN_TRACEBACK=1`` in the environment shows the traceback instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAILURE_FILE = "failure.txt"
+_REFUSAL = re.compile(r": expected |not installed|needs ")  # the sentence says all
+_TIMED_OUT = re.compile(r"timed? ?out|wait timeout", re.IGNORECASE)
+_PEER = re.compile(
+    r"connection (was )?(closed|reset|refused)|broken pipe|socket.*(failed|closed)|gloo.*error|"
+    r"nccl.*(abort|remote|watchdog|unhandled)",
+    re.IGNORECASE,
+)
+
+
+def sentence(error: BaseException) -> str:
+    """Return what an exception says, in one line, with its type where the text alone is unclear.
+
+    Example:
+        >>> sentence(ValueError("λ = 2: expected at most 1")), sentence(KeyError("a"))
+        ('λ = 2: expected at most 1', "KeyError: 'a'")
+    """
+    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    library = type(error).__module__.startswith(("hydra", "omegaconf"))
+    clear = library or isinstance(error, (ValueError, OSError, FloatingPointError, RuntimeError))
+    return text if clear and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def is_of_a_peer(error: BaseException) -> bool:
+    """Return whether an exception says only that another rank failed or did not respond."""
+    return isinstance(error, (RuntimeError, OSError)) and bool(
+        _TIMED_OUT.search(str(error)) or _PEER.search(str(error))
+    )
+
+
+def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> str:
+    """Return the sentence of a rank of several.
+
+    Args:
+        error: what ended it.
+        rank: from 0.
+        timeout_minutes: how long ranks wait for each other.
+    """
+    if is_of_a_peer(error) and _TIMED_OUT.search(str(error)):
+        return (
+            f"rank {rank}: another rank did not respond for {timeout_minutes:g} minutes "
+            f"(config.HOOKS.PIRL_RUN.timeout_minutes); see what holds it up, and start again"
+        )
+    if is_of_a_peer(error):
+        return f"rank {rank} lost its connection to another rank; see what ended that one"
+    return sentence(error) if _REFUSAL.search(str(error)) else f"rank {rank}: {sentence(error)}"
+
+
+def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
+    """Append an exception with its traceback to ``failure.txt``; None where it cannot be written.
+
+    Args:
+        error: what was raised.
+        said: its sentence, the first line of the entry.
+        folder: the run's; None for a new temporary folder.
+    """
+    try:
+        folder = folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))
+        path = folder / FAILURE_FILE
+        with path.open("a") as file:
+            file.write(f"{said}\n{''.join(traceback.format_exception(error))}\n")
+        return path
+    except OSError:  # a full disk: the sentence matters more
+        return None
+
+
+def traceback_wanted() -> bool:
+    """Return whether the environment asks for tracebacks."""
+    return os.environ.get("PIRL_PLUGIN_TRACEBACK", "0") not in ("", "0")
+
+
+@contextmanager
+def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
+    """End any exception in one sentence and exit status 1.
+
+    Args:
+        folder: where ``failure.txt`` goes; None for a temporary folder.
+
+    Raises:
+        SystemExit: the sentence, and where the traceback is.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        raise
+    except Exception as error:
+        if traceback_wanted():
+            raise
+        said = f"pirl_plugin: {sentence(error)}"
+        refused = bool(_REFUSAL.search(said))
+        path = None if refused and folder is None else record(error, said, folder)
+        raise SystemExit(said if refused or not path else f"{said} (traceback in {path})") from None

@@ -1,0 +1,325 @@
+"""Start a run: ``pirl-plugin train``, the host's own script, torchrun and SLURM come through here.
+
+The host's launcher starts the processes. Around it this module checks the configuration, locks the
+run's folder, passes signals on and ends a failure in one sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import multiprocessing
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pirl_plugin.failures import (
+    FAILURE_FILE,
+    in_one_sentence,
+    is_of_a_peer,
+    rank_sentence,
+    record,
+    traceback_wanted,
+)
+from pirl_plugin.settings import config_root, is_ours, require_host
+from pirl_plugin.vissl import network, signals
+from pirl_plugin.vissl.import_hook import finder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
+    from pirl_plugin.vissl.host_module import HostModule
+
+finder.install()  # in spawned ranks too, before the host is imported
+_USAGE = """\
+usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]
+
+Run VISSL's tools/run_distributed_engines.py with the same arguments.
+
+  pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
+  torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
+  pirl-plugin configs    lists configs and overlays"""
+PRELOAD = "pirl_plugin.vissl.preload"  # of the fork server of loader workers
+RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for the server
+_GRACE_S = 5.0  # for the other ranks to fail by themselves, and again after SIGTERM
+_SPIN = {"GOMP_SPINCOUNT": "30000", "KMP_BLOCKTIME": "1"}  # about 0.3 ms and 1 ms
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH|COOKIE|SESSION|JWT|CERT|_URL|_URI|DSN")
+
+
+def main(overrides: list[str]) -> int:
+    """Compose a configuration and run it, here or through SLURM; returns the exit status.
+
+    Raises:
+        ModuleNotFoundError: VISSL is not installed.
+        ValueError: an argument is no override.
+    """
+    if not overrides or {"-h", "--help"} & set(overrides):
+        print(_USAGE)
+        return 0 if overrides else 2
+    if options := [word for word in overrides if word.startswith("-")]:
+        raise ValueError(f"{options[0]}: expected KEY=VALUE; pirl-plugin train --help shows them")
+    require_host()
+    spin_shortly()
+    from vissl.hooks import default_hook_generator
+    from vissl.utils import distributed_launcher, hydra_config
+
+    composed = hydra_config.compose_hydra_configuration(overrides)
+    args, config = hydra_config.convert_to_attrdict(composed)
+    if config.SLURM.USE_SLURM:
+        distributed_launcher.launch_distributed_on_slurm(config, args.engine_name)
+    else:
+        distributed_launcher.launch_distributed(
+            config, args.node_id, args.engine_name, default_hook_generator
+        )
+    return 0
+
+
+def spin_shortly() -> None:
+    """Have OpenMP's threads spin for a moment, then sleep, unless the user has set how they wait.
+
+    Long spinning takes cores from loader workers and other programs; none at all makes every
+    parallel region wait for threads to wake. OpenMP reads this once, as torch is imported.
+    """
+    if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", *_SPIN} & os.environ.keys():
+        os.environ.update(_SPIN)
+
+
+def spin_shortly_in_the_hosts_script(module: ModuleType) -> None:
+    """Do so before the host is imported, where its script runs a config of this plugin."""
+    script, *overrides = sys.argv or [""]
+    names = [o.partition("=")[2] for o in overrides if o.startswith("config=")]
+    ours = any((config_root() / "config" / f"{name}.yaml").is_file() for name in names)
+    if os.path.basename(script) == "run_distributed_engines.py" and ours:
+        spin_shortly()
+
+
+def follow_torchrun(composed: DictConfig) -> None:
+    """Set nodes, processes and rendezvous of a configuration to torchrun's, if it started this."""
+    if not by_torchrun():
+        return
+    value = os.environ
+    per_node = int(value["LOCAL_WORLD_SIZE"])
+    composed.node_id = int(value["GROUP_RANK"])
+    composed.config.DISTRIBUTED.update(
+        NUM_NODES=int(value["WORLD_SIZE"]) // per_node,
+        NUM_PROC_PER_NODE=per_node,
+        INIT_METHOD="tcp",  # the host allows env on one node alone; torch finds torchrun's store
+        RUN_ID=f"{value['MASTER_ADDR']}:{value['MASTER_PORT']}",
+    )
+
+
+def by_torchrun() -> bool:
+    """Return whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def guard_launcher(module: HostModule) -> None:
+    """Wrap the host's launchers, and what each rank runs, for runs of this plugin."""
+    module.pirl_plugin_worker = module._distributed_worker
+    module._distributed_worker = worker
+    launch, submit = module.launch_distributed, module.launch_distributed_on_slurm
+
+    @functools.wraps(launch)
+    def launch_distributed(
+        cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
+    ) -> object:
+        run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
+        return _run(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
+
+    @functools.wraps(submit)
+    def launch_distributed_on_slurm(cfg: AttrDict, engine_name: str) -> object:
+        from pirl_plugin.vissl.checks import check_run
+
+        with in_one_sentence():
+            check_run(cfg, engine_name)
+            return submit(cfg, engine_name)
+
+    module.launch_distributed = launch_distributed
+    module.launch_distributed_on_slurm = launch_distributed_on_slurm
+
+
+def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str) -> object:
+    """Run the host's launcher.
+
+    Raises:
+        SystemExit: the run was refused, failed, or was ended by a signal (128 and its number).
+    """
+    from torch import multiprocessing as torch_processes
+    from vissl.utils.checkpoint import get_checkpoint_folder
+
+    from pirl_plugin.checkpoints.initial_weights import follow_links
+    from pirl_plugin.utils.run_lock import RunLock
+    from pirl_plugin.vissl.checks import check_run
+    from pirl_plugin.vissl.start_page import start_page
+
+    first = node_id == 0 and int(os.environ.get("LOCAL_RANK", 0) if by_torchrun() else 0) == 0
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(signals.listening())
+            stack.enter_context(in_one_sentence())
+            follow_links(config)
+            if first:
+                check_run(config, engine_name)
+            folder = Path(get_checkpoint_folder(config))
+            stack.enter_context(in_one_sentence(folder))
+            if first:
+                stack.enter_context(RunLock(folder))
+                (folder / FAILURE_FILE).unlink(missing_ok=True)
+                if engine_name == "extract_features":
+                    _begin_extraction(config, folder)
+                start_page(config)
+            network.choose_interface(config)
+            spawn = functools.partial(_spawn, folder, node_id)
+            stack.enter_context(replaced(torch_processes, "spawn", spawn))
+            return launch()
+        except signals.Interrupted as interrupted:
+            print(
+                f"pirl_plugin: {interrupted.name}: the run has ended; the same command goes on "
+                f"from its newest checkpoint",
+                file=sys.stderr,
+            )
+            raise
+
+
+def _begin_extraction(config: AttrDict, folder: Path) -> None:
+    from pirl_plugin.checkpoints.training_run import write_run_config
+    from pirl_plugin.vissl.patches.evaluation_patches import remove_old_results
+
+    remove_old_results(config)
+    write_run_config(config, folder)
+
+
+def _spawn(
+    folder: Path,
+    node_id: int,
+    function: Callable[..., object],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    **unused: object,
+) -> None:
+    """Take the place of ``torch.multiprocessing.spawn``: one rank runs in this process.
+
+    Raises:
+        SystemExit: a rank failed; with the sentence of the first that did.
+    """
+    if by_torchrun():
+        function(int(os.environ["LOCAL_RANK"]), *args)
+    elif nprocs == 1:
+        function(0, *args)
+    else:
+        from torch.multiprocessing import start_processes
+        from torch.multiprocessing.spawn import ProcessException
+
+        try:
+            ranks = start_processes(function, args, nprocs, join=False, start_method="spawn")
+            while not ranks.join(grace_period=_GRACE_S):
+                pass
+        except ProcessException as error:
+            _end(error, folder, nprocs * node_id + error.error_index)
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+
+
+def _end(error: Any, folder: Path, rank: int) -> NoReturn:
+    """End the launcher as its ranks have ended."""
+    code = getattr(error, "exit_code", 1)
+    if (number := signals.requested()) and code in (128 + number, -number):
+        raise signals.Interrupted(number) from None
+    if code - 128 in signals.STOPPING:  # the rank had the signal, and said so
+        raise SystemExit(code) from None
+    said = _first_failure(folder)
+    if name := getattr(error, "signal_name", None):
+        hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
+        said = f"pirl_plugin: rank {rank} was ended by {name}{hint}"
+    raise SystemExit(said or f"pirl_plugin: rank {rank} ended with exit status {code}") from None
+
+
+def _first_failure(folder: Path) -> str | None:
+    """Return the sentence of the first rank that failed, rather than lost another."""
+    with contextlib.suppress(OSError):
+        lines = (folder / FAILURE_FILE).read_text().splitlines()
+        said = [line for line in lines if line.startswith("pirl_plugin: ")]
+        causes = [line for line in said if "another rank" not in line]
+        for line in [*causes, *said]:
+            return f"{line} (traceback in {folder / FAILURE_FILE})"
+    return None
+
+
+def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: Any) -> object:
+    """Do the host's work of one rank; where this fails, write ``failure.txt``.
+
+    Raises:
+        SystemExit: it failed; with a sentence unless the launcher shows it.
+    """
+    from vissl.utils import distributed_launcher
+
+    host: Callable[..., object] = distributed_launcher.pirl_plugin_worker
+    if not is_ours(cfg):
+        return host(local_rank, cfg, node_id, *args, **kwargs)
+    from torch import distributed
+    from vissl.engines import train
+    from vissl.trainer.train_task import SelfSupervisionTask
+    from vissl.utils.checkpoint import get_checkpoint_folder
+
+    from pirl_plugin.vissl.hooks.rows import compare_rows_on_resume
+    from pirl_plugin.vissl.hooks.run_settings import RunSettings
+
+    minutes = float(RunSettings.from_config(cfg).timeout_minutes)
+    rank = cfg.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
+    spawned = multiprocessing.parent_process() is not None
+    os.environ[RANK_PROCESS] = str(os.getpid())
+    multiprocessing.set_forkserver_preload([PRELOAD])
+    initialise = functools.partial(
+        distributed.init_process_group, timeout=datetime.timedelta(minutes=minutes)
+    )
+    with contextlib.ExitStack() as stack:
+        if spawned:
+            stack.enter_context(signals.listening())
+        stack.enter_context(replaced(distributed, "init_process_group", initialise))
+        compare_rows_on_resume(SelfSupervisionTask)
+        show = train.print_system_env_info
+        stack.enter_context(replaced(train, "print_system_env_info", lambda e: show(masked(e))))
+        try:
+            result = host(local_rank, cfg, node_id, *args, **kwargs)
+            if distributed.is_initialized():
+                distributed.destroy_process_group()  # gloo's threads can abort the exit
+            return result
+        except Exception as error:
+            if traceback_wanted() and not spawned:
+                raise
+            folder = Path(get_checkpoint_folder(cfg))
+            said = f"pirl_plugin: {rank_sentence(error, rank, minutes)}"
+            known = is_of_a_peer(error) and _first_failure(folder) is not None
+            path = record(error, said, folder)
+            shown = f"{said} (traceback in {path})" if path else said
+            raise SystemExit(1 if known or (spawned and path) else shown) from None
+
+
+def masked(environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment for the log, without values that may be secrets.
+
+    Example:
+        >>> masked({"OMP_NUM_THREADS": "2", "WANDB_API_KEY": "k"})
+        {'OMP_NUM_THREADS': '2', 'WANDB_API_KEY': '(not logged)'}
+    """
+    return {k: "(not logged)" if _SECRET.search(k) else v for k, v in environment.items()}
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Set an attribute meanwhile; a run of one process may be a notebook's."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

@@ -1,1 +1,0 @@
-"""Launching: the host's launchers with checks before them, and what its processes load first."""

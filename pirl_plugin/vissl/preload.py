@@ -1,0 +1,34 @@
+"""Imported once by multiprocessing's fork server: data-loader workers then start at once."""
+
+import os
+import signal
+
+from pirl_plugin.vissl.import_hook import finder
+
+finder.install()
+
+import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
+from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402
+
+import pirl_plugin.vissl.adapters.source  # noqa: E402
+import pirl_plugin.vissl.adapters.transforms  # noqa: E402, F401
+from pirl_plugin.views.kernels.render import warm_up  # noqa: E402
+from pirl_plugin.vissl.launch import RANK_PROCESS  # noqa: E402
+from pirl_plugin.vissl.signals import STOPPING  # noqa: E402
+
+
+def _handle(handler: signal.Handlers) -> None:
+    for number in STOPPING:
+        signal.signal(number, handler)
+
+
+# A signal to the whole process group is for the ranks, which save; without this server their
+# workers would end first. What it forks begins with the usual handlers again.
+_handle(signal.SIG_IGN)
+os.register_at_fork(after_in_child=lambda: _handle(signal.SIG_DFL))
+if RANK_PROCESS in os.environ:
+    # End with the rank: a worker watches its parent, this server, and not the rank.
+    _prctl_pr_set_pdeathsig(signal.SIGKILL)
+    if os.environ[RANK_PROCESS] != str(os.getppid()):
+        os._exit(1)
+warm_up()  # compiled once for all workers
