@@ -89,7 +89,7 @@ setup(
     packages=find_packages(include=["pirl_plugin", "pirl_plugin.*"]),
     package_data={
         "pirl_plugin": ["py.typed"],
-        "pirl_plugin.evaluation.tables": ["*.json"],
+        "pirl_plugin.evaluation": ["*.json"],
         "pirl_plugin.quickstart": ["*.j2"],
     },
     # vissl itself is left out: its pins make pip fail. classy-vision too: the one on the index

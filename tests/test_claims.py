@@ -15,7 +15,7 @@ import report  # noqa: E402
 import run  # noqa: E402
 import verdicts  # noqa: E402
 
-from pirl_plugin.evaluation.tables.published import LAYERS  # noqa: E402
+from pirl_plugin.evaluation.published import LAYERS  # noqa: E402
 
 NINE = 362_880
 

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from verdicts import COMPARISON, METHODS, SWEEPS, Runs, paper_layers, verdicts
 
-from pirl_plugin.evaluation.tables.published import LAYERS, published
+from pirl_plugin.evaluation.published import LAYERS, published
 
 METRICS = {"linear_top1": "linear", "linear_best_top1": "best layer", "knn_top1": "kNN"}
 PANELS = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}

@@ -32,7 +32,7 @@ from torchvision.datasets import ImageFolder
 from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, verdicts
 
 from pirl_plugin.checkpoints.load import save_trunk
-from pirl_plugin.evaluation.tables.published import LAYERS
+from pirl_plugin.evaluation.published import LAYERS
 from pirl_plugin.models.resnet import ResNetTrunk
 
 NETWORK, RECIPES = COMPARISON["network"], COMPARISON["recipes"]

@@ -17,7 +17,7 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from pirl_plugin.evaluation.tables.published import LAYERS, published
+from pirl_plugin.evaluation.published import LAYERS, published
 
 COMPARISON = yaml.safe_load(Path(__file__).with_name("comparison.yaml").read_text())
 METHODS, SWEEPS = COMPARISON["methods"], COMPARISON["sweeps"]

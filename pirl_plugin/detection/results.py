@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pirl_plugin.evaluation.tables.paper_settings.detection import ROWS
-from pirl_plugin.evaluation.tables.published import published
+from pirl_plugin.evaluation.published import DETECTION_ROWS as ROWS
+from pirl_plugin.evaluation.published import published
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

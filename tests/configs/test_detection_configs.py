@@ -5,7 +5,7 @@ import ast
 import pytest
 from fvcore.common.config import CfgNode
 
-from pirl_plugin.evaluation.tables.paper_settings.detection import ROWS
+from pirl_plugin.evaluation.published import DETECTION_ROWS as ROWS
 from pirl_plugin.settings import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}

@@ -12,26 +12,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from pirl_plugin.vissl.results import PRETRAININGS
 from tests.helpers.configs import compose
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
-ANALYSIS = "+config/pirl/epochs=analysis_400"
-PRETRAININGS = {  # row → overrides
-    "PIRL": ("config=pretrain/pirl/jigsaw_8node",),
-    "PIRL-c2x": ("config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet50_c2x"),
-    "PIRL (YFCC-1M)": ("config=pretrain/pirl/jigsaw_8node", "+config/pirl/datasets=yfcc1m"),
-    "PIRL (Jigsaw)": ("config=pretrain/pirl/jigsaw_8node", ANALYSIS),
-    "PIRL (Rotation)": ("config=pretrain/pirl/rotation_8node",),
-    "PIRL (Rotation + Jigsaw)": ("config=pretrain/pirl/rotation_jigsaw_8node",),
-    "NPID++": ("config=pretrain/pirl/npidpp_8node",),
-    "NPID": ("config=pretrain/pirl/npid_8node",),
-    "Jigsaw": ("config=pretrain/pirl/jigsaw_baseline_8node",),
-    "Jigsaw (YFCC-1M)": (
-        "config=pretrain/pirl/jigsaw_baseline_8node",
-        "+config/pirl/datasets=yfcc1m",
-    ),
-    "Rotation": ("config=pretrain/pirl/rotation_baseline_8node",),
-}
 BENCHMARKS = {  # column → name of the configuration
     "ImageNet": "linear_imagenet1k",
     "Places205": "linear_places205",
@@ -112,38 +96,3 @@ def write_metrics(folder: Path, top1: dict[str, float], epochs: int = 3) -> None
     final = folder / f"model_final_checkpoint_phase{epochs - 1}.torch"
     with zipfile.ZipFile(final, "w") as file:
         file.writestr("data.pkl", "weights")
-
-
-def changed(config: dict[str, Any], key: str) -> dict[str, Any]:
-    """The same configuration with another value at a dotted key; the input is left as it is."""
-    if key.endswith("data set"):
-        split = "TEST" if key.startswith("test") else "TRAIN"
-        return _set(config, ["DATA", split, "DATASET_NAMES"], lambda _: ["pirl_folder"])
-    if key == "global batch":
-        return _set(config, ["DATA", "TRAIN", "BATCHSIZE_PER_REPLICA"], lambda size: 2 * size)
-    return _set(config, key.split("."), _other)
-
-
-def _set(tree: Any, path: list[str], change: Any) -> Any:
-    if not path:
-        return change(tree)
-    if isinstance(tree, list):
-        i = int(path[0])
-        return [*tree[:i], _set(tree[i], path[1:], change), *tree[i + 1 :]]
-    tree = tree or {}
-    return {**tree, path[0]: _set(tree.get(path[0]), path[1:], change)}
-
-
-def _other(value: Any) -> Any:
-    """Another value of the same type, where there is one."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, (int, float)):
-        return value + 1
-    if isinstance(value, str):
-        return f"{value}_other"
-    if isinstance(value, list):
-        return [*value, 1]
-    if isinstance(value, dict):
-        return {**value, "other": 1}
-    return "other"

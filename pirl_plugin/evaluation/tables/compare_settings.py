@@ -8,20 +8,22 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.training_run import SCHEDULES
-from pirl_plugin.evaluation.tables.paper_settings.common import (
-    IMAGENET,
-    INATURALIST,
-    PLACES,
-    VOC07,
-    YFCC,
-)
 from pirl_plugin.evaluation.tables.paper_settings.free import OPTIONAL
 from pirl_plugin.settings import TRAIN_STEP
 
+IMAGENET, PLACES, INATURALIST, VOC07, YFCC = (
+    "ImageNet",
+    "Places205",
+    "iNaturalist-2018",
+    "VOC07",
+    "YFCC-1M",
+)
 ABSENT = "absent"
+_EARLIER = re.compile(r"train_config_(\d+)\.yaml")
 _DATA_SETS = {  # of a configuration's DATASET_NAMES → the paper's name
     r"(pirl_)?imagenet1k(_folder|_filelist)?": IMAGENET,
     r"(pirl_)?imagenet1k_1percent": "1 % of ImageNet",
@@ -211,3 +213,9 @@ def describe(differ: Differences) -> str:
 def _short(value: object) -> str:
     text = "null" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:37]}…"
+
+
+def earlier_configs(folder: Path) -> dict[int, Path]:
+    """Configurations with which a run was trained before it went on with others, by number."""
+    found = ((_EARLIER.fullmatch(file.name), file) for file in folder.glob("train_config_*.yaml"))
+    return dict(sorted((int(match[1]), file) for match, file in found if match))

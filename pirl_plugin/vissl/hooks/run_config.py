@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, write_run_config
 from pirl_plugin.distributed import rank
-from pirl_plugin.evaluation.tables.compare_settings import settings_key, settings_of
+from pirl_plugin.evaluation.tables.compare_settings import (
+    earlier_configs,
+    settings_key,
+    settings_of,
+)
 from pirl_plugin.evaluation.tables.paper_settings.free import FREE, PRETRAINING_FREE
-from pirl_plugin.evaluation.tables.run_origin import earlier_configs
 from pirl_plugin.vissl.hooks.base import QuietHook
 
 if TYPE_CHECKING:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 """Layers of a ResNet that the paper probes (its Table 7, Fig. 5), from the first to the last."""
+
+DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "voc07_pirl": (6, ("PIRL",)),
+    "voc0712_pirl": (1, ("PIRL", "NPID++")),
+    "voc07_supervised_jigsaw": (6, ("Supervised", "Jigsaw")),
+    "voc0712_supervised_jigsaw": (1, ("Supervised", "Jigsaw")),
+    "voc0712_moco24k": (1, ("MoCo (BatchNorm fine-tuned)",)),
+}
+"""Detection config -> number of the table, and the rows whose schedule it is."""
 
 
 class PublishedTable(TypedDict):
@@ -19,18 +28,15 @@ class PublishedTable(TypedDict):
     rows: dict[str, list[float | None]]
 
 
-class _Published(TypedDict):
-    tables: list[PublishedTable]
-    parameters: dict[str, float]
-
-
 def published_tables() -> list[PublishedTable]:
-    """The paper's seven tables: ``number``, ``title``, ``columns`` and ``rows``, in percent."""
-    return _content()["tables"]
+    """Return the paper's seven tables."""
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text())
+    tables: list[PublishedTable] = content["tables"]
+    return tables
 
 
 def published(number: int, method: str) -> dict[str, float | None]:
-    """Column → figure of a row of a table, percent.
+    """Return column → figure of a row of a table, percent.
 
     Example:
         >>> published(1, "PIRL")
@@ -38,13 +44,3 @@ def published(number: int, method: str) -> dict[str, float | None]:
     """
     (table,) = [table for table in published_tables() if table["number"] == number]
     return dict(zip(table["columns"], table["rows"][method], strict=True))
-
-
-def published_parameters() -> dict[str, float]:
-    """Row of Table 2 → parameters of its network, millions (Fig. 2)."""
-    return _content()["parameters"]
-
-
-def _content() -> _Published:
-    content: _Published = json.loads(Path(__file__).with_name("published.json").read_text())
-    return content
