@@ -38,8 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
     ),
     "results": (
-<<<<<<< HEAD
-        "pirl_plugin.evaluation.tables.command:main",
+        "pirl_plugin.vissl.results:main",
         "finished runs as the paper's tables, beside the published numbers",
     ),
     "sweep": (
@@ -57,10 +56,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "benchmark": (
         "pirl_plugin.benchmark.command:main",
         "time a part of the plugin beside VISSL's own, in the same process",
-=======
-        "pirl_plugin.vissl.results:main",
-        "finished runs as the paper's tables, measured beside published",
->>>>>>> 5e98185 (Results: compose the named configs and compare; a run is a row, or names the keys that differ)
     ),
 }
 
