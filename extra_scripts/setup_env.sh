@@ -24,8 +24,9 @@ if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
   fi
   echo "Installing torch, torchvision, VISSL and this plugin (about 5 GB the first time)"
   # The constraints are the versions that the tests ran with; VISSL's own pins would make pip fail.
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check --editable "$root[test]" \
-    --constraint "$root/constraints.txt"
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps vissl==0.1.6
+  install=("$PYTHON" -m pip install --disable-pip-version-check)
+  if command -v uv > /dev/null; then install=(uv pip install --python "$PYTHON"); fi
+  "${install[@]}" --editable "$root[test]" --constraint "$root/constraints.txt"
+  "${install[@]}" --no-deps vissl==0.1.6
   echo "$wanted" > "$stamp"
 fi

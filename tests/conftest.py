@@ -34,6 +34,17 @@ def _own_console() -> Iterator[None]:
         os.environ["PIRL_PLUGIN_CONSOLE"] = before
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the device of tests that run on any: ``--device cuda``."""
+    parser.addoption("--device", default="cpu", help="cpu, cuda or cuda:N")
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The device of ``--device``."""
+    return torch.device(request.config.getoption("--device"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with long tests, give slow ones an hour, and skip by name what needs a GPU."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))  # or they end on one worker
