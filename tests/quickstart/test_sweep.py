@@ -70,9 +70,9 @@ def test_chain__composes_to_the_swept_value(name, scale, image_folder, tmp_path)
         config = compose(*pretrain.overrides)
         transform = config.DATA.TRAIN.TRANSFORMS[0]
         found = {
-            "lambda": lambda c=config: c.LOSS.pirl_loss.lambda_invariance,
-            "permutations": lambda t=transform: t.num_permutations,
-            "negatives": lambda c=config: c.LOSS.pirl_loss.num_negatives,
+            "lambda": lambda c=config: c.LOSS.pirl_loss["lambda_invariance"],
+            "permutations": lambda t=transform: t["num_permutations"],
+            "negatives": lambda c=config: c.LOSS.pirl_loss["num_negatives"],
         }
         assert found[name]() == values[-1]
         assert compose(*linear.overrides).SEED_VALUE == 7
