@@ -22,22 +22,12 @@ def rank() -> int:
 
 
 def gather(local: Tensor) -> Tensor:
-    """``(W·B, …)``: the tensors of all ranks, of equal shapes, in the order of ranks."""
-    return start_gather(local)()
-
-
-def start_gather(local: Tensor) -> Callable[[], Tensor]:
-    """Begin :func:`gather`, and go on; what is returned waits for its result and returns it."""
+    """Return ``(W·B, …)``: the tensors of all ranks, of equal shapes, in the order of ranks."""
     if world_size() == 1:
-        return lambda: local
+        return local
     everyone = [torch.empty_like(local) for _ in range(world_size())]
-    work = distributed.all_gather(everyone, local.contiguous(), async_op=True)
-
-    def finish() -> Tensor:
-        work.wait()  # with NCCL the GPU waits, not the host
-        return torch.cat(everyone)
-
-    return finish
+    distributed.all_gather(everyone, local.contiguous())
+    return torch.cat(everyone)
 
 
 def sum_over_ranks(local: Tensor) -> Tensor:
@@ -47,8 +37,8 @@ def sum_over_ranks(local: Tensor) -> Tensor:
     return local
 
 
-def start_all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Callable[[], Tensor]:
-    """Begin to send each rank its part of ``local``; what is returned waits for the others' parts.
+def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    """Send each rank its part of ``local``, and return the parts that the ranks send to this one.
 
     Args:
         local: ``(sum(sent), …)``, parts for all ranks in their order.
@@ -56,19 +46,13 @@ def start_all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Cal
         received: lengths of the parts that the ranks send to this one.
 
     Returns:
-        A function that returns ``(sum(received), …)``, parts of all ranks in their order.
+        ``(sum(received), …)``, parts of all ranks in their order.
     """
     if world_size() == 1:
-        return lambda: local
+        return local
     parts = local.new_empty(sum(received), *local.shape[1:])
-    work = distributed.all_to_all_single(parts, local.contiguous(), received, sent, async_op=True)
-    assert work is not None, "every rank is of the default group"
-
-    def finish() -> Tensor:
-        work.wait()  # with NCCL the GPU waits, not the host
-        return parts
-
-    return finish
+    distributed.all_to_all_single(parts, local.contiguous(), received, sent)
+    return parts
 
 
 _Object = TypeVar("_Object")

@@ -1,26 +1,37 @@
-"""The loss as the host's registry builds it."""
+"""The loss as the host's registry builds it and as its loop calls it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.losses.config import PIRLLossConfig
-from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.loss import PIRLLoss
 from pirl_plugin.vissl.bases import ClassyLoss
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
 
 
 class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
-    """:class:`~pirl_plugin.losses.pirl_loss.PIRLLoss` under the host's base class."""
+    """:class:`~pirl_plugin.loss.PIRLLoss` under the host's base class."""
 
     @classmethod
     def from_config(cls, loss_config: Mapping[str, Any]) -> VISSLPIRLLoss:
         """Build the loss from the host's ``LOSS.pirl_loss`` section.
 
         Raises:
-            ValueError: a value, or a key, that the loss cannot use.
+            ValueError: the loss cannot use a key or a value.
         """
-        PIRLLossConfig.from_mapping(loss_config)  # names an unknown key
         return cls(**{key: value for key, value in loss_config.items() if key != "name"})
+
+    def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
+        """Compute the loss of the heads' outputs and of the images' rows in the data set."""
+        return super().forward(*image_and_transformed(output), target)
+
+
+def image_and_transformed(output: Tensor | Sequence[Tensor]) -> tuple[Tensor, list[Tensor] | None]:
+    """Return f(v_I) and the g(v_It) of the host's ``[g(v_It), …, f(v_I)]``, or of f(v_I) alone."""
+    if not isinstance(output, (list, tuple)):
+        return output, None  # type: ignore[return-value]
+    return output[-1], list(output[:-1]) or None

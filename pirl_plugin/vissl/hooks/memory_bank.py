@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, distributed
 
-from pirl_plugin.console import LINE
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
+from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
-from pirl_plugin.vissl.hooks.micro_batches import join
-from pirl_plugin.vissl.hooks.train_step import autocast, micro_batches_of
+from pirl_plugin.vissl.hooks.train_step import autocast, join, micro_batches_of, next_sample
 from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
-
-    from pirl_plugin.losses.bank_update import BankUpdate
 
 
 class MemoryBankHook(QuietHook):
@@ -28,8 +25,7 @@ class MemoryBankHook(QuietHook):
 
     def __init__(self) -> None:
         super().__init__()
-        self._update: BankUpdate | None = None
-        self._rows: Tensor | None = None
+        self._index: Tensor | None = None
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Fit the bank to the run: its seed, a row for each training image, equal on all ranks."""
@@ -54,36 +50,17 @@ class MemoryBankHook(QuietHook):
                 _fill(task)
 
     def on_forward(self, task: SelfSupervisionTask) -> None:
-        """Start gathering (row, f(v_I)) from all ranks; the loss is computed meanwhile.
-
-        Not with ``LOSS.pirl_loss.bank.overlap: false``: the gathering is then part of the update,
-        for which a copy of the rows is kept. The batch's own tensor may come from another stream
-        (``ENABLE_ASYNC_GPU_COPY``), which reuses its memory once the batch is dropped, without
-        waiting for what reads it on this one.
-        """
-        self._update = self._rows = None
-        if task.train:
-            rows = task.last_batch.sample["target"]
-            if task.loss.config.bank.overlap:
-                self._update = _start(task, rows)
-            else:
-                self._rows = rows.clone()
+        """Copy the images' rows: the host may reuse their memory (``ENABLE_ASYNC_GPU_COPY``)."""
+        self._index = task.last_batch.sample["target"].clone() if task.train else None
 
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Move the rows of the batch, and count the step.
 
         Raises:
-            FloatingPointError, ValueError: as :meth:`BankUpdate.check`, on a CPU. A loss that is
-                not finite has ended the run before, by :class:`FiniteHook`.
+            FloatingPointError, ValueError: as :meth:`PIRLLoss.update`.
         """
-        if not task.train:
-            return
-        update = self._update
-        if update is None:
-            assert self._rows is not None, "on_forward comes first"
-            update = _start(task, self._rows)
-        self._update = self._rows = None
-        update.apply()
+        if task.train:
+            task.loss.update(self._index, image_and_transformed(task.last_batch.model_output)[0])
 
 
 @torch.no_grad()
@@ -93,29 +70,20 @@ def _fill(task: SelfSupervisionTask) -> None:
     The network is in training mode: BatchNorm takes the statistics of each batch, or micro-batch,
     as in the steps to come. Afterwards the host's loader begins the epoch again, with the same
     views.
-
-    Raises:
-        FloatingPointError, ValueError: as :meth:`PIRLLoss.fill_bank`.
-        UnreadableDataError: too many images cannot be read.
-        SystemExit: a signal asked the run to end.
     """
-    from vissl.trainer.train_steps.standard_train_step import construct_sample_for_model
-
-    began = time.monotonic()
+    began, steps = time.monotonic(), len(task.dataloaders["train"])
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
     unreadable = [hook for hook in task.hooks if isinstance(hook, UnreadableHook)]
     stopping = [hook for hook in task.hooks if isinstance(hook, CheckpointHook)]
-    for step, batch in enumerate(task.data_iterator, 1):
-        if rank() == 0 and LINE.due():
-            LINE.write(f"filling the memory bank: step {step:,}/{len(task.dataloaders['train']):,}")
-        sample = construct_sample_for_model(batch, task)
+    for _ in range(steps):
+        sample = next_sample(task)
         for hook in unreadable:
             hook.begin(task, sample)
         parts = micro_batches_of(task, sample["input"], sample["target"])
         with autocast(task):
             output = join([task.model(inputs) for inputs, _ in parts])
-        task.loss.fill_bank(sample["target"], _image_embeddings(output))
+        task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
         for hook in unreadable:
             hook.end(task)
         for asked in stopping:
@@ -128,14 +96,3 @@ def _fill(task: SelfSupervisionTask) -> None:
         compute_start_iter=False,
         train_phase_idx=task.train_phase_idx,
     )
-
-
-def _start(task: SelfSupervisionTask, rows: Tensor) -> BankUpdate:
-    update: BankUpdate = task.loss.start_update(
-        rows, _image_embeddings(task.last_batch.model_output)
-    )
-    return update
-
-
-def _image_embeddings(output: Tensor | list[Tensor]) -> Tensor:
-    return output if isinstance(output, Tensor) else output[-1]  # NPID's is f(v_I) alone

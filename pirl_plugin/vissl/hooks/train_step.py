@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from pirl_plugin.settings import num_micro_batches
-from pirl_plugin.vissl.hooks.micro_batches import MeanLoss, join, left_as_it_is, split
+from pirl_plugin.vissl.adapters.loss import image_and_transformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor, nn
+    from torch import nn
     from torch.amp import GradScaler
     from vissl.trainer.train_task import SelfSupervisionTask
 
-    from pirl_plugin.vissl.hooks.micro_batches import Inputs
-
+    Inputs = Tensor | dict[str, Tensor]
     Loss = Callable[[Tensor | list[Tensor], Tensor], Tensor]
 
 
-def pirl_micro_batches(task: SelfSupervisionTask) -> SelfSupervisionTask:
+def pirl_micro_batches(task: SelfSupervisionTask | None = None) -> Any:
     """Train on one batch in ``TRAINER.PIRL_MICRO_BATCHES`` parts, whose gradients add up.
 
     The gradient is the whole batch's but for BatchNorm, whose statistics are those of each
@@ -33,21 +33,19 @@ def pirl_micro_batches(task: SelfSupervisionTask) -> SelfSupervisionTask:
     between processes once, with the last micro-batch.
 
     Args:
-        task: the host's.
+        task: the host's; None: the host's git main makes a step first, and calls it later.
     """
     from classy_vision.generic.distributed_util import all_reduce_mean
-    from vissl.trainer.train_steps.standard_train_step import (
-        construct_sample_for_model,
-        standard_train_step,
-    )
     from vissl.utils.perf_stats import PerfTimer
 
+    if task is None:
+        return pirl_micro_batches
     if not task.train or num_micro_batches(task.config) == 1:
-        return standard_train_step(task)
+        return _host_step()(task)
     task.last_batch = batch = SimpleNamespace()
     with PerfTimer("train_step_total", task.perf_stats):
         with PerfTimer("read_sample", task.perf_stats):
-            sample = construct_sample_for_model(next(task.data_iterator), task)
+            sample = next_sample(task)
         target = batch.target = sample["target"]
         parts = micro_batches_of(task, sample["input"], target)
         task.optimizer.zero_grad()
@@ -65,6 +63,23 @@ def pirl_micro_batches(task: SelfSupervisionTask) -> SelfSupervisionTask:
         task.run_hooks("on_update")
         task.num_updates += task.get_global_batchsize()
     return task
+
+
+def _host_step() -> Callable[[SelfSupervisionTask], Any]:
+    """Return the host's own train step: a function in 0.1.6, a class in git main."""
+    from vissl.trainer.train_steps import standard_train_step as host
+
+    step: Any = getattr(host, "standard_train_step", None)
+    return step or host.StandardTrainStep()
+
+
+def next_sample(task: SelfSupervisionTask) -> dict[str, Any]:
+    """Return the next batch as the model takes it."""
+    from vissl.trainer.train_steps import standard_train_step as host
+
+    if hasattr(host, "construct_sample_for_model"):  # 0.1.6
+        return host.construct_sample_for_model(next(task.data_iterator), task)
+    return host.StandardTrainStep.construct_sample_for_model(task)
 
 
 def micro_batches_of(
@@ -108,13 +123,15 @@ def _whole_batch(
     """The loss of micro-batches that add up, and Z before it where the batch sets Z."""
     name = task.config["LOSS"]["name"]
     if name != "pirl_loss":
-        yield MeanLoss(task.loss, target, task.config["LOSS"][name]["ignore_index"])
+        ignored = task.config["LOSS"][name]["ignore_index"]
+        yield _share_of_mean(task.loss, int((target != ignored).sum()), ignored)
         return
     with task.loss.micro_batches(target) as whole:
         if whole.needs_norm_constant:
-            with left_as_it_is(task.base_model), autocast(task):
+            with _left_as_it_is(task.base_model), autocast(task):
                 for inputs, mine in parts:
-                    whole.survey(_forward(task.base_model, inputs), mine)
+                    output = _forward(task.base_model, inputs)
+                    whole.survey(*image_and_transformed(output), mine)
             whole.set_norm_constant()
         yield task.loss
 
@@ -168,3 +185,61 @@ def _step(task: SelfSupervisionTask) -> None:
         return
     scaler.step(task.optimizer, where=task.where)
     scaler.update()
+
+
+def _share_of_mean(loss: Loss, labelled: int, ignored: int) -> Loss:
+    """Return the part of a mean over ``labelled`` images that a micro-batch contributes."""
+
+    def share(output: Tensor | list[Tensor], target: Tensor) -> Tensor:
+        mine = int((target != ignored).sum())
+        if mine:
+            return loss(output, target) * (mine / labelled)
+        outputs = [output] if isinstance(output, Tensor) else output
+        return torch.stack([0 * one.float().sum() for one in outputs]).sum()  # keeps the graph
+
+    return share
+
+
+def split(inputs: Inputs, target: Tensor, largest: int) -> list[tuple[Inputs, Tensor]]:
+    """Split a batch into ⌈B / largest⌉ micro-batches as equal as can be.
+
+    Args:
+        inputs: ``(B, …)`` or, with k views of an image one after the other, ``(k·B, …)``; or a
+            dictionary of such.
+        target: ``(B,)``.
+        largest: number of images in a micro-batch at most.
+
+    Example:
+        >>> patches, rows = torch.arange(10), torch.arange(5)  # 2 patches of each image
+        >>> [(part.tolist(), mine.tolist()) for part, mine in split(patches, rows, 4)]
+        [([0, 1, 2, 3, 4, 5], [0, 1, 2]), ([6, 7, 8, 9], [3, 4])]
+    """
+    targets = target.tensor_split(-(-len(target) // largest))
+
+    def parts(views: Tensor) -> tuple[Tensor, ...]:
+        return views.split([len(views) // len(target) * len(part) for part in targets])
+
+    if isinstance(inputs, Tensor):
+        return list(zip(parts(inputs), targets, strict=True))
+    columns = {name: parts(views) for name, views in inputs.items()}
+    return [({k: v[i] for k, v in columns.items()}, part) for i, part in enumerate(targets)]
+
+
+def join(outputs: Sequence[Tensor | list[Tensor]]) -> Tensor | list[Tensor]:
+    """Return a model's outputs of the micro-batches, detached, as those of the batch."""
+    if isinstance(outputs[0], Tensor):
+        return torch.cat([one.detach() for one in outputs if isinstance(one, Tensor)])
+    return [torch.cat([part.detach() for part in head]) for head in zip(*outputs, strict=True)]
+
+
+@contextmanager
+def _left_as_it_is(model: nn.Module) -> Iterator[None]:
+    """Run forward passes without gradients, and restore buffers and the random state."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
+    with torch.random.fork_rng(sorted(d for d in devices if d is not None)), torch.no_grad():
+        try:
+            yield
+        finally:
+            for buffer, value in before:
+                buffer.copy_(value)

@@ -1,13 +1,14 @@
-"""Gather rows of a table that no cache holds, on a CPU: each is asked for before it is needed.
+"""Kernels for a CPU: gather rows that no cache holds, and draw negatives.
 
-A processor prefetches rows that follow each other, not rows drawn at random:
-``torch.index_select`` waits for memory at each of them.
+A processor prefetches rows that follow each other, not rows drawn at random, for which
+``torch.index_select`` waits one by one. The kernel asks for each row before it is needed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -28,7 +29,7 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # any 
 
 
 def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
-    """As ``torch.index_select(table, 0, index, out=out)``, on a CPU.
+    """Do what ``torch.index_select(table, 0, index, out=out)`` does.
 
     Args:
         table: ``(rows, D)``, contiguous, of any type.
@@ -47,6 +48,8 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
         tensor([[4., 5.],
                 [0., 1.]])
     """
+    if table.device.type != "cpu" or not table.is_contiguous():
+        return torch.index_select(table, 0, index, out=out)
     word = _WORDS[table.element_size()]
     source, target = table.detach().view(word).numpy(), out.detach().view(word).numpy()
     bad = _gather(source, index.numpy(), target, max(1, _LINE // table.element_size()))
@@ -111,3 +114,24 @@ def _gather(table, index, out, step):
         for column in range(dim):
             out[k, column] = table[row, column]
     return -1
+
+
+@compiled
+def fill_integers(keys, bounds, out):
+    """Fill ``out`` with the numbers of ``pirl_plugin.negatives._integers``.
+
+    Args:
+        keys: int64 (B,).
+        bounds: int64 (B,), below 2³¹.
+        out: int64 (B, N).
+    """
+    golden, word, half = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFFFFFFFF), np.uint64(32)
+    first, second = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+    for i in range(out.shape[0]):
+        key, bound = np.uint64(keys[i]), np.uint64(bounds[i])
+        for k in range(out.shape[1]):
+            z = key + np.uint64(k + 1) * golden
+            z = (z ^ (z >> np.uint64(30))) * first
+            z = (z ^ (z >> np.uint64(27))) * second
+            z = z ^ (z >> np.uint64(31))
+            out[i, k] = np.int64(((z >> half) * bound + (((z & word) * bound) >> half)) >> half)

@@ -1,0 +1,335 @@
+"""The memory bank m: a unit vector for each image, the moving average of f(v_I) (Sec. 2.2)."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from pirl_plugin.distributed import gather, gather_objects, rank, sum_over_ranks, world_size
+from pirl_plugin.negatives import draw_negatives
+from pirl_plugin.scores import wide_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
+_HUGE_PAGE = 2**21
+
+
+class MemoryBank(nn.Module):
+    """``num_rows`` unit vectors, random at first, as in Wu et al. 2018; all of them on each rank.
+
+    ``to`` takes the rows to a device and ``state_dict`` has them, but they are no buffers:
+    ``DistributedDataParallel`` sends buffers to all ranks at each step, and ``half()`` casts them.
+
+    Args:
+        num_rows: |D|, the number of images.
+        dim: width of the embeddings, 128 in the paper.
+        momentum: weight of the old row in the moving average, 0.5 in the paper.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is float32 or wider in any case.
+        seed: of the initial rows.
+
+    Attributes:
+        rows: ``(num_rows, dim)``, the unit vectors.
+        visited: ``(num_rows,)`` bool, whether a row has been updated yet.
+        persistent: whether the rows are part of ``state_dict``.
+        loaded: whether the rows come from a checkpoint.
+
+    Raises:
+        ValueError: there are fewer than 2 rows.
+
+    Example:
+        >>> import torch
+        >>> bank = MemoryBank(num_rows=3, dim=2, momentum=0.5)
+        >>> bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).shape
+        torch.Size([3, 2])
+        >>> _ = bank.update(torch.tensor([0]), torch.tensor([[0.0, 3.0]]))
+        >>> bank.lookup(torch.tensor([0, 1]))  # (1, 0)/2 + (0, 1)/2, then to unit norm
+        tensor([[0.7071, 0.7071],
+                [0.0000, 1.0000]])
+    """
+
+    rows: Tensor
+    visited: Tensor
+    persistent = True
+    loaded = False
+
+    def __init__(
+        self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
+    ) -> None:
+        super().__init__()
+        if num_rows < 2:
+            raise ValueError(
+                f"num_train_samples = {num_rows}: expected at least 2 images to contrast; check "
+                f"the data set (config.DATA.TRAIN.DATA_PATHS)"
+            )
+        self.num_rows, self.momentum = num_rows, momentum
+        self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
+        self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
+
+    def _held(self, start: int, stop: int) -> slice:
+        """Return which of the images ``start`` to ``stop``, counted from ``start``, are here."""
+        return slice(0, stop - start)
+
+    def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
+        """Draw the random rows that are held here."""
+        spans = [(i, min(i + _BLOCK, self.num_rows)) for i in range(0, self.num_rows, _BLOCK)]
+        held = [self._held(*span) for span in spans]
+        sizes = [len(range(*h.indices(b - a))) for h, (a, b) in zip(held, spans, strict=True)]
+        rows = _advise_huge_pages(torch.empty(sum(sizes), dim, dtype=dtype))
+        parts = zip(rows.split(sizes), held, spans, strict=True)
+        for block, (part, here, (start, stop)) in enumerate(parts):
+            generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
+            values = torch.empty(_BLOCK, dim).uniform_(-1, 1, generator=generator)
+            part.copy_(normalize(values[: stop - start][here]))
+        return rows
+
+    def lookup(self, index: Tensor) -> Tensor:
+        """Return the vectors of given images: ``(B, dim)`` for ``(B,)`` int64.
+
+        Raises:
+            ValueError: on a CPU, an index is outside the data set.
+        """
+        self.check_inside(index)
+        return self.rows[index]
+
+    def sample(self, index: Tensor) -> Tensor:
+        """Return the vectors of ``(B,)`` images, the same on all ranks: ``(B, dim)``."""
+        return self.rows[index]
+
+    def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a table ``(rows, dim)`` with the drawn images, and their numbers in it ``(B, N)``.
+
+        Args:
+            negatives: ``(B, N)`` int64, rows of the data set.
+        """
+        return self.rows, negatives
+
+    def local_index(self, index: Tensor) -> Tensor:
+        """Return the number in :attr:`rows` of given images, ``(B,)`` int64; −1 if not held here.
+
+        Args:
+            index: ``(B,)`` int64, rows of the data set; −1 stays −1.
+        """
+        return index
+
+    def draw(
+        self,
+        index: Tensor,
+        count: int,
+        *,
+        seed: int,
+        step: int,
+        replacement: bool = True,
+        taken: Tensor | None = None,
+    ) -> Tensor:
+        """Draw ``(B, count)`` negatives among :attr:`rows`.
+
+        Args:
+            index: ``(B,)`` int64, rows of the data set.
+            count: N.
+            seed: key of the draw.
+            step: training step.
+            replacement: as of :func:`~pirl_plugin.negatives.draw_negatives`.
+            taken: if given, draw once for the batch, from all but these rows of the data set.
+        """
+        return draw_negatives(
+            index,
+            len(self.rows),
+            count,
+            seed,
+            step,
+            replacement=replacement,
+            per_batch=taken is not None,
+            exclude=self.local_index(index if taken is None else taken),
+        )
+
+    def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """Bring here, from all ranks, what moves the rows held here. Collective.
+
+        Args:
+            index: ``(B,)`` int64, this rank's images, as many on each rank; negative: left out.
+            embeddings: ``(B, dim)``, theirs.
+
+        Returns:
+            Numbers in :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
+
+        Raises:
+            ValueError: on a CPU, the ranks have different B.
+        """
+        if index.device.type == "cpu" and world_size() > 1:
+            size = len(index)
+            total, squares = sum_over_ranks(torch.tensor([size, size**2])).tolist()
+            if world_size() * squares != total**2:
+                raise ValueError(
+                    f"a batch of {size} images on rank {rank()} and {total} on all {world_size()}: "
+                    f"expected as many on each rank; give the loader drop_last=True, or take "
+                    f"bank = {{'placement': 'sharded'}}"
+                )
+        return gather(index), gather(embeddings)
+
+    def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
+        """Exchange embeddings between the ranks and move their rows, see :meth:`move`. Collective.
+
+        Args:
+            index: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
+            embeddings: ``(B, dim)`` f(v_I), normalised here.
+            momentum: weight of the old rows; None: the bank's.
+
+        Raises:
+            ValueError: embeddings of another shape; on a CPU, a row is outside the bank.
+            FloatingPointError: on a CPU, an embedding is not finite, on all ranks alike; no row
+                has moved.
+        """
+        index = check_index(index)
+        if embeddings.shape != (len(index), self.rows.shape[1]):
+            raise ValueError(
+                f"embeddings are of shape {tuple(embeddings.shape)}: expected "
+                f"({len(index)}, {self.rows.shape[1]}); give the index and the embedding of each "
+                f"image, and make embedding_dim the head's out_dim"
+            )
+        embeddings = embeddings.detach().float()
+        if index.device.type == "cpu":
+            self._check_embeddings(index, embeddings)
+        index = index.masked_fill(index >= self.num_rows, -1)  # NaN came of it in the loss
+        return self.move(*self.exchange(index, embeddings), momentum)
+
+    def _check_embeddings(self, index: Tensor, embeddings: Tensor) -> None:
+        """Collective: raise, on all ranks alike, what is wrong on one."""
+        outside = index >= self.num_rows
+        bad = (index >= 0) & ~embeddings.isfinite().all(dim=1)
+        if not sum_over_ranks((outside | bad).sum()):
+            return
+        found = gather_objects((index[outside].tolist(), index[bad].tolist()))
+        for rows, _ in found:
+            self.check_inside(torch.tensor(rows, dtype=torch.int64))
+        ranks = ", ".join(str(rank) for rank, (_, rows) in enumerate(found) if rows)
+        raise FloatingPointError(
+            f"embeddings f(v_I) are not finite on rank {ranks}, rows "
+            f"{[row for _, rows in found for row in rows][:8]}: the bank was left as it was; "
+            f"lower the learning rate, or look at these images"
+        )
+
+    def check_inside(self, index: Tensor) -> None:
+        """Raise ``ValueError`` where an index is outside the bank; not on a GPU, which would wait."""
+        if index.device.type != "cpu" or not index.numel():
+            return
+        wrong = (index < 0) | (index >= self.num_rows)
+        if wrong.any():
+            raise ValueError(
+                f"row {int(index[wrong][0])} is outside the memory bank of {self.num_rows} rows: "
+                f"give each image's number in the data set, and its size as num_train_samples "
+                f"(LOSS.pirl_loss.num_train_samples)"
+            )
+
+    @torch.no_grad()
+    def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
+        """Move rows towards new embeddings: row ← normalise(m·row + (1 − m)·f).
+
+        A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
+        its normalised embeddings, so that the order does not matter.
+
+        Args:
+            index: ``(n,)`` int64, of :attr:`rows`; negative entries are left out.
+            embeddings: ``(n, dim)`` f(v_I), normalised here; what is not finite is left out.
+            momentum: m; None: the bank's. With 0, rows become the embeddings.
+
+        Returns:
+            ``(2,)`` float32: the summed norms of the moved rows before they were normalised, and
+            their number. The mean is 1 where embeddings agree with what the bank remembers, and
+            0.71 (for m = 0.5) where they are orthogonal to it.
+        """
+        m, wide = self.momentum if momentum is None else momentum, wide_type(self.rows.device)
+        valid = (index >= 0) & embeddings.isfinite().all(dim=1)
+        f = normalize(embeddings[valid].to(wide))  # in float64, rounding hides the order of sums
+        index, group, count = index[valid].unique(return_inverse=True, return_counts=True)
+        mean = f.new_zeros(len(index), f.shape[1]).index_add_(0, group, f) / count[:, None]
+        moved = mean.lerp(self.rows[index].to(wide), m)  # (1 − m)·f + m·row
+        self.rows[index] = normalize(moved).to(self.rows.dtype)
+        self.visited[index] = True
+        norms = moved.norm(dim=1).sum()
+        return torch.stack([norms, torch.full_like(norms, len(index))]).float()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        device = fn(self.visited[:0]).device
+        self.rows, self.visited = self.rows.to(device), self.visited.to(device)
+        return super()._apply(fn, recurse)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        if self.persistent:
+            destination.update({f"{prefix}rows": self.rows, f"{prefix}visited": self.visited})
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+    ) -> None:
+        *_, missing, unexpected, errors = arguments
+        tensors = {"rows": self.rows, "visited": self.visited} if self.persistent else {}
+        unexpected += state_dict.keys() - {f"{prefix}{name}" for name in tensors}
+        for name, tensor in tensors.items():
+            found = state_dict.get(f"{prefix}{name}")
+            if found is None:
+                missing.append(f"{prefix}{name}")
+            elif found.shape != tensor.shape:
+                errors.append(f"{prefix}{name} is {found.shape}: expected {tensor.shape}")
+            else:
+                tensor.copy_(found)
+
+    def extra_repr(self) -> str:
+        """Return shape, type and momentum, for the log."""
+        shape = tuple(self.rows.shape)
+        return f"rows={shape} of {self.num_rows}, {self.rows.dtype}, momentum={self.momentum}"
+
+
+def check_index(index: Tensor) -> Tensor:
+    """Return images' rows in the data set as ``(B,)``.
+
+    Raises:
+        ValueError: they are no int64 tensor.
+    """
+    if not isinstance(index, Tensor) or index.dtype != torch.int64:
+        kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        raise ValueError(
+            f"index is of {kind}: expected an int64 tensor, each image's row in the data set; give "
+            f"the data set's indices"
+        )
+    return index.reshape(-1)
+
+
+def bank_bytes(images: int, ranks: int, placement: str, dim: int, dtype: str) -> int:
+    """Bytes of the bank that a rank holds: its rows, and a byte for each that says visited.
+
+    Args:
+        images: |D|.
+        ranks: W.
+        placement: ``replicated`` or ``sharded``.
+        dim: D.
+        dtype: of the rows, a key of :data:`DTYPES`.
+
+    Example:
+        >>> bank_bytes(1_281_167, 32, "replicated", 128, "float32") / 1e6
+        657.238671
+    """
+    rows = images if placement == "replicated" else -(-images // ranks)
+    return rows * (dim * DTYPES[dtype].itemsize + 1)
+
+
+def _advise_huge_pages(tensor: Tensor) -> Tensor:
+    """Ask Linux to back a new tensor with huge pages: fewer look-ups of addresses at random."""
+    if sys.platform == "linux" and tensor.nbytes >= 32 * _HUGE_PAGE:
+        start = -(-tensor.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
+        length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE_PAGE * _HUGE_PAGE
+        madvise = ctypes.CDLL(None).madvise
+        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        madvise(start, length, mmap.MADV_HUGEPAGE)
+    return tensor

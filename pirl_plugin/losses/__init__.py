@@ -1,1 +1,0 @@
-"""Eq. 3–5 of the paper: pure functions of scores, and the loss that the host runs."""

@@ -1,0 +1,227 @@
+"""The memory bank dealt to the ranks, |D| / W rows on each, so that 100M images fit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.bank import MemoryBank
+from pirl_plugin.distributed import all_to_all, gather_objects, on_all_ranks, rank, sum_over_ranks
+from pirl_plugin.distributed import world_size as count_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class ShardedMemoryBank(MemoryBank):
+    """A bank whose row r is on rank r modulo W, as row r // W of its shard.
+
+    Each rank draws its negatives from its shard, an even sample of the data set, and fetches
+    positives from the ranks that hold them. :meth:`lookup`, :meth:`sample`, :meth:`table_for`,
+    :meth:`exchange`, :meth:`save` and :meth:`load` are collectives: all ranks call them together.
+
+    The shards are no part of ``state_dict``, since hosts save that of rank 0 alone. :meth:`save`
+    writes them to a folder, and they load at any world size.
+
+    Args:
+        num_rows: |D|, at least 2 for each rank.
+        dim: see :class:`~pirl_plugin.bank.MemoryBank`, as for the other arguments.
+
+    Attributes:
+        rows: ``(len, dim)``, this rank's shard.
+        awaits_load: whether its loss is of a checkpoint whose shards have not been loaded yet.
+
+    Raises:
+        ValueError: a rank would hold fewer than two rows.
+        RuntimeError: by the collectives: it was made for another number of ranks; or it is looked
+            at while it ``awaits_load``.
+
+    Example:
+        >>> import torch
+        >>> bank = ShardedMemoryBank(num_rows=10, dim=4)  # in one process: a single shard
+        >>> bank.rows.shape, bank.lookup(torch.tensor([3, 9])).shape
+        (torch.Size([10, 4]), torch.Size([2, 4]))
+    """
+
+    persistent = False
+    awaits_load = False
+
+    def __init__(
+        self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
+    ) -> None:
+        self._rank, self._ranks = rank(), count_ranks()
+        if num_rows < 2 * self._ranks:
+            raise ValueError(
+                f"LOSS.pirl_loss.bank.placement = sharded: expected at least 2 images for each of "
+                f"{self._ranks} ranks, and there are {num_rows}; set it to replicated"
+            )
+        super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
+
+    def _held(self, start: int, stop: int) -> slice:
+        return slice((self._rank - start) % self._ranks, None, self._ranks)
+
+    def lookup(self, index: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.lookup`. Collective: every rank looks its B rows up; float32."""
+        if self.awaits_load:
+            raise RuntimeError(
+                "the memory bank's shards are not those of its loss's checkpoint: call "
+                "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
+            )
+        self.check_inside(index)
+        route = self._route(index)
+        found = self.rows[route.send(index) // self._ranks]
+        return route.send_back(found, len(index)).float()
+
+    def sample(self, index: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.sample`. Collective: every rank names the same B rows; float32."""
+        local = self.local_index(index.to(self.rows.device))
+        return sum_over_ranks(self.rows[local.clamp(min=0)].float() * (local >= 0)[:, None])
+
+    def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`MemoryBank.table_for`. Collective: a given draw may lie in any shard."""
+        table = self.lookup(negatives.flatten())
+        return table, torch.arange(len(table), device=table.device).view_as(negatives)
+
+    def local_index(self, index: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.local_index`."""
+        here = (index >= 0) & (index % self._ranks == self._rank)
+        return torch.where(here, index // self._ranks, -1)
+
+    def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`MemoryBank.exchange`; a rank gets what moves its shard, and B may differ."""
+        route = self._route(index)
+        return route.send(index) // self._ranks, route.send(embeddings)
+
+    def _route(self, index: Tensor) -> _Route:
+        if self._ranks != count_ranks():
+            raise RuntimeError(
+                f"the sharded memory bank was made for {self._ranks} ranks, and there are "
+                f"{count_ranks()}: make the loss after torch.distributed.init_process_group, in "
+                f"Lightning in configure_model"
+            )
+        owners = torch.where(index >= 0, index % self._ranks, self._ranks)
+        return _Route(owners, self._ranks)
+
+    def fill(self, rows: Tensor, visited: Tensor) -> None:
+        """Take this rank's part of a whole bank.
+
+        Args:
+            rows: ``(|D|, dim)``.
+            visited: ``(|D|,)`` bool.
+        """
+        self.rows.copy_(rows[self._rank :: self._ranks])
+        self.visited.copy_(visited[self._rank :: self._ranks])
+        self.loaded, self.awaits_load = True, False
+
+    def save(self, folder: str | Path) -> dict[str, str]:
+        """Write one file for each rank into ``folder``. Collective.
+
+        Returns:
+            Name → SHA-256 of each file, the same on all ranks, to be kept in the checkpoint.
+        """
+        folder, sums = Path(folder), dict[str, str]()
+        name = f"rank_{self._rank}_of_{self._ranks}.pt"
+
+        def write() -> None:
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = folder / f".unfinished.{name}"
+            state = {
+                "rows": self.rows.cpu(),
+                "visited": self.visited.cpu(),
+                "num_rows": self.num_rows,
+                "first": self._rank,  # image of row 0
+                "every": self._ranks,  # images from a row to the next
+            }
+            torch.save(state, unfinished)
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(unfinished, folder / name)
+            sums[name] = _sha256(folder / name)
+
+        on_all_ranks(write)
+        return {name: digest for found in gather_objects(sums) for name, digest in found.items()}
+
+    def load(self, folder: str | Path, checksums: Mapping[str, str] | None = None) -> None:
+        """Read the shards, which any number of ranks may have written. Collective.
+
+        Args:
+            folder: of :meth:`save`.
+            checksums: what :meth:`save` returned; files that are not listed are not read.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is damaged, or of a bank of another size.
+        """
+        folder = Path(folder)
+        on_all_ranks(lambda: self._load(folder, checksums))
+        self.loaded, self.awaits_load = True, False
+
+    def _load(self, folder: Path, checksums: Mapping[str, str] | None) -> None:
+        names = list(checksums or sorted(path.name for path in folder.glob("rank_*_of_*.pt")))
+        found = 0
+        for name in names:
+            path = folder / name
+            if not path.is_file():
+                raise FileNotFoundError(f"{path} of the memory bank is missing: bring it along")
+            if checksums and _sha256(path) != checksums[name]:
+                raise ValueError(f"{path} of the memory bank is damaged: resume an older checkpoint")
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            shape = (state["num_rows"], state["rows"].shape[1])
+            if shape != (self.num_rows, self.rows.shape[1]):
+                raise ValueError(
+                    f"the memory bank in {folder} is {shape}, this run's is "
+                    f"{(self.num_rows, self.rows.shape[1])} (images, embedding_dim): point "
+                    f"config.DATA.TRAIN at the same data, or start again in another "
+                    f"config.CHECKPOINT.DIR"
+                )
+            index = torch.arange(state["first"], self.num_rows, state["every"])
+            local = self.local_index(index)
+            here = local >= 0
+            rows, visited = (state[key][here] for key in ("rows", "visited"))
+            self.rows[local[here]] = rows.to(self.rows)
+            self.visited[local[here]] = visited.to(self.visited.device)
+            found += int(here.sum())
+        if found != len(self.rows):
+            raise ValueError(
+                f"the memory bank in {folder} has {found} of the {len(self.rows)} rows of rank "
+                f"{self._rank}: expected all files of one call of save(); bring them along"
+            )
+
+
+class _Route:
+    """Sends values of this rank's images to the ranks that hold their rows, and back.
+
+    Messages have the sizes that are needed, which the host must know: it waits for a GPU.
+
+    Args:
+        owners: ``(B,)`` int64, rank that holds each row; ``ranks`` leaves one out.
+        ranks: W.
+    """
+
+    def __init__(self, owners: Tensor, ranks: int) -> None:
+        counts = owners.bincount(minlength=ranks + 1)[:ranks]
+        asked = all_to_all(counts, [1] * ranks, [1] * ranks)
+        self._sent, self._received = torch.stack([counts, asked]).tolist()
+        self._order = owners.argsort(stable=True)[: sum(self._sent)]
+
+    def send(self, values: Tensor) -> Tensor:
+        """Bring ``(B, …)`` to the owners: ``(n, …)``, in the order of the ranks that send."""
+        return all_to_all(values[self._order], self._sent, self._received)
+
+    def send_back(self, values: Tensor, size: int) -> Tensor:
+        """Bring ``(n, …)`` back to those who asked: ``(size, …)``, 0 for one left out."""
+        mine = all_to_all(values, self._received, self._sent)
+        return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, mine)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**22):
+            digest.update(part)
+    return digest.hexdigest()
