@@ -16,18 +16,18 @@ TYPE_CHECKING = False  # true for type checkers; importing typing would cost mil
 if TYPE_CHECKING:
     from typing import Any
 
+    from pirl_plugin.bank import MemoryBank
+    from pirl_plugin.estimators import info_nce, nce, nce_softmax
     from pirl_plugin.evaluation.bank_measures import measure_bank
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
     from pirl_plugin.export import export_checkpoint
     from pirl_plugin.images.collator import collate_views
     from pirl_plugin.images.image_dataset import ImageDataset
-    from pirl_plugin.losses.estimators.info_nce import info_nce
-    from pirl_plugin.losses.estimators.nce import nce
-    from pirl_plugin.losses.estimators.nce_softmax import nce_softmax
-    from pirl_plugin.losses.pirl_loss import PIRLLoss
-    from pirl_plugin.memory import MemoryBank, ShardedMemoryBank, draw_negatives
+    from pirl_plugin.loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
+    from pirl_plugin.negatives import draw_negatives
+    from pirl_plugin.sharded_bank import ShardedMemoryBank
     from pirl_plugin.views.image import ImageViews
     from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
     from pirl_plugin.views.normalization import normalize_images
@@ -65,23 +65,23 @@ _MODULES = {
     "ImageDataset": "pirl_plugin.images.image_dataset",
     "ImageViews": "pirl_plugin.views.image",
     "JigsawViews": "pirl_plugin.views.jigsaw",
-    "MemoryBank": "pirl_plugin.memory",
+    "MemoryBank": "pirl_plugin.bank",
     "PIRLHead": "pirl_plugin.models.head",
-    "PIRLLoss": "pirl_plugin.losses.pirl_loss",
+    "PIRLLoss": "pirl_plugin.loss",
     "RotationJigsawViews": "pirl_plugin.views.jigsaw",
     "RotationViews": "pirl_plugin.views.rotation",
-    "ShardedMemoryBank": "pirl_plugin.memory",
+    "ShardedMemoryBank": "pirl_plugin.sharded_bank",
     "alignment": "pirl_plugin.evaluation.measures",
     "collate_views": "pirl_plugin.images.collator",
-    "draw_negatives": "pirl_plugin.memory",
+    "draw_negatives": "pirl_plugin.negatives",
     "effective_rank": "pirl_plugin.evaluation.measures",
     "export_checkpoint": "pirl_plugin.export",
-    "info_nce": "pirl_plugin.losses.estimators.info_nce",
+    "info_nce": "pirl_plugin.estimators",
     "knn_accuracy": "pirl_plugin.evaluation.knn",
     "leave_one_out_accuracy": "pirl_plugin.evaluation.knn",
     "measure_bank": "pirl_plugin.evaluation.bank_measures",
-    "nce": "pirl_plugin.losses.estimators.nce",
-    "nce_softmax": "pirl_plugin.losses.estimators.nce_softmax",
+    "nce": "pirl_plugin.estimators",
+    "nce_softmax": "pirl_plugin.estimators",
     "normalize_images": "pirl_plugin.views.normalization",
     "uniformity": "pirl_plugin.evaluation.measures",
 }

@@ -220,7 +220,7 @@ class MemoryBank(nn.Module):
         )
 
     def check_inside(self, index: Tensor) -> None:
-        """Raise ``ValueError`` where an index is outside the bank; not on a GPU, which would wait."""
+        """Raise ``ValueError`` where an index is outside the bank; no check on a GPU."""
         if index.device.type != "cpu" or not index.numel():
             return
         wrong = (index < 0) | (index >= self.num_rows)

@@ -106,7 +106,9 @@ class PIRLLossConfig:
         try:
             return cls(bank=BankConfig(**bank), **values)
         except TypeError as error:  # a text or a list where a number is compared
-            raise ValueError(f"{SECTION} = {values}: expected numbers and names; {error}") from error
+            raise ValueError(
+                f"{SECTION} = {values}: expected numbers and names; {error}"
+            ) from error
 
     def weights(self, num_outputs: int) -> list[float]:
         """Return the weight of each output's term: Eq. 5, or ``term_weights``.
@@ -405,7 +407,7 @@ class PIRLLoss(nn.Module):
         later batches move it. The positive is no noise sample and stays out.
 
         Args:
-            sums: ``(2,)`` of this rank: see :meth:`pirl_plugin.scores.Contrast.sum_of_exponentials`.
+            sums: ``(2,)``, :meth:`pirl_plugin.scores.Contrast.sum_of_exponentials` of this rank.
         """
         total, number = sum_over_ranks(sums)
         estimate = self.bank.num_rows * total / number  # NaN without a valid row on any rank
@@ -518,7 +520,7 @@ class PIRLLoss(nn.Module):
                 bank.fill(rows, state_dict[f"{prefix}bank.visited"])
                 del state_dict[f"{prefix}bank.rows"], state_dict[f"{prefix}bank.visited"]
         elif isinstance(bank, ShardedMemoryBank):
-            bank.awaits_load = bool(extra) and extra["step"] > 0
+            bank.awaits_load = bank.awaits_load or bool(extra and extra["step"] > 0)
         elif extra:
             raise ValueError(
                 f"{SECTION}.bank.placement = replicated: expected sharded, as in the checkpoint; "
@@ -613,6 +615,9 @@ def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -
     images, negatives = config.num_train_samples, config.num_negatives
     _check("num_train_samples", images, images >= 2, "the number of training images")
     kind = _BANKS[placement or config.bank.placement]
+    if kind is ShardedMemoryBank and not config.replacement:
+        most = images // world_size() - 1  # others in the smallest shard
+        _check("num_negatives", negatives, negatives <= most, f"at most {most} without replacement")
     dtype, momentum = config.bank.dtype, config.bank.momentum
     bank = kind(images, config.embedding_dim, momentum=momentum, dtype=dtype, seed=seed)
     # The paper has 2.5 %: beyond 10 %, the noise term of nce outweighs the data.

@@ -169,7 +169,9 @@ class ShardedMemoryBank(MemoryBank):
             if not path.is_file():
                 raise FileNotFoundError(f"{path} of the memory bank is missing: bring it along")
             if checksums and _sha256(path) != checksums[name]:
-                raise ValueError(f"{path} of the memory bank is damaged: resume an older checkpoint")
+                raise ValueError(
+                    f"{path} of the memory bank is damaged: resume an older checkpoint"
+                )
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
             shape = (state["num_rows"], state["rows"].shape[1])
             if shape != (self.num_rows, self.rows.shape[1]):

@@ -37,7 +37,7 @@ for placement in ("replicated", "sharded"):
     for step in range(3):
         rows = torch.randint(50, (8,))
         f_image = f(trunk(images[rows]))
-        value = loss([g(trunk(images[rows] + 0.1 * torch.randn(8, 12))), f_image], rows)
+        value = loss(f_image, g(trunk(images[rows] + 0.1 * torch.randn(8, 12))), rows)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()

@@ -75,7 +75,9 @@ def main() -> None:
         for batch in loader:
             batch = {name: values.to(device) for name, values in batch.items()}
             outputs = model(batch["images"], batch["patches"])
-            value = loss(outputs, batch["label"])  # DDP averages its gradient over the ranks
+            value = loss(
+                outputs[-1], outputs[:-1], batch["label"]
+            )  # DDP averages its gradient over the ranks
             optimizer.zero_grad()
             value.backward()
             optimizer.step()

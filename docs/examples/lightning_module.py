@@ -50,7 +50,7 @@ class PIRL(lightning.LightningModule):
         """Compute Eq. 5."""
         f_image = self.f(self.trunk(normalize_images(batch["images"])))
         g_transformed = self.g(self.trunk(normalize_images(batch["patches"])))
-        value = self.loss([g_transformed, f_image], batch["label"])
+        value = self.loss(f_image, g_transformed, batch["label"])
         self.log("loss", value, prog_bar=True, batch_size=len(batch["label"]))
         return {"loss": value, "f_image": f_image.detach()}
 

@@ -30,7 +30,7 @@ for epoch in range(10):
         patches = pirl.normalize_images(batch["patches"])
         f_image = f(trunk(images))  # (B, 128)
         g_transformed = g(trunk(patches))  # (9B, 512) -> (B, 128)
-        value = loss([g_transformed, f_image], batch["label"])  # Eq. 5
+        value = loss(f_image, g_transformed, batch["label"])  # Eq. 5
         optimizer.zero_grad()
         value.backward()
         optimizer.step()

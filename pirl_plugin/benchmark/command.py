@@ -14,7 +14,6 @@ from pirl_plugin.arguments import (
     whole_number,
     why_not_writable,
 )
-from pirl_plugin.losses.config import DTYPES
 from pirl_plugin.processes import processor_name
 from pirl_plugin.settings import require_host
 from pirl_plugin.utils.outputs import write_json
@@ -101,7 +100,12 @@ def _loss(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--negatives", type=whole_number(1), nargs="+", default=[4096, 32_000], help="N"
     )
-    parser.add_argument("--dtype", default="float32", choices=DTYPES, help="of our bank's rows")
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float32", "bfloat16", "float16"),
+        help="of our bank's rows",
+    )
     parser.add_argument(
         "--rounds", type=whole_number(1), default=5, help="times each loss is timed"
     )

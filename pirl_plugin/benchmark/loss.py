@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.benchmark.timing import device_of, interleave, peak_extra_bytes, ratio
-from pirl_plugin.losses.estimators import get_estimator
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +87,7 @@ class _Bench:
     def __init__(self, rows: int, dtype: str, device: str, rounds: int) -> None:
         import torch
 
-        from pirl_plugin.losses.pirl_loss import PIRLLoss
+        from pirl_plugin.loss import PIRLLoss
 
         self.device, self.rounds = device, rounds
         one_thread = device == "cpu" and torch.get_num_threads() == 1
@@ -155,9 +154,9 @@ class _Bench:
         output, target = self._batch(batch)
 
         def step() -> None:
-            loss.estimator = get_estimator(estimator)
+            loss.config.estimator = estimator
             loss.config.num_negatives, loss.config.negatives = negatives, draw
-            loss(output, target).backward()
+            loss(output[-1], output[:-1], target).backward()
             loss.update(target, output[-1])
 
         return step

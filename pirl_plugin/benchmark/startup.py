@@ -69,7 +69,7 @@ def _imports(rounds: int) -> list[dict[str, Any]]:
 
 def _losses(rows: int, rounds: int) -> list[dict[str, Any]]:
     from pirl_plugin.benchmark.loss import vissl_loss
-    from pirl_plugin.losses.pirl_loss import PIRLLoss
+    from pirl_plugin.loss import PIRLLoss
 
     seconds = interleave(
         {

@@ -128,7 +128,7 @@ def _training_step(
     import torch
     import torchvision
 
-    from pirl_plugin.losses.pirl_loss import PIRLLoss
+    from pirl_plugin.loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
     from pirl_plugin.views.normalization import normalize_images
 
@@ -155,7 +155,7 @@ def _training_step(
         with torch.autocast(device, torch.bfloat16, enabled=autocast):
             f_image, g_patches = f(trunk(images)), g(trunk(patches))
         end_part()
-        value = loss([g_patches, f_image], rows)
+        value = loss(f_image, g_patches, rows)
         end_part()
         optimizer.zero_grad()
         value.backward()

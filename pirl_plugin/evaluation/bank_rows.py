@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.checkpoints.run_folder import shards_of_step
 from pirl_plugin.checkpoints.shards import read_shapes
-from pirl_plugin.memory.sharded import ShardedMemoryBank
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 if TYPE_CHECKING:
     from pathlib import Path

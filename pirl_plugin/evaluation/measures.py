@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.utils.precision import at_least_float32
+from pirl_plugin.estimators import at_least_float32
 
 _T = 2.0  # of the Gaussian kernel of uniformity, as in the paper
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 _SECTIONS = {  # key -> the dataclass of its values
-    "LOSS.pirl_loss": "pirl_plugin.losses.config:PIRLLossConfig",
+    "LOSS.pirl_loss": "pirl_plugin.loss:PIRLLossConfig",
     "HOOKS.PIRL_INPUT": "pirl_plugin.vissl.hooks.input:InputSettings",
     "HOOKS.PIRL_MONITOR": "pirl_plugin.vissl.hooks.monitor:MonitorSettings",
     "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.run_settings:RunSettings",

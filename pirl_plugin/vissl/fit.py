@@ -111,7 +111,7 @@ def _batch(config: AttrDict, split: str) -> dict[str, Tensor]:
 def _check_outputs(
     config: AttrDict, model: nn.Module, split: str, batch: Mapping[str, Tensor]
 ) -> None:
-    from pirl_plugin.losses.config import PIRLLossConfig
+    from pirl_plugin.loss import PIRLLossConfig
 
     sizes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in batch.items())
     with _of(f"config.MODEL with {sizes} of config.DATA.{split}"):

@@ -19,7 +19,7 @@ from pirl_plugin.checkpoints.shards import check_shards, load_shards, read_shape
 from pirl_plugin.checkpoints.verify import DamagedError
 from pirl_plugin.checkpoints.write import NonFiniteStateError
 from pirl_plugin.files import DiskFullError
-from pirl_plugin.memory import ShardedMemoryBank
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 from tests.helpers.processes import run_in_processes
 
 

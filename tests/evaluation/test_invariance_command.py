@@ -17,9 +17,9 @@ from pirl_plugin.evaluation import invariance_run
 from pirl_plugin.evaluation.invariance_run import _names
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.memory.row_paths import hash_paths
-from pirl_plugin.memory.sharded import ShardedMemoryBank
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 SMALL = {"image_size": 32, "patches_crop_size": 48, "patch_size": 16}
 

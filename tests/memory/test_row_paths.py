@@ -3,8 +3,8 @@ import random
 import pytest
 import torch
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
-from pirl_plugin.memory import MemoryBank
+from pirl_plugin.bank import MemoryBank
+from pirl_plugin.loss import PIRLLoss
 from pirl_plugin.memory.row_paths import RelativePaths, hash_paths, match_paths
 from pirl_plugin.vissl.hooks.rows import match_rows
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from pirl_plugin.distributed import gather_objects
-from pirl_plugin.memory.checks import check_rows
 from pirl_plugin.vissl.hooks.base import QuietHook
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class FiniteHook(QuietHook):
             return
         if _is_pirl(task):
             largest = max(gather_objects(int(task.last_batch.target.max())))
-            check_rows(torch.tensor([largest]), task.loss.bank.num_rows)
+            task.loss.bank.check_inside(torch.tensor([max(largest, 0)]))
         found = gather_objects(self._not_finite(task))
         bad = [(place, rows) for place, (count, rows) in enumerate(found) if count]
         where = (

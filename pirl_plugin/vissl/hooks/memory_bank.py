@@ -71,13 +71,12 @@ def _fill(task: SelfSupervisionTask) -> None:
     as in the steps to come. Afterwards the host's loader begins the epoch again, with the same
     views.
     """
-    began, steps = time.monotonic(), len(task.dataloaders["train"])
+    began = time.monotonic()
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
     unreadable = [hook for hook in task.hooks if isinstance(hook, UnreadableHook)]
     stopping = [hook for hook in task.hooks if isinstance(hook, CheckpointHook)]
-    for _ in range(steps):
-        sample = next_sample(task)
+    while (sample := next_sample(task)) is not None:
         for hook in unreadable:
             hook.begin(task, sample)
         parts = micro_batches_of(task, sample["input"], sample["target"])

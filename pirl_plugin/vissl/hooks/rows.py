@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from vissl.data.ssl_dataset import GenericSSLDataset
     from vissl.trainer.train_task import SelfSupervisionTask
 
-    from pirl_plugin.losses.pirl_loss import PIRLLoss
-    from pirl_plugin.memory import MemoryBank
+    from pirl_plugin.bank import MemoryBank
+    from pirl_plugin.loss import PIRLLoss
 
 
 _KEYS = {"train": "path_hashes", "test": "test_path_hashes"}  # in the hook's state, by split

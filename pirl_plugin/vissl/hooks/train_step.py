@@ -46,6 +46,8 @@ def pirl_micro_batches(task: SelfSupervisionTask | None = None) -> Any:
     with PerfTimer("train_step_total", task.perf_stats):
         with PerfTimer("read_sample", task.perf_stats):
             sample = next_sample(task)
+            if sample is None:
+                raise StopIteration  # as the host's step does
         target = batch.target = sample["target"]
         parts = micro_batches_of(task, sample["input"], target)
         task.optimizer.zero_grad()
@@ -73,13 +75,19 @@ def _host_step() -> Callable[[SelfSupervisionTask], Any]:
     return step or host.StandardTrainStep()
 
 
-def next_sample(task: SelfSupervisionTask) -> dict[str, Any]:
-    """Return the next batch as the model takes it."""
+def next_sample(task: SelfSupervisionTask) -> dict[str, Any] | None:
+    """Return the next batch as the model takes it, None after the last."""
     from vissl.trainer.train_steps import standard_train_step as host
 
-    if hasattr(host, "construct_sample_for_model"):  # 0.1.6
-        return host.construct_sample_for_model(next(task.data_iterator), task)
-    return host.StandardTrainStep.construct_sample_for_model(task)
+    sample: dict[str, Any]
+    try:
+        if hasattr(host, "construct_sample_for_model"):  # 0.1.6
+            sample = host.construct_sample_for_model(next(task.data_iterator), task)
+        else:
+            sample = host.StandardTrainStep.construct_sample_for_model(task)
+    except StopIteration:
+        return None
+    return sample
 
 
 def micro_batches_of(

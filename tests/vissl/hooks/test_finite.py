@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.bank import MemoryBank
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.finite import FiniteHook
 
 ROWS, DIM = 20, 4
@@ -16,7 +17,7 @@ def after_forward(target, output, value):
     batch = SimpleNamespace(target=target, model_output=output)
     return SimpleNamespace(
         config=SimpleNamespace(LOSS={"name": "pirl_loss"}),
-        loss=SimpleNamespace(bank=SimpleNamespace(num_rows=ROWS)),
+        loss=SimpleNamespace(bank=MemoryBank(ROWS, DIM)),
         last_batch=batch,
         iteration=7,
         losses=[value],

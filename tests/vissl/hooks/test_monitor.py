@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from pirl_plugin.bank import MemoryBank
 from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.bank_measures import measure_bank
-from pirl_plugin.losses.pirl_loss import PIRLLoss
-from pirl_plugin.memory import MemoryBank
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings, labels_of
 from tests.helpers.processes import run_in_processes
 

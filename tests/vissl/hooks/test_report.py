@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.report import PIRLReportHook
 from tests.helpers.processes import run_in_processes
 

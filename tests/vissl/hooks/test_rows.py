@@ -9,8 +9,8 @@ import torch
 from vissl.config import AttrDict
 from vissl.data import build_dataset
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
 from pirl_plugin.memory.row_paths import hash_paths
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
 from pirl_plugin.vissl.hooks.monitor import labels_of
 from pirl_plugin.vissl.hooks.rows import (

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.shard_checkpoint import ShardCheckpointHook
 
 

@@ -8,7 +8,7 @@ import torch
 from classy_vision.tasks.classification_task import AmpType
 from torch import nn
 
-from pirl_plugin.losses.pirl_loss import PIRLLoss
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.train_step import pirl_micro_batches
 from tests.helpers.host_runs import losses, run, settings

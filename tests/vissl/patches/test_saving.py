@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.verify import verify
-from pirl_plugin.memory import ShardedMemoryBank
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 from tests.helpers import faults
 from tests.helpers.host_runs import ELSEWHERE, run, settings
 

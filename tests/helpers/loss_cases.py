@@ -1,0 +1,61 @@
+"""Eq. 3–5 one image and one negative at a time, in float64: what the loss is compared with."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pirl_plugin.loss import PIRLLoss
+
+ROWS, DIM, NEGATIVES = 40, 8, 11
+
+
+def make_loss(**settings) -> PIRLLoss:
+    return PIRLLoss(
+        **{"num_train_samples": ROWS, "embedding_dim": DIM, "num_negatives": NEGATIVES, **settings}
+    )
+
+
+def embeddings(batch=5, seed=0, dtype=torch.float64) -> list[Tensor]:
+    """f and g."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(batch, DIM, generator=generator, dtype=dtype).requires_grad_() for _ in range(2)
+    ]
+
+
+def loop_estimate(estimator: str, positive: Tensor, negatives: Tensor, z: float, rows: int):
+    """L_NCE of one image by the equations as printed: scores over τ, scalar and ``(N,)``."""
+    if estimator == "nce":  # Wu et al. 2018, Eq. 4–7
+        noise = len(negatives) / rows
+        p = positive.exp() / z
+        total = -torch.log(p / (p + noise))
+        for s in negatives:
+            p = s.exp() / z
+            total = total - torch.log(1 - p / (p + noise))
+        return total
+    denominator = positive.exp() + sum(s.exp() for s in negatives)
+    total = -torch.log(positive.exp() / denominator)
+    if estimator == "nce_softmax":  # Eq. 4
+        for s in negatives:
+            total = total - torch.log(1 - s.exp() / denominator)
+    return total
+
+
+def loop_loss(loss: PIRLLoss, f: Tensor, g: Tensor, index: Tensor, negatives: Tensor) -> Tensor:
+    """Eq. 5 over the valid images."""
+    bank, config = loss.bank.rows.double(), loss.config
+    z = math.nan if loss.norm_constant.isnan() else float(loss.norm_constant)
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for v_f, v_g, row, drawn in zip(f.double(), g.double(), index, negatives, strict=True):
+        if row < 0:
+            continue
+        count += 1
+        for weight, v in ((config.lambda_invariance, v_g), (1 - config.lambda_invariance, v_f)):
+            scores = bank[torch.cat([row[None], drawn])] @ normalize(v, dim=0) / config.temperature
+            value = loop_estimate(config.estimator, scores[0], scores[1:], z, len(bank))
+            total = total + weight * value
+    return total / count

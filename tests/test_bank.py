@@ -1,0 +1,98 @@
+"""The memory bank: its rows, its update against a loop, and what it refuses."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pirl_plugin.bank import MemoryBank
+from tests.helpers.bank_oracle import loop_update
+from tests.helpers.processes import run_in_processes
+
+
+def test_rows__are_unit_vectors_of_the_seed():
+    bank = MemoryBank(70_000, 4, seed=3)  # two blocks
+    torch.testing.assert_close(bank.rows.norm(dim=1), torch.ones(70_000))
+    assert torch.equal(bank.rows, MemoryBank(70_000, 4, seed=3).rows)
+    assert not torch.equal(bank.rows[:9], MemoryBank(9, 4, seed=4).rows)
+    assert torch.equal(bank.rows[:9], MemoryBank(9, 4, seed=3).rows)
+    assert bank.rows.mean().abs() < 0.01
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_update__agrees_with_a_loop(momentum, dtype):
+    bank = MemoryBank(20, 6, momentum=momentum, dtype=dtype)
+    rows, visited = bank.rows.clone(), bank.visited.clone()
+    for step in range(4):
+        generator = torch.Generator().manual_seed(step)
+        index = torch.randint(-1, 20, (12,), generator=generator)
+        index[3] = index[7] = index[5]
+        f = torch.randn(12, 6, generator=generator)
+        norms, number = loop_update(rows, visited, momentum, index, f)
+        moved = bank.update(index, f)
+        torch.testing.assert_close(bank.rows, rows)
+        assert torch.equal(bank.visited, visited)
+        torch.testing.assert_close(moved, torch.stack([norms, torch.tensor(number)]).float())
+
+
+def test_update__by_hand():
+    bank = MemoryBank(3, 2)
+    bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    index = torch.tensor([2, 2, -1])
+    bank.update(index, torch.tensor([[0.0, 4.0], [2.0, 0.0], [torch.nan, 0.0]]))
+    # the mean of (0, 1) and (1, 0) is (½, ½); with half of (1, 0): (¾, ¼) / √0.625
+    expected = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.75 / 0.625**0.5, 0.25 / 0.625**0.5]])
+    torch.testing.assert_close(bank.rows, expected)
+    before = bank.rows.clone()
+    bank.update(torch.tensor([-1]), torch.ones(1, 2))
+    bank.update(torch.tensor([], dtype=torch.int64), torch.ones(0, 2))
+    assert torch.equal(bank.rows, before)
+
+
+def test_bank__refuses_what_it_cannot_use():
+    bank = MemoryBank(3, 2)
+    before = bank.rows.clone()
+    for row in (-1, 3):
+        with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
+            bank.lookup(torch.tensor([row]))
+    with pytest.raises(ValueError, match="row 3 is outside the memory bank"):
+        bank.update(torch.tensor([1, 3]), torch.ones(2, 2))
+    with pytest.raises(FloatingPointError, match=r"on rank 0, rows \[1\]"):
+        bank.update(torch.tensor([0, 1]), torch.tensor([[1.0, 1.0], [1.0, torch.inf]]))
+    with pytest.raises(ValueError, match=r"expected \(2, 2\)"):
+        bank.update(torch.tensor([0, 1]), torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"torch.int32: expected an int64 tensor"):
+        bank.update(torch.tensor([0, 1]).int(), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="expected at least 2 images"):
+        MemoryBank(1, 2)
+    assert torch.equal(bank.rows, before)
+
+
+def _update(rank, world_size):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(-1, 10, (12,), generator=generator)
+    f = normalize(torch.randn(12, 4, generator=generator))
+    bank, mine = MemoryBank(10, 4), slice(rank * 12 // world_size, (rank + 1) * 12 // world_size)
+    bank.update(index[mine], f[mine])
+    rows, raised = bank.rows.clone(), []
+    broken = f[mine].clone()
+    broken[-1] = torch.nan if rank else 1.0
+    for index, embeddings in (
+        (torch.arange(len(broken)), broken),
+        (torch.arange(2 + rank), torch.ones(2 + rank, 4)),
+    ):
+        try:
+            bank.update(index, embeddings)
+        except (FloatingPointError, ValueError) as error:
+            raised.append(str(error))
+    return rows, raised
+
+
+def test_update__is_that_of_the_joined_batch_on_all_ranks():
+    results = run_in_processes(_update, 2)
+    expected, _ = _update(0, 1)
+    for rows, (not_finite, unequal) in results:
+        torch.testing.assert_close(rows, expected)
+        assert torch.equal(rows, results[0][0])
+        assert "on rank 1, rows [5]" in not_finite
+        assert "on all 2: expected as many on each rank" in unequal

@@ -1,0 +1,68 @@
+"""Scores a few images at a time against all at once, in float64, with gradients."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pirl_plugin import scores
+from pirl_plugin.estimators import info_nce, nce_softmax
+from pirl_plugin.gather import gather_rows
+from pirl_plugin.scores import Contrast
+
+
+def make(terms=2, batch=7, dim=16, rows=60, count=33, dtype=torch.float32, shared=False):
+    generator = torch.Generator().manual_seed(rows)
+    table = normalize(torch.randn(rows, dim, generator=generator)).to(dtype)
+    queries = normalize(torch.randn(terms, batch, dim, generator=generator), dim=2)
+    positives = table[torch.randint(rows, (batch,), generator=generator)]
+    drawn = torch.randint(rows, (batch, count), generator=generator)
+    drawn = drawn[:1].expand(batch, -1) if shared else drawn
+    return Contrast(queries.requires_grad_(), positives, table, drawn, 0.07)
+
+
+def at_once(contrast, estimator):
+    queries = contrast.queries.detach().double().requires_grad_()
+    rows = contrast.table.double()[contrast.drawn]  # B×N×D
+    positive = torch.einsum("tbd,bd->tb", queries, contrast.positives.double()) / 0.07
+    negatives = torch.einsum("tbd,bnd->tbn", queries, rows) / 0.07
+    value = torch.stack([estimator(p, n) for p, n in zip(positive, negatives, strict=True)])
+    return queries, value, negatives
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("most", [1, 10_000, 2**24], ids=["image", "some", "all"])
+@pytest.mark.parametrize("estimator", [info_nce, nce_softmax])
+def test_estimate__agrees_with_all_scores_at_once(estimator, most, dtype, shared, monkeypatch):
+    monkeypatch.setitem(scores._MOST_BYTES, "cpu", most)
+    contrast = make(dtype=dtype, shared=shared)
+    found = contrast.estimate(estimator)
+    queries, expected, negatives = at_once(contrast, estimator)
+    torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6)
+    weights = torch.linspace(0.5, 2, found.numel()).view_as(found)
+    (mine,) = torch.autograd.grad((found * weights).sum(), contrast.queries)
+    (theirs,) = torch.autograd.grad((expected * weights).sum(), queries)
+    error = (mine - theirs).abs().max() / theirs.abs().max()
+    assert error < 2e-6
+    valid = torch.arange(7) != 3
+    total, number = contrast.sum_of_exponentials(valid)
+    torch.testing.assert_close(total, negatives[:, valid].exp().sum(), rtol=1e-5, atol=0)
+    assert number == 2 * 6 * 33
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_estimate__takes_small_batches(batch):
+    contrast = make(batch=batch)
+    value = contrast.estimate(info_nce)
+    assert value.shape == (2, batch)
+    value.sum().backward()
+    assert contrast.queries.grad.shape == (2, batch, 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_gather__is_index_select(dtype):
+    table, index = torch.randn(50, 24).to(dtype), torch.randint(50, (133,))
+    out = gather_rows(table, index, torch.empty(133, 24, dtype=dtype))
+    assert torch.equal(out, table[index])
+    with pytest.raises(IndexError, match="a drawn row is 50"):
+        gather_rows(table, torch.tensor([0, 50]), out[:2])
