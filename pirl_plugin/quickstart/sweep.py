@@ -73,7 +73,7 @@ SWEEPS = {
     "permutations": Sweep(
         "|T|",
         "Number of permutations |T|",
-        "++config.DATA.TRAIN.TRANSFORMS.0.num_permutations",
+        "++config.DATA.TRAIN.VIEWS.num_permutations",
         {"PIRL": (1, *_POWERS_OF_TEN, NUM_ORDERS), "Jigsaw": _POWERS_OF_TEN},
         {"PIRL": (1, NUM_ORDERS), "Jigsaw": (2, 10_000)},  # the classifier has |T| outputs
     ),

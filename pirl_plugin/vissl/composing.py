@@ -33,7 +33,9 @@ def add_our_configs(_module: HostModule) -> None:
             search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
 
     Plugins.instance().register(PIRLSearchPath)
-    for resolver in (_epoch, _trunk_width, _times, _batch, _cpu_workers, _train_step):
+    for resolver in (
+        _epoch, _trunk_width, _times, _batch, _cpu_workers, _train_step, _half_of_images
+    ):  # fmt: skip
         OmegaConf.register_new_resolver(f"pirl{resolver.__name__}", resolver, replace=True)
 
 
@@ -118,3 +120,14 @@ def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
 def _train_step(count: Any) -> str:
     """``${pirl_train_step:KEY}``: the host's train step, or with micro-batches our own."""
     return TRAIN_STEP if type(count) is int and count > 1 else "standard_train_step"
+
+
+def _half_of_images(most: int, *, _root_: DictConfig) -> int:
+    """``${pirl_half_of_images:4096}``: that many negatives; in a small folder, half its images."""
+    from itertools import chain, islice
+
+    from pirl_plugin.images.sources.paths import find_images
+
+    folders = [str(path) for path in _root_.config.DATA.TRAIN.DATA_PATHS]
+    images = chain.from_iterable(map(find_images, folders))
+    return sum(1 for _ in islice(images, 2 * most)) // 2 or most

@@ -103,3 +103,15 @@ def test_first_transform__of_another_kind_is_what_it_says():
     override = "config.DATA.TRAIN.TRANSFORMS.0.size=96"
     config = compose("config=benchmark/pirl/linear_imagenet1k", override)
     assert config.DATA.TRAIN.TRANSFORMS[0]["size"] == 96
+
+
+def test_own_images__draws_at_most_half_of_the_images(image_folder):
+    data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
+    cpu = ["+config/pirl/machines=cpu", "+config/pirl/models=resnet18"]
+    for words, device, batch in (([], "gpu", 128), (cpu, "cpu", 32)):
+        config = compose("config=pretrain/pirl/own_images", data, *words)
+        assert config.LOSS.pirl_loss["num_negatives"] == 10  # of 20 images
+        assert config.LOSS.pirl_loss["estimator"] == "info_nce"
+        assert (config.MACHINE.DEVICE, config.DATA.TRAIN.BATCHSIZE_PER_REPLICA) == (device, batch)
+        rate = config.OPTIMIZER.param_schedulers.lr
+        assert rate.auto_lr_scaling.base_value == 0.03
