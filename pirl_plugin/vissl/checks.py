@@ -31,7 +31,7 @@ _SECTIONS = {  # key -> the dataclass of its values
     "LOSS.pirl_loss": "pirl_plugin.loss:PIRLLossConfig",
     "HOOKS.PIRL_INPUT": "pirl_plugin.vissl.hooks.input:InputSettings",
     "HOOKS.PIRL_MONITOR": "pirl_plugin.vissl.hooks.monitor:MonitorSettings",
-    "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.run_settings:RunSettings",
+    "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.base:RunSettings",
     "CHECKPOINT.PIRL": "pirl_plugin.checkpoints.run_folder:Keep",
 }
 _LEAST = {  # key -> smallest value: below it a run trains nothing, or fails at its end

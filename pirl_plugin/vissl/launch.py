@@ -270,8 +270,8 @@ def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: A
     from vissl.trainer.train_task import SelfSupervisionTask
     from vissl.utils.checkpoint import get_checkpoint_folder
 
+    from pirl_plugin.vissl.hooks.base import RunSettings
     from pirl_plugin.vissl.hooks.rows import compare_rows_on_resume
-    from pirl_plugin.vissl.hooks.run_settings import RunSettings
 
     minutes = float(RunSettings.from_config(cfg).timeout_minutes)
     rank = cfg.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank

@@ -65,7 +65,7 @@ def test_monitor__is_in_the_log_and_its_knn_is_one_computed_outside(two_epochs, 
         correct += max(votes, key=votes.get) == classes[row]
     assert lines[-1][KEY]["knn_top1"] == {"value": 100 * correct / 20, "chance": 50}
     log = (out / "log.txt").read_text()
-    assert log.count("PIRL monitor, epoch 1, 20 of 20 rows: kNN top-1: ") == 1
+    assert log.count("PIRL monitor, epoch 1, 20 of 20 rows: knn_top1: ") == 1
 
 
 @pytest.mark.slow

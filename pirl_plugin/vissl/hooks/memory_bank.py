@@ -78,13 +78,11 @@ def _fill(task: SelfSupervisionTask) -> None:
     stopping = [hook for hook in task.hooks if isinstance(hook, CheckpointHook)]
     while (sample := next_sample(task)) is not None:
         for hook in unreadable:
-            hook.begin(task, sample)
+            hook.count(task, sample)
         parts = micro_batches_of(task, sample["input"], sample["target"])
         with autocast(task):
             output = join([task.model(inputs) for inputs, _ in parts])
         task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
-        for hook in unreadable:
-            hook.end(task)
         for asked in stopping:
             asked.end_if_asked()
     if rank() == 0:

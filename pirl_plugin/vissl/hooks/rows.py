@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.distributed import rank
 from pirl_plugin.memory.row_paths import Changes, RelativePaths, hash_paths, match_paths
 from pirl_plugin.settings import is_ours
-from pirl_plugin.vissl.hooks.base import QuietHook
-from pirl_plugin.vissl.hooks.run_settings import RunSettings
+from pirl_plugin.vissl.hooks.base import QuietHook, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

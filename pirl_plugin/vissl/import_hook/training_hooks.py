@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.settings import is_ours
 from pirl_plugin.vissl.patches.patches import PATCHED
+from pirl_plugin.vissl.sections import read_section
 from pirl_plugin.vissl.start_page import shows_page
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def add_our_hooks(module: HostModule) -> None:
 
             # Before the host's own: shards are saved before the checkpoint they belong to.
             hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
-            monitor = MonitorSettings.from_config(cfg)
+            monitor = read_section(MonitorSettings, cfg, "HOOKS.PIRL_MONITOR")
             hooks.extend([MonitorHook(monitor)] if monitor.enabled else [])
         if shows_page():
             from pirl_plugin.vissl.hooks.progress import ProgressHook
@@ -81,9 +82,9 @@ def prepare_models(module: HostModule) -> None:
 
 def fault_hooks(cfg: AttrDict) -> list[ClassyHook]:
     """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
+    from pirl_plugin.vissl.hooks.base import RunSettings
     from pirl_plugin.vissl.hooks.finite import FiniteHook
     from pirl_plugin.vissl.hooks.rows import RowPathsHook
-    from pirl_plugin.vissl.hooks.run_settings import RunSettings
     from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
 
     settings = RunSettings.from_config(cfg)

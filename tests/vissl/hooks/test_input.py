@@ -19,11 +19,8 @@ def test_prepare__equals_to_tensor_and_normalize():
     torch.testing.assert_close(prepared["images"], expected, atol=1e-5, rtol=0)
     assert prepared["images"].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(prepared["label"], torch.arange(2))
-
-
-def test_prepare__leaves_floats_alone():
-    images = torch.randn(2, 3, 4, 4)
-    assert PIRLInputHook().prepare(images) is images
+    floats = torch.randn(2, 3, 4, 4)
+    assert PIRLInputHook().prepare(floats) is floats
 
 
 def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
@@ -33,9 +30,11 @@ def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
     assert model(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.bfloat16
 
 
-def test_hook__refuses_an_autocast_that_needs_a_scaler():
+def test_settings__refuse_an_autocast_that_needs_a_scaler_and_a_std_of_zero():
     with pytest.raises(ValueError, match="autocast = float16: expected null or bfloat16"):
-        PIRLInputHook(InputSettings(autocast="float16"))
+        InputSettings(autocast="float16")
+    with pytest.raises(ValueError, match="expected three finite numbers each"):
+        InputSettings(std=[0.2, 0.0, 0.2])
 
 
 def test_prepare_model__lays_weights_out_as_inputs_with_the_same_results():
@@ -59,14 +58,6 @@ def test_prepare_model__compiles_the_trunk_and_keeps_its_names():
     assert list(model.state_dict()) == list(plain.state_dict())
     plain.load_state_dict(model.state_dict())
     assert not InputSettings().compile
-
-
-def test_prepare_model__compiles_for_the_shapes_it_meets(monkeypatch):
-    """Dynamic shapes would be slower for both, images and patches."""
-    given = []
-    monkeypatch.setattr(ResNetTrunk, "compile", lambda self, **options: given.append(options))
-    PIRLInputHook(InputSettings(compile=True)).prepare_model(ResNetTrunk(10, width=0.25))
-    assert given == [{"dynamic": False}]
 
 
 @pytest.mark.slow  # a minute of a C++ compiler

@@ -11,7 +11,7 @@ from pirl_plugin.bank import MemoryBank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.report import PIRLReportHook
-from pirl_plugin.vissl.hooks.unreadable import UnreadableDataError, UnreadableHook
+from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
 
 ROWS, DIM = 20, 4
 
@@ -194,7 +194,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     batches[0]["data_valid"] = [torch.tensor([1, 0])]
     filling.data_iterator = iter(batches)
     guard.on_phase_start(filling)
-    with pytest.raises(UnreadableDataError, match="1 of the last 4 images cannot be read"):
+    with pytest.raises(RuntimeError, match="1 of the last 4 images cannot be read"):
         MemoryBankHook().on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
 
