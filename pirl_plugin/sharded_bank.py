@@ -195,6 +195,24 @@ class ShardedMemoryBank(MemoryBank):
             )
 
 
+def read_rows(folder: Path) -> Tensor:
+    """Read the rows of all shards in a folder of :meth:`ShardedMemoryBank.save`, in one process.
+
+    Returns:
+        ``(|D|, dim)`` float32.
+
+    Raises:
+        FileNotFoundError: there is no shard.
+    """
+    path = next(iter(sorted(folder.glob("rank_*_of_*.pt"))), None)
+    if path is None:
+        raise FileNotFoundError(f"no shard of a memory bank in {folder}: bring the files along")
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    bank = ShardedMemoryBank(state["num_rows"], state["rows"].shape[1])
+    bank.load(folder)
+    return bank.rows
+
+
 class _Route:
     """Sends values of this rank's images to the ranks that hold their rows, and back.
 

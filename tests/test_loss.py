@@ -1,0 +1,362 @@
+"""PIRLLoss: Eq. 5 against a loop, alone and on two ranks; its state; what it must survive."""
+
+import contextlib
+import io
+import logging
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pirl_plugin.bank import MemoryBank
+from pirl_plugin.benchmark.loss import vissl_loss
+from pirl_plugin.estimators import ESTIMATORS
+from pirl_plugin.loss import PIRLLoss, PIRLLossConfig
+from tests.helpers.loss_cases import DIM, NEGATIVES, ROWS, embeddings, loop_loss, make_loss
+from tests.helpers.processes import run_in_processes
+from tests.helpers.two_heads import DIM as NETWORK_DIM
+from tests.helpers.two_heads import TwoHeads
+
+INDEX = torch.tensor([3, 0, -1, 39, 7])
+
+
+def some_draw(seed=1, batch=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, ROWS, (batch, NEGATIVES), generator=generator)
+
+
+def step(loss):
+    """A training step on three images; returns its loss."""
+    f, g = embeddings(3, seed=loss.step, dtype=torch.float32)
+    index = torch.tensor([loss.step, 14, 15])
+    value = loss(f, g, index)
+    loss.update(index, f)
+    return value
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_loss__agrees_with_a_loop_in_value_and_gradient(weight, estimator):
+    loss = make_loss(estimator=estimator, lambda_invariance=weight, norm_constant=90.0)
+    ours, loops = embeddings(), embeddings()
+    value = loss(*ours, INDEX, some_draw())
+    expected = loop_loss(loss, *loops, INDEX, some_draw())
+    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
+    value.backward()
+    expected.backward()
+    for mine, theirs in zip(ours, loops, strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", ["nce", "info_nce"])
+def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
+    theirs = vissl_loss(ROWS, DIM, NEGATIVES, 90.0).double()
+    theirs.loss_type = "cross_entropy" if estimator == "info_nce" else "nce"
+    theirs.nce_average.loss_type = theirs.loss_type
+    theirs.xe_criterion = nn.CrossEntropyLoss()
+    theirs.init_sync_memory = True  # one process: nothing to average
+    if estimator == "nce":
+        theirs.nce_criterion.eps = 0.0
+    ours = make_loss(estimator=estimator, norm_constant=90.0)
+    theirs.nce_average.memory.copy_(ours.bank.rows)
+    index, drawn = torch.tensor([3, 0, 39, 7, 8]), some_draw()
+    theirs.nce_average.do_negative_sampling = lambda *_, **__: torch.cat([index[:, None], drawn], 1)
+    f, g = embeddings()
+    value = ours(f, g, index, drawn)
+    torch.testing.assert_close(value, theirs([g, f], index).squeeze(), rtol=1e-5, atol=0)
+
+
+def test_nce__of_random_embeddings_is_what_chance_gives():
+    # s ≈ 0 for all: p = 1/Z with Z = |D|, so h = 1 / (1 + N) and the loss is
+    # −log(1/(1+N)) − N·log(N/(1+N)), each term alike.
+    loss = make_loss(temperature=1e3)
+    chance = math.log(1 + NEGATIVES) + NEGATIVES * math.log((1 + NEGATIVES) / NEGATIVES)
+    assert loss(*embeddings(), torch.arange(5)).item() == pytest.approx(chance, rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_invalid_images__give_no_value_and_no_gradient_however_broken(weight):
+    loss = make_loss(lambda_invariance=weight, norm_constant=90.0)
+    output = embeddings()
+    with torch.no_grad():
+        for embedding in output:
+            embedding[2] = torch.nan
+    value = loss(*output, INDEX, some_draw())
+    keep = INDEX >= 0
+    torch.testing.assert_close(
+        value, loss(*(o[keep].detach().requires_grad_() for o in output), INDEX[keep],
+                    some_draw()[keep])
+    )  # fmt: skip
+    value.backward()
+    for embedding in output:
+        assert embedding.grad.isfinite().all()
+        assert (embedding.grad[2] == 0).all()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("index", [[], [-1, -1]])
+def test_no_valid_image__is_zero_with_its_graph(estimator, index):
+    loss, (f, g) = make_loss(estimator=estimator), embeddings(len(index))
+    value = loss(f, g, torch.tensor(index, dtype=torch.int64))
+    value.backward()
+    assert value.item() == 0
+    assert (f.grad == 0).all()
+    assert loss.norm_constant.isnan()
+    loss(*embeddings(3), torch.arange(3))  # Z is estimated from the first valid batch
+    assert loss.norm_constant.isfinite() == (estimator == "nce")
+
+
+@pytest.mark.parametrize("phase", [torch.no_grad, torch.inference_mode, None])
+def test_test_phase__is_zero_and_changes_nothing(phase):
+    loss = make_loss().train(phase is not None)  # loss.eval() is a test phase too
+    before = loss.bank.rows.clone()
+    with phase() if phase else contextlib.nullcontext():
+        value = loss(*embeddings(2), torch.tensor([3, ROWS + 5]))  # rows of the test set
+    assert value.item() == 0
+    assert loss.norm_constant.isnan()
+    assert torch.equal(loss.bank.rows, before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loss__is_float32_under_autocast(dtype):
+    loss, reference = (make_loss(bank={"dtype": dtype}) for _ in range(2))
+    f, g = (o.detach().bfloat16().requires_grad_() for o in embeddings())
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss(f, g, torch.arange(5))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, reference(f.float(), g.float(), torch.arange(5)))
+
+
+def test_outputs__are_weighted_by_lambda_or_by_given_weights():
+    f, g = embeddings()
+    more = embeddings(seed=1)[0]
+    loss = make_loss(norm_constant=90.0)
+    value, terms = loss(f, [g, more], INDEX, some_draw()), loss.last_step.terms
+    shares = [terms[name] for name in ("invariance_0", "invariance_1", "image")]
+    torch.testing.assert_close(value.detach(), sum(map(torch.mul, shares, (0.25, 0.25, 0.5))))
+    loss = make_loss(term_weights=[0.7, 0.0, 0.2], norm_constant=90.0)
+    value, terms = loss(f, [g, more], INDEX, some_draw()), loss.last_step.terms
+    assert list(terms) == ["invariance_0", "image"]
+    torch.testing.assert_close(value.detach(), 0.7 * shares[0] + 0.2 * shares[2])
+    with pytest.raises(ValueError, match=r"term_weights = .* expected 2 weights"):
+        loss(f, g, INDEX)
+    npid = make_loss(lambda_invariance=0.0, norm_constant=90.0)
+    torch.testing.assert_close(npid(f, None, INDEX, some_draw()).detach(), shares[2])
+    with pytest.raises(ValueError, match=r"lambda_invariance = 0.5: expected 0 \(NPID\)"):
+        make_loss()(f, None, INDEX)
+
+
+def test_draw__of_a_batch_leaves_its_valid_images_out():
+    for whole in (True, False):
+        loss = PIRLLoss(3, embedding_dim=DIM, num_negatives=2, negatives="per_batch",
+                        replacement=False, norm_constant=3.0)  # fmt: skip
+        index = torch.tensor([1, -1])
+        with contextlib.nullcontext() if whole else loss.micro_batches(index):
+            contrast = loss._contrast(embeddings(2), index, index >= 0)
+        assert sorted(contrast.drawn[0].tolist()) == [0, 2]
+
+
+def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
+    loss = make_loss(norm_constant_momentum=0.75)
+    found = []
+    for seed in range(2):
+        f, g = embeddings(seed=seed)
+        loss(f, g, INDEX, some_draw(seed))
+        rows, valid = loss.bank.rows[some_draw(seed)].double(), INDEX >= 0
+        scores = [torch.einsum("bnd,bd->bn", rows, nn.functional.normalize(o)) for o in (f, g)]
+        mean = torch.stack(scores)[:, valid].div(0.07).exp().mean() * ROWS
+        found.append(mean if seed == 0 else 0.75 * found[0] + 0.25 * mean)
+        torch.testing.assert_close(loss.norm_constant, found[-1].detach())
+
+
+def test_loss__refuses_what_does_not_fit():
+    loss, (f, g) = make_loss(), embeddings(2)
+    index = torch.tensor([0, 1])
+    for row in (-2, ROWS):
+        with pytest.raises(ValueError, match=f"index {row} is outside the memory bank of 40"):
+            loss(f, g, torch.tensor([0, row]))
+    with pytest.raises(ValueError, match=r"torch\.int32: expected an int64 tensor"):
+        loss(f, g, index.int())
+    with pytest.raises(ValueError, match=r"shape \(2, 9\): expected floats \(2, 8\)"):
+        loss(torch.zeros(2, 9), g, index)
+    with pytest.raises(ValueError, match="num_train_samples = -1"):
+        PIRLLoss(-1)
+    for key, value in (("temperature", 0), ("estimator", "simclr"), ("num_negatives", 0),
+                       ("negatives", "all"), ("lambda_invariance", 2), ("norm_constant", -1.0),
+                       ("term_weights", [0.0]), ("embeding_dim", 9)):  # fmt: skip
+        with pytest.raises(ValueError, match=rf"LOSS.pirl_loss.{key} = .*: expected"):
+            PIRLLossConfig.from_mapping({"num_train_samples": 9, key: value})
+    for key, value in (("momentum", 1.0), ("dtype", "int8"), ("placement", "here"), ("size", 1)):
+        with pytest.raises(ValueError, match=rf"LOSS.pirl_loss.bank.{key} = .*: expected"):
+            PIRLLossConfig.from_mapping({"bank": {key: value}})
+
+
+def test_loss__says_once_what_looks_like_a_mistake(caplog):
+    forgotten, classes, right = (make_loss() for _ in range(3))
+    for i in range(103):
+        f, g = embeddings(3, seed=i)
+        forgotten(f, g, torch.arange(3))
+        classes.update(torch.tensor([i % 2, 1, 0]), f)
+        right.update(torch.tensor([i % ROWS, 1, 0]), f)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "call loss.update(index, f_image)" in first or "call loss.update" in second
+    assert "not its class" in first + second
+
+
+# State
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm_constant_momentum": 0.9}, {"bank": {"seed": 3, "dtype": "bfloat16"}}]
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_state__goes_on_to_the_bit(settings, inside):
+    before, after = make_loss(**settings), make_loss(**settings)
+    step(before)
+    file = io.BytesIO()
+    modules = [nn.ModuleList([nn.Linear(2, 2), one]) if inside else one for one in (before, after)]
+    torch.save(modules[0].state_dict(), file)
+    file.seek(0)
+    modules[1].load_state_dict(torch.load(file, weights_only=True))
+    for _ in range(2):
+        assert torch.equal(step(after), step(before))
+    assert torch.equal(after.norm_constant, before.norm_constant)
+    assert torch.equal(after.bank.rows, before.bank.rows)
+    assert torch.equal(after.bank.visited, before.bank.visited)
+
+
+def test_load__lets_the_configuration_win_and_says_so(caplog):
+    state = make_loss(norm_constant=80.0).state_dict()
+    loss = make_loss(temperature=0.1, bank={"momentum": 0.9}, norm_constant=70.0)
+    with caplog.at_level(logging.WARNING):
+        loss.load_state_dict(state)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "temperature: 0.07 → 0.1" in message
+    assert "bank.momentum: 0.5 → 0.9" in message
+    assert "num_negatives" not in message
+    assert loss.norm_constant == 70.0
+    other = make_loss()  # estimates Z, which was given
+    other.load_state_dict(state)
+    assert other.norm_constant.isnan()
+    assert step(other).isfinite()
+
+
+def test_load__refuses_a_state_that_is_not_usable():
+    state = make_loss(norm_constant=80.0).state_dict()
+    with pytest.raises(ValueError, match=r"memory bank is \(40, 8\), this run's is \(41, 8\)"):
+        make_loss(num_train_samples=41).load_state_dict(state)
+    broken = {**state, "bank.rows": state["bank.rows"].clone().fill_(torch.nan)}
+    for other in (broken, {**state, "norm_constant": torch.tensor(-1.0)}):
+        with pytest.raises(ValueError, match="resume an earlier checkpoint"):
+            make_loss().load_state_dict(other)
+    sharded = make_loss(bank={"placement": "sharded"})
+    with pytest.raises(ValueError, match=r"placement = replicated: expected sharded"):
+        make_loss().load_state_dict(sharded.state_dict())
+    sharded.load_state_dict(state)  # takes its part
+    assert torch.equal(sharded.bank.lookup(torch.arange(ROWS)), state["bank.rows"])
+
+
+def test_load__of_a_sharded_loss_waits_for_its_shards(tmp_path):
+    before, after = (make_loss(bank={"placement": "sharded"}) for _ in range(2))
+    step(before)
+    checksums = before.bank.save(tmp_path)
+    after.load_state_dict(before.state_dict())
+    with pytest.raises(RuntimeError, match=r"call bank.load\(FOLDER\) after"):
+        step(after)
+    after.bank.load(tmp_path, checksums)
+    assert torch.equal(step(after), step(before))
+
+
+@pytest.mark.parametrize("cast", ["half", "double"])
+def test_cast__leaves_bank_and_norm_constant_as_they_are(cast):
+    loss = make_loss(norm_constant=1e30)
+    getattr(nn.ModuleList([loss]), cast)()
+    assert loss.norm_constant == 1e30
+    assert loss.bank.rows.dtype == torch.float32
+    assert loss.to("meta").bank.rows.device.type == loss.norm_constant.device.type == "meta"
+
+
+# Micro-batches
+
+
+@pytest.mark.parametrize("negatives", ["per_image", "per_batch"])
+@pytest.mark.parametrize("estimator", ["nce", "info_nce"])
+def test_micro_batches__add_up_to_the_whole_batch(estimator, negatives):
+    whole, parts = (make_loss(estimator=estimator, negatives=negatives) for _ in range(2))
+    expected, found = embeddings(), embeddings()
+    value = whole(*expected, INDEX)
+    value.backward()
+    total = 0
+    with parts.micro_batches(INDEX) as batch:
+        slices = [slice(0, 2), slice(2, 3), slice(3, 5)]
+        if batch.needs_norm_constant:
+            with pytest.raises(RuntimeError, match="before Z is known"):
+                parts(*found, INDEX)
+            for one in slices:
+                batch.survey(found[0][one], found[1][one], INDEX[one])
+            batch.set_norm_constant()
+        for one in slices:
+            part = parts(found[0][one], found[1][one], INDEX[one])
+            part.backward()
+            total += part.detach()
+    torch.testing.assert_close(total, value.detach())
+    torch.testing.assert_close(parts.norm_constant, whole.norm_constant, equal_nan=True)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    for name, term in whole.last_step.terms.items():
+        torch.testing.assert_close(parts.last_step.terms[name], term)
+        torch.testing.assert_close(parts.last_step.queries[name], whole.last_step.queries[name])
+    assert torch.equal(parts.last_step.valid, whole.last_step.valid)
+
+
+# Ranks
+
+
+def train(rank, world_size, settings, given=False, batch=12):
+    """Three steps on this rank's share of each batch: losses, gradients, bank, Z."""
+    loss = PIRLLoss(50, embedding_dim=NETWORK_DIM, num_negatives=7, **settings)
+    if not loss.bank.persistent:
+        loss.bank.fill(MemoryBank(50, NETWORK_DIM).rows, torch.ones(50).bool())
+    model = TwoHeads()
+    wrapped = DistributedDataParallel(model) if world_size > 1 else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator, values = torch.Generator().manual_seed(1), []
+    for _ in range(3):
+        images = torch.randn(batch, 6, generator=generator)
+        index = torch.randint(0, 50, (batch,), generator=generator)
+        index[1] = index[10]  # a repeated row, on two ranks
+        index[[0, 2, 3]] = -1  # invalid images, unevenly spread
+        drawn = torch.randint(0, 50, (batch, 7), generator=generator)
+        mine = slice(rank * batch // world_size, (rank + 1) * batch // world_size)
+        g, f = wrapped(images[mine])
+        value = loss(f, g, index[mine], drawn[mine] if given else None)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        loss.update(index[mine], f)
+        values.append(value.detach())
+    gradients = [torch.zeros(1) if p.grad is None else p.grad for p in model.parameters()]
+    return torch.stack(values), gradients, loss.bank.lookup(torch.arange(50)), loss.norm_constant
+
+
+def train_all(rank, world_size, cases):
+    return [train(rank, world_size, *case) for case in cases]
+
+
+def test_ranks__equal_one_process_on_the_joined_batch():
+    cases = [({"estimator": name},) for name in ESTIMATORS]
+    cases += [({"lambda_invariance": weight},) for weight in (0.0, 1.0)]  # an unused head
+    cases.append(({"bank": {"placement": "sharded"}, "norm_constant": 60.0}, True))
+    ranks = run_in_processes(train_all, 2, cases)
+    for case, *results in zip(cases, *ranks, strict=True):
+        expected = train(0, 1, {**case[0], "bank": {}}, *case[1:])
+        values = torch.stack([result[0] for result in results]).mean(dim=0)
+        torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-5)
+        for _, gradients, bank, constant in results:
+            for mine, joined in zip(gradients, expected[1], strict=True):
+                torch.testing.assert_close(mine, joined, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(bank, expected[2], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(constant, expected[3], rtol=1e-5, atol=0, equal_nan=True)
+            assert torch.equal(bank, results[0][2])

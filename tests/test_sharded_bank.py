@@ -1,0 +1,89 @@
+"""Rows dealt to the ranks: looked up, moved and saved as a replicated bank's are."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pirl_plugin.bank import MemoryBank
+from pirl_plugin.distributed import rank, world_size
+from pirl_plugin.sharded_bank import ShardedMemoryBank, read_rows
+from tests.helpers.processes import run_in_processes
+
+ROWS, DIM = 70_001, 4  # two blocks of initial rows, and no multiple of the ranks
+
+
+def moved(bank, mine):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(-1, 30, (12,), generator=generator)
+    bank.update(index[mine], torch.randn(12, DIM, generator=generator)[mine])
+    return bank
+
+
+def _work(place, ranks, folder):
+    """What a rank sees of a bank that it makes, moves, saves and loads again."""
+    bank = moved(ShardedMemoryBank(ROWS, DIM), slice(place * 5, 12 if place == 1 else 5))
+    asked = torch.arange(place, 40, 3)
+    seen = {"asked": asked, "found": bank.lookup(asked), "sample": bank.sample(torch.arange(30))}
+    drawn = bank.draw(torch.tensor([place, place]), 200, seed=0, step=0)
+    seen["own"] = (drawn == bank.local_index(torch.tensor([place]))).any()
+    seen["checksums"] = bank.save(folder)
+    again = ShardedMemoryBank(ROWS, DIM, seed=1)
+    again.load(folder, seen["checksums"])
+    assert torch.equal(again.rows, bank.rows)
+    assert torch.equal(again.visited, bank.visited)
+    try:
+        again.load(folder, {**seen["checksums"], "rank_1_of_2.pt": "0"})
+    except ValueError as error:
+        seen["damaged"] = str(error)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    return folder, run_in_processes(_work, 2, str(folder))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return moved(MemoryBank(ROWS, DIM), slice(0, 12))
+
+
+def test_ranks__hold_and_move_what_a_replicated_bank_does(shards, expected):
+    _, results = shards
+    for seen in results:
+        torch.testing.assert_close(seen["found"], expected.rows[seen["asked"]])
+        torch.testing.assert_close(seen["sample"], expected.rows[:30])
+        assert not seen["own"]
+        assert "is damaged" in seen["damaged"]
+        assert seen["checksums"] == results[0]["checksums"]
+        assert sorted(seen["checksums"]) == ["rank_0_of_2.pt", "rank_1_of_2.pt"]
+
+
+def _load(place, ranks, folder):
+    bank = ShardedMemoryBank(ROWS, DIM, seed=1)
+    bank.load(folder)
+    return bank.lookup(torch.arange(ROWS)), int(bank.visited.sum()), (rank(), world_size())
+
+
+def test_load__takes_the_shards_at_another_number_of_ranks(shards, expected):
+    folder, _ = shards
+    for results in ([_load(0, 1, folder)], run_in_processes(_load, 3, str(folder))):
+        assert sum(visited for _, visited, _ in results) == expected.visited.sum()
+        for rows, _, _ in results:
+            torch.testing.assert_close(rows, expected.rows)
+    torch.testing.assert_close(read_rows(Path(folder)), expected.rows)
+
+
+def test_load__refuses_other_or_missing_files(shards, tmp_path):
+    folder, _ = shards
+    with pytest.raises(ValueError, match=r"is \(70001, 4\), this run's is \(50, 4\)"):
+        ShardedMemoryBank(50, DIM).load(folder)
+    (tmp_path / "rank_0_of_2.pt").write_bytes((folder / "rank_0_of_2.pt").read_bytes())
+    with pytest.raises(ValueError, match="has 35001 of the 70001 rows"):
+        ShardedMemoryBank(ROWS, DIM).load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"rank_1_of_2\.pt of the memory bank is missing"):
+        ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.pt": ""})
+    with pytest.raises(ValueError, match="at least 2 images for each of 1 ranks"):
+        ShardedMemoryBank(1, DIM)
