@@ -285,11 +285,6 @@ class MemoryBank(nn.Module):
             else:
                 tensor.copy_(found)
 
-    def extra_repr(self) -> str:
-        """Return shape, type and momentum, for the log."""
-        shape = tuple(self.rows.shape)
-        return f"rows={shape} of {self.num_rows}, {self.rows.dtype}, momentum={self.momentum}"
-
 
 def check_index(index: Tensor) -> Tensor:
     """Return images' rows in the data set as ``(B,)``.
@@ -304,24 +299,6 @@ def check_index(index: Tensor) -> Tensor:
             f"the data set's indices"
         )
     return index.reshape(-1)
-
-
-def bank_bytes(images: int, ranks: int, placement: str, dim: int, dtype: str) -> int:
-    """Bytes of the bank that a rank holds: its rows, and a byte for each that says visited.
-
-    Args:
-        images: |D|.
-        ranks: W.
-        placement: ``replicated`` or ``sharded``.
-        dim: D.
-        dtype: of the rows, a key of :data:`DTYPES`.
-
-    Example:
-        >>> bank_bytes(1_281_167, 32, "replicated", 128, "float32") / 1e6
-        657.238671
-    """
-    rows = images if placement == "replicated" else -(-images // ranks)
-    return rows * (dim * DTYPES[dtype].itemsize + 1)
 
 
 def _advise_huge_pages(tensor: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -98,17 +98,11 @@ class PIRLLossConfig:
             ValueError: the loss cannot use a key or a value.
         """
         values = {key: value for key, value in section.items() if key != "name"}
-        bank = values.pop("bank", None) or {}
-        for keys, kind, prefix in ((values, cls, ""), (bank, BankConfig, "bank.")):
-            known = [entry.name for entry in fields(kind)]
-            for key, value in keys.items():
-                _check(f"{prefix}{key}", value, key in known, f"a key among {', '.join(known)}")
         try:
-            return cls(bank=BankConfig(**bank), **values)
-        except TypeError as error:  # a text or a list where a number is compared
-            raise ValueError(
-                f"{SECTION} = {values}: expected numbers and names; {error}"
-            ) from error
+            bank = BankConfig(**(values.pop("bank", None) or {}))
+            return cls(bank=bank, **values)
+        except TypeError as error:  # an unknown key, or a text where a number is compared
+            raise ValueError(f"{SECTION} = {values}: {error}; correct that key") from error
 
     def weights(self, num_outputs: int) -> list[float]:
         """Return the weight of each output's term: Eq. 5, or ``term_weights``.
@@ -128,13 +122,6 @@ class PIRLLossConfig:
             _check("lambda_invariance", weight, weight == 0, "0 (NPID) for f(v_I) alone")
             return [1.0]
         return [weight / transformed] * transformed + [1 - weight]
-
-    def hyperparameters(self) -> dict[str, object]:
-        """Return all keys but the number of images, those of the bank as ``bank.KEY``."""
-        keys = asdict(self)
-        del keys["num_train_samples"]
-        bank = keys.pop("bank")
-        return {**keys, **{f"bank.{key}": value for key, value in bank.items()}}
 
 
 def _check(key: str, value: object, fits: bool, expected: str) -> None:
@@ -168,11 +155,10 @@ class LastStep:
     def add(self, part: LastStep) -> None:
         """Add a micro-batch."""
         if not self.terms:
-            self.positives, self.valid = part.positives[:0], part.valid[:0]
-        for name in part.terms:
-            self.terms[name] = self.terms.get(name, 0) + part.terms[name]
-            before = self.queries.get(name, part.queries[name][:0])
-            self.queries[name] = torch.cat([before, part.queries[name]])
+            self.__dict__.update(part.__dict__)
+            return
+        self.terms = {name: term + part.terms[name] for name, term in self.terms.items()}
+        self.queries = {n: torch.cat([q, part.queries[n]]) for n, q in self.queries.items()}
         self.positives = torch.cat([self.positives, part.positives])
         self.valid = torch.cat([self.valid, part.valid])
 
@@ -259,21 +245,23 @@ class PIRLLoss(nn.Module):
         weights = self.config.weights(len(outputs))  # Eq. 5: (λ, 1 − λ)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
-        valid = (index >= 0) & (index < self.bank.num_rows)  # B
         used = [t for t, weight in enumerate(weights) if weight > 0]  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
-            contrast = self._contrast([outputs[t] for t in used], index, valid, negatives)
-            self._estimate_norm_constant(contrast, valid)
+            valid, contrast = self.contrast([outputs[t] for t in used], index, negatives)
+            share = share_of_all_ranks(valid) if self._whole is None else self._whole.share
+            if self._whole is None and self.needs_norm_constant:
+                self.move_norm_constant(contrast.sum_of_exponentials(valid))
             per_image = contrast.estimate(self._estimator())  # L_NCE: T×B
             # Mean over the valid images of all ranks: T. Of a micro-batch, its part of the mean.
-            share = share_of_all_ranks(valid) if self._whole is None else self._whole.share
             means = torch.where(valid, per_image, 0).sum(dim=1) * share
             loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
             loss = loss.sum()
             # DistributedDataParallel waits for the gradient of a head that no term uses.
             for t in set(range(len(outputs))) - set(used):
                 loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
-        self._record(used, len(outputs), means.detach(), contrast, valid)
+        several = len(outputs) > 2
+        names = [f"invariance_{t}" if several else "invariance" for t in range(len(outputs) - 1)]
+        self._record([[*names, "image"][t] for t in used], means.detach(), contrast, valid)
         return loss.masked_fill((index >= self.bank.num_rows).any(), torch.nan)
 
     @torch._disable_dynamo
@@ -355,14 +343,11 @@ class PIRLLoss(nn.Module):
                 )
         return index
 
-    def _contrast(
-        self,
-        outputs: Sequence[Tensor],
-        index: Tensor,
-        valid: Tensor,
-        negatives: Tensor | None = None,
-    ) -> Contrast:
-        """Compare T outputs ``(B, D)`` with their images' rows and with this step's draw."""
+    def contrast(
+        self, outputs: Sequence[Tensor], index: Tensor, negatives: Tensor | None = None
+    ) -> tuple[Tensor, Contrast]:
+        """Return which images are valid, and T outputs ``(B, D)`` beside their rows and draw."""
+        valid = (index >= 0) & (index < self.bank.num_rows)  # B
         # Zeros where not valid, so that no gradient comes from there: T×B×D
         queries = torch.stack(
             [normalize(at_least_float32(torch.where(valid[:, None], f, 0))) for f in outputs]
@@ -383,21 +368,21 @@ class PIRLLoss(nn.Module):
                 replacement=self.config.replacement,
                 taken=taken,
             )
-        return Contrast(queries, self.bank.lookup(rows), table, drawn, self.config.temperature)
+        positives = self.bank.lookup(rows)  # m_I: B×D
+        return valid, Contrast(queries, positives, table, drawn, self.config.temperature)
 
     def _estimator(self) -> Callable[..., Tensor]:
         estimator = ESTIMATORS[self.config.estimator]
         if not uses_norm_constant(self.config.estimator):
             return estimator
+        if self._whole is not None and self._whole.needs_norm_constant:
+            raise RuntimeError(
+                "a micro-batch was scored before Z is known: expected survey(...) of all "
+                "micro-batches and set_norm_constant() first; call them if needs_norm_constant"
+            )
         # Z is still unknown if no rank had a valid image: any constant does for a loss of 0.
         z = self.norm_constant.masked_fill(self.norm_constant.isnan(), self.bank.num_rows)
         return functools.partial(estimator, norm_constant=z, num_rows=self.bank.num_rows)
-
-    def _estimate_norm_constant(self, contrast: Contrast, valid: Tensor) -> None:
-        if self._whole is not None:
-            self._whole.check_surveyed()
-        elif self.needs_norm_constant:
-            self.move_norm_constant(contrast.sum_of_exponentials(valid))
 
     @torch.no_grad()
     def move_norm_constant(self, sums: Tensor) -> None:
@@ -418,18 +403,12 @@ class PIRLLoss(nn.Module):
             self.norm_constant_known = bool(number > 0)  # waits for the GPU, in the first step
 
     def _record(
-        self, used: Sequence[int], count: int, means: Tensor, contrast: Contrast, valid: Tensor
+        self, names: Sequence[str], means: Tensor, contrast: Contrast, valid: Tensor
     ) -> None:
-        several = count > 2
-        names = [f"invariance_{t}" if several else "invariance" for t in range(count - 1)]
-        names = [[*names, "image"][t] for t in used]
-        part = LastStep(
-            dict(zip(names, means, strict=True)),
-            self.last_step.moved,
-            dict(zip(names, contrast.queries.detach(), strict=True)),
-            contrast.positives,
-            valid,
-        )
+        terms = dict(zip(names, means, strict=True))
+        queries = dict(zip(names, contrast.queries.detach(), strict=True))
+        moved = self.last_step.moved
+        part = LastStep(terms, moved, queries, contrast.positives, valid)
         if self._whole is not None:
             self.last_step.add(part)
             return
@@ -456,8 +435,11 @@ class PIRLLoss(nn.Module):
                 self.resize(self.bank.num_rows)
 
     def hyperparameters(self) -> dict[str, object]:
-        """Return the keys of the configuration, with the seed that is in use."""
-        return {**self.config.hyperparameters(), "bank.seed": self.seed or 0}
+        """Return the keys of the configuration but |D|, with the seed that is in use."""
+        keys = asdict(self.config)
+        del keys["num_train_samples"]
+        bank = {**keys.pop("bank"), "seed": self.seed or 0}
+        return {**keys, **{f"bank.{key}": value for key, value in bank.items()}}
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the tensors."""
@@ -545,48 +527,33 @@ class WholeBatch:
     Args:
         loss: whose calls are of micro-batches while this lasts.
         index: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
+
+    Attributes:
+        needs_norm_constant: whether Z is estimated from this batch: :meth:`survey` all of it first.
     """
 
     def __init__(self, loss: PIRLLoss, index: Tensor) -> None:
         valid = (index >= 0) & (index < loss.bank.num_rows)
         self.index, self.share = torch.where(valid, index, -1), share_of_all_ranks(valid)
+        self.needs_norm_constant = loss.needs_norm_constant
         self._loss = loss
         self._sums = torch.zeros(2, dtype=wide_type(index.device), device=index.device)
-        self._is_due = loss.needs_norm_constant
-
-    @property
-    def needs_norm_constant(self) -> bool:
-        """Whether Z is estimated from this batch: :meth:`survey` all of it first."""
-        return self._is_due
-
-    def check_surveyed(self) -> None:
-        """Refuse to score a micro-batch before Z is known.
-
-        Raises:
-            RuntimeError: Z is due and has not been set.
-        """
-        if self._is_due:
-            raise RuntimeError(
-                "a micro-batch was scored before Z is known: expected survey(...) of all "
-                "micro-batches and set_norm_constant() first; call them if needs_norm_constant"
-            )
 
     @torch.no_grad()
     def survey(
         self, f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None, index: Tensor
     ) -> None:
         """Add a micro-batch to what Z is estimated from; arguments as of the loss."""
-        loss, outputs = self._loss, list_outputs(f_image, g_transformed)
-        index = loss._check_batch(outputs, index)
-        weights = loss.config.weights(len(outputs))
+        outputs = list_outputs(f_image, g_transformed)
+        weights = self._loss.config.weights(len(outputs))
         used = [one for one, weight in zip(outputs, weights, strict=True) if weight > 0]
-        valid = (index >= 0) & (index < loss.bank.num_rows)
         with torch.autocast(device_type=index.device.type, enabled=False):
-            self._sums += loss._contrast(used, index, valid).sum_of_exponentials(valid)
+            valid, contrast = self._loss.contrast(used, index)
+            self._sums += contrast.sum_of_exponentials(valid)
 
     def set_norm_constant(self) -> None:
         """Estimate Z from the micro-batches surveyed, of all ranks. Collective."""
-        self._is_due = False
+        self.needs_norm_constant = False
         self._loss.move_norm_constant(self._sums)
 
 
@@ -606,7 +573,7 @@ def share_of_all_ranks(valid: Tensor) -> Tensor:
     return world_size() / sum_over_ranks(valid.sum().float()).clamp(min=1)
 
 
-def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -> MemoryBank:
+def make_bank(config: PIRLLossConfig, seed: int) -> MemoryBank:
     """Make the memory bank of a configuration.
 
     Raises:
@@ -614,7 +581,7 @@ def make_bank(config: PIRLLossConfig, seed: int, placement: str | None = None) -
     """
     images, negatives = config.num_train_samples, config.num_negatives
     _check("num_train_samples", images, images >= 2, "the number of training images")
-    kind = _BANKS[placement or config.bank.placement]
+    kind = _BANKS[config.bank.placement]
     if kind is ShardedMemoryBank and not config.replacement:
         most = images // world_size() - 1  # others in the smallest shard
         _check("num_negatives", negatives, negatives <= most, f"at most {most} without replacement")

@@ -125,7 +125,7 @@ class ShardedMemoryBank(MemoryBank):
             Name → SHA-256 of each file, the same on all ranks, to be kept in the checkpoint.
         """
         folder, sums = Path(folder), dict[str, str]()
-        name = f"rank_{self._rank}_of_{self._ranks}.pt"
+        name = f"rank_{self._rank}_of_{self._ranks}.torch"
 
         def write() -> None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ class ShardedMemoryBank(MemoryBank):
         self.loaded, self.awaits_load = True, False
 
     def _load(self, folder: Path, checksums: Mapping[str, str] | None) -> None:
-        names = list(checksums or sorted(path.name for path in folder.glob("rank_*_of_*.pt")))
+        names = list(checksums or sorted(path.name for path in folder.glob("rank_*_of_*.torch")))
         found = 0
         for name in names:
             path = folder / name
@@ -204,7 +204,7 @@ def read_rows(folder: Path) -> Tensor:
     Raises:
         FileNotFoundError: there is no shard.
     """
-    path = next(iter(sorted(folder.glob("rank_*_of_*.pt"))), None)
+    path = next(iter(sorted(folder.glob("rank_*_of_*.torch"))), None)
     if path is None:
         raise FileNotFoundError(f"no shard of a memory bank in {folder}: bring the files along")
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

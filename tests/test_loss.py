@@ -154,7 +154,7 @@ def test_draw__of_a_batch_leaves_its_valid_images_out():
                         replacement=False, norm_constant=3.0)  # fmt: skip
         index = torch.tensor([1, -1])
         with contextlib.nullcontext() if whole else loss.micro_batches(index):
-            contrast = loss._contrast(embeddings(2), index, index >= 0)
+            _, contrast = loss.contrast(embeddings(2), index)
         assert sorted(contrast.drawn[0].tolist()) == [0, 2]
 
 
@@ -185,10 +185,13 @@ def test_loss__refuses_what_does_not_fit():
         PIRLLoss(-1)
     for key, value in (("temperature", 0), ("estimator", "simclr"), ("num_negatives", 0),
                        ("negatives", "all"), ("lambda_invariance", 2), ("norm_constant", -1.0),
-                       ("term_weights", [0.0]), ("embeding_dim", 9)):  # fmt: skip
+                       ("term_weights", [0.0])):  # fmt: skip
         with pytest.raises(ValueError, match=rf"LOSS.pirl_loss.{key} = .*: expected"):
             PIRLLossConfig.from_mapping({"num_train_samples": 9, key: value})
-    for key, value in (("momentum", 1.0), ("dtype", "int8"), ("placement", "here"), ("size", 1)):
+    for wrong in ({"embeding_dim": 9}, {"temperature": "warm"}, {"bank": {"size": 1}}):
+        with pytest.raises(ValueError, match=r"LOSS.pirl_loss = .*; correct that key"):
+            PIRLLossConfig.from_mapping(wrong)
+    for key, value in (("momentum", 1.0), ("dtype", "int8"), ("placement", "here")):
         with pytest.raises(ValueError, match=rf"LOSS.pirl_loss.bank.{key} = .*: expected"):
             PIRLLossConfig.from_mapping({"bank": {key: value}})
 

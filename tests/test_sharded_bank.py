@@ -33,7 +33,7 @@ def _work(place, ranks, folder):
     assert torch.equal(again.rows, bank.rows)
     assert torch.equal(again.visited, bank.visited)
     try:
-        again.load(folder, {**seen["checksums"], "rank_1_of_2.pt": "0"})
+        again.load(folder, {**seen["checksums"], "rank_1_of_2.torch": "0"})
     except ValueError as error:
         seen["damaged"] = str(error)
     return seen
@@ -58,7 +58,7 @@ def test_ranks__hold_and_move_what_a_replicated_bank_does(shards, expected):
         assert not seen["own"]
         assert "is damaged" in seen["damaged"]
         assert seen["checksums"] == results[0]["checksums"]
-        assert sorted(seen["checksums"]) == ["rank_0_of_2.pt", "rank_1_of_2.pt"]
+        assert sorted(seen["checksums"]) == ["rank_0_of_2.torch", "rank_1_of_2.torch"]
 
 
 def _load(place, ranks, folder):
@@ -80,10 +80,10 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
     folder, _ = shards
     with pytest.raises(ValueError, match=r"is \(70001, 4\), this run's is \(50, 4\)"):
         ShardedMemoryBank(50, DIM).load(folder)
-    (tmp_path / "rank_0_of_2.pt").write_bytes((folder / "rank_0_of_2.pt").read_bytes())
+    (tmp_path / "rank_0_of_2.torch").write_bytes((folder / "rank_0_of_2.torch").read_bytes())
     with pytest.raises(ValueError, match="has 35001 of the 70001 rows"):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"rank_1_of_2\.pt of the memory bank is missing"):
-        ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.pt": ""})
+    with pytest.raises(FileNotFoundError, match=r"rank_1_of_2\.torch .* is missing"):
+        ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.torch": ""})
     with pytest.raises(ValueError, match="at least 2 images for each of 1 ranks"):
         ShardedMemoryBank(1, DIM)

@@ -6,11 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pirl_plugin.checkpoints.run_folder import shards_of_step
-from pirl_plugin.checkpoints.shards import read_shapes
-from pirl_plugin.sharded_bank import ShardedMemoryBank
+from pirl_plugin.sharded_bank import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,10 +39,7 @@ def bank_rows(content: Mapping[str, object], path: Path) -> Tensor | None:
     if not folder.is_dir():
         return None
     logging.root.info(f"the memory bank is read from {folder}")
-    num_rows, dim = read_shapes(folder)["rows"]
-    bank = ShardedMemoryBank(num_rows, dim)
-    bank.load(folder)
-    return bank.lookup(torch.arange(num_rows))
+    return read_rows(folder)
 
 
 def _loss_state(content: Mapping[str, object]) -> Mapping[str, Any]:
