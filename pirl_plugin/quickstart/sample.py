@@ -196,7 +196,8 @@ def pebbles(rng: Rng, side: int) -> Array:
     first, second = np.partition(far, 1, axis=0)[:2]
     gap = np.clip((second - first) / 0.6, 0, 1)
     nearest = np.take_along_axis(shade, far.argmin(axis=0)[None], axis=0)[0]
-    stone = _mix(*_palette(rng, 2), 0.5 + 0.5 * nearest)
+    dark, light = _palette(rng, 2)
+    stone = _mix(dark, light, 0.5 + 0.5 * nearest)
     return _relief(rng, stone * np.clip(gap * 6, 0.25, 1)[..., None], 5 * np.sqrt(gap))
 
 
@@ -211,7 +212,8 @@ def roof_tiles(rng: Rng, side: int) -> Array:
         inside = (np.hypot(x, y) < 0.7) & (y >= -0.05)
         height = np.where(inside, 3 - 8 * np.hypot(x, y) ** 4 + y, height)
         tone = np.where(inside, 0.5 * _hash(column, row), tone)
-    return _relief(rng, _mix(*_palette(rng, 2), 0.6 + 0.4 * tone), height)
+    gap, tile = _palette(rng, 2)
+    return _relief(rng, _mix(gap, tile, 0.6 + 0.4 * tone), height)
 
 
 def sea(rng: Rng, side: int) -> Array:
