@@ -1,30 +1,42 @@
-"""Frozen features of a folder of images."""
+"""Frozen features of a folder of images: read, centre-cropped, a batch at a time."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
+from tqdm import tqdm
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image
-from pirl_plugin.images.read import read_file
-from pirl_plugin.images.sources.paths import find_images
-from pirl_plugin.utils.rows import evenly_spaced
+from pirl_plugin.checkpoints.training_run import channel_statistics
+from pirl_plugin.files import atomic_write
+from pirl_plugin.images.sources.folder import FolderSource
+from pirl_plugin.images.sources.paths import class_folders
+from pirl_plugin.processes import usable_cores
 from pirl_plugin.views.normalization import normalize_images
 from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pirl_plugin.images.sources.base import ImageSource
 
-_LONGEST = 4  # sides of an image over its shorter one, of what is resized
+_LONGEST = 4  # longer side over the shorter one, of what is resized
+_MOST_WORKERS = 16
+_IMAGES_PER_WORKER = 256  # fewer are decoded in less time than a process takes to start
+_SAVED_EVERY_S = 20.0
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
-    """The middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
+    """Crop the middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
 
     Args:
         image: uint8 ``(3, H, W)``.
@@ -40,57 +52,62 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """Return ``count`` rows of ``total``, spread evenly; all where there are fewer.
+
+    Example:
+        >>> evenly_spaced(15, 8)
+        [0, 1, 3, 5, 7, 9, 11, 13]
+    """
+    count = min(count, total)
+    return [i * total // count for i in range(count)]
+
+
 def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tensor, list[str]]:
-    """Centre crops of the images of a folder, in the order of their names.
+    """Read centre crops of the images of a folder, in its order.
 
     Args:
         folder: with the images in it or in subfolders.
-        size: side of the crops, pixels; the shorter side is first resized to 8/7 of it.
+        size: side of the crops, pixels.
         limit: at most this many, spread evenly over the folder.
 
     Returns:
         uint8 ``(N, 3, size, size)`` and the N paths relative to ``folder``. Files that cannot be
-        read are left out, and counted in one warning.
+        read are left out and named in the log.
 
     Raises:
         ValueError: none can be read.
     """
-    paths = list(find_images(str(folder)))
-    if limit is not None:
-        paths = [paths[row] for row in evenly_spaced(len(paths), limit)]
-    crops, kept, reasons = [], [], []
-    for path in paths:
-        try:
-            image = decode_image(read_file(str(folder / path)))
-        except (OSError, UnreadableImageError) as error:
-            reasons.append(f"{path}: {error}")
-            continue
-        crops.append(centre_crop(image, size))
-        kept.append(path)
+    source = FolderSource(folder)
+    crops, kept = [], []
+    for row in evenly_spaced(len(source), limit or len(source)):
+        image, is_valid = source[row]
+        if is_valid:
+            crops.append(centre_crop(image, size))
+            kept.append(os.path.relpath(source.path_of(row), folder))
     if not crops:
-        raise ValueError(
-            f"{folder}: expected images, and none of {len(paths)} can be read; name another folder"
-        )
-    if reasons:
-        _log.warning(
-            f"{folder}: {len(reasons)} of {len(paths)} images cannot be read and are left out; the "
-            f"first is {reasons[0]}"
-        )
+        raise ValueError(f"{folder}: expected images that can be read, found none; look at the log")
     return torch.stack(crops), kept
 
 
 class Normalization(NamedTuple):
-    """Mean and deviation of each channel, of values in [0, 1]; those of ImageNet by default."""
+    """Mean and deviation of each channel, of values in [0, 1]; ImageNet's by default."""
 
     mean: Sequence[float] = IMAGENET_MEAN
     std: Sequence[float] = IMAGENET_STD
 
     def __call__(self, images: Tensor) -> Tensor:
-        """float32 ``(B, 3, H, W)`` of uint8."""
+        """Return float32 ``(B, 3, H, W)`` of uint8."""
         return normalize_images(images, self.mean, self.std, torch.contiguous_format)
 
 
 IMAGENET_NORMALIZATION = Normalization()
+
+
+def normalization_of(config: Mapping[str, Any] | None) -> Normalization:
+    """Return what a run's images were normalised with; ImageNet's where it says nothing."""
+    mean, std = channel_statistics(config)
+    return Normalization(mean or IMAGENET_MEAN, std or IMAGENET_STD)
 
 
 @torch.no_grad()
@@ -100,11 +117,11 @@ def trunk_features(
     batch: int = 128,
     normalize: Normalization = IMAGENET_NORMALIZATION,
 ) -> Tensor:
-    """Pooled res5 features.
+    """Compute pooled res5 features.
 
     Args:
         trunk: as of :func:`~pirl_plugin.checkpoints.load.load_trunk`, in evaluation mode.
-        images: uint8 ``(N, 3, H, W)``, on any device: a batch at a time goes to the trunk's.
+        images: uint8 ``(N, 3, H, W)``, on any device; a batch at a time goes to the trunk's.
         batch: images at a time.
         normalize: as the trunk was trained with.
 
@@ -112,7 +129,156 @@ def trunk_features(
         float32 ``(N, D)``, on the trunk's device.
     """
     device = next(trunk.parameters()).device
-    features = []
-    for chunk in images.split(batch):
-        features.append(trunk(normalize(chunk.to(device)), ["flatten"])[0])
-    return torch.cat(features)
+    parts = [trunk(normalize(part.to(device)), ["flatten"])[0] for part in images.split(batch)]
+    return torch.cat(parts)
+
+
+def val_folder(root: Path) -> Path | None:
+    """Return ``root/val`` or ``root/validation``, whichever there is."""
+    return next((p for p in (root / "val", root / "validation") if p.is_dir()), None)
+
+
+def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
+    """Return the folders of training and of test images, and the names of the classes.
+
+    Raises:
+        FileNotFoundError: a folder is missing.
+        ValueError: they hold different classes, or fewer than two.
+    """
+    train, test = root / "train", val_folder(root)
+    if not train.is_dir() or test is None:
+        raise FileNotFoundError(
+            f"--data = {root}: expected train/CLASS/* and val/CLASS/* (or validation/) in it; give "
+            f"the folder above them"
+        )
+    classes, tested = class_folders(str(train)), class_folders(str(test))
+    if classes != tested or len(classes) < 2:
+        found = sorted(set(classes) ^ set(tested)) or classes
+        raise ValueError(
+            f"--data = {root}: expected the same two or more class folders in {train.name} and "
+            f"{test.name}, found {len(classes)} and {len(tested)}; look at {found[:3]}"
+        )
+    return train, test, classes
+
+
+def labelled_sources(root: Path) -> tuple[FolderSource, FolderSource, NDArray[np.int64]]:
+    """Return training and test images, and the classes of all of them, int64 ``(N,)``.
+
+    Raises:
+        FileNotFoundError: a folder is missing.
+        ValueError: they hold different classes, or fewer than two, or images in no class.
+    """
+    train, test = (FolderSource(folder) for folder in labelled_folders(root)[:2])
+    labels = np.concatenate([train.labels(), test.labels()])
+    if (labels < 0).any():
+        path = [*train.paths(), *test.paths()][int(labels.argmin())]
+        raise ValueError(f"{path}: expected each image in the folder of its class; move it")
+    return train, test, labels
+
+
+class Crops(Dataset[tuple[Tensor, bool]]):
+    """Centre crops of the images of sources, one source after the other.
+
+    Args:
+        sources: of images.
+        size: side of the crops, pixels.
+    """
+
+    def __init__(self, sources: Sequence[ImageSource], size: int) -> None:
+        self._sources, self._size = sources, size
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sources))
+
+    def __getitem__(self, row: int) -> tuple[Tensor, bool]:
+        """Return uint8 ``(3, size, size)`` and whether the image could be read."""
+        for source in self._sources:
+            if row < len(source):
+                image, is_valid = source[row]
+                return centre_crop(image, self._size), is_valid
+            row -= len(source)
+        raise IndexError(row)
+
+
+def extract_features(
+    trunks: Sequence[nn.Module],
+    crops: Crops,
+    *,
+    batch: int = 128,
+    workers: int | None = None,
+    normalize: Normalization = IMAGENET_NORMALIZATION,
+    file: Path | None = None,
+    described: Mapping[str, Any] | None = None,
+) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
+    """Compute the pooled features of several trunks of the same width; each image is read once.
+
+    Args:
+        trunks: T of them, in evaluation mode, on one device.
+        crops: N images.
+        batch: images at a time.
+        workers: processes that decode; None: by the number of cores and of images.
+        normalize: as the trunks were trained with.
+        file: a ``.npy`` that the features are written to as they come. A call that was interrupted
+            goes on where it stopped, and a finished file is used as it is.
+        described: JSON of what the features are of, written beside ``file`` as ``NAME.json``.
+
+    Returns:
+        float16 ``(T, N, D)``, in memory or mapped from the file, and bool ``(N,)``: whether each
+        image could be read.
+
+    Raises:
+        ValueError: the file holds features of something else.
+    """
+    about, notes = dict(described or {}), file and file.with_name(f"{file.name}.json")
+    found: NDArray[np.float16] | None = None
+    done, unreadable = 0, []
+    if file is not None and notes is not None and notes.is_file():
+        before = json.loads(notes.read_text())
+        if before["of"] != about:
+            raise ValueError(
+                f"--features = {file}: expected features of {about}, found {before['of']}; name "
+                f"another file"
+            )
+        done, unreadable = before["done"], before["unreadable"]
+        found = np.lib.format.open_memmap(file, "r+")
+
+    def save() -> None:
+        if notes is not None and isinstance(found, np.memmap):
+            found.flush()
+            with atomic_write(notes) as opened:
+                state = {"of": about, "done": done, "unreadable": unreadable}
+                opened.write(json.dumps(state).encode())
+
+    if workers is None:
+        workers = min(usable_cores(), _MOST_WORKERS, len(crops) // _IMAGES_PER_WORKER)
+        workers = workers if workers > 1 else 0
+    context = "forkserver" if workers else None
+    remaining = Subset(crops, range(done, len(crops)))
+    loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
+    interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
+    saved = time.monotonic()
+    with tqdm(
+        total=len(crops), initial=done, desc="features", unit=" images", mininterval=interval
+    ) as bar:
+        for images, valid in loader:
+            features = [trunk_features(trunk, images, batch, normalize) for trunk in trunks]
+            part = torch.stack(features).cpu().numpy().astype(np.float16)  # (T, B, D)
+            if found is None:
+                shape = (len(trunks), len(crops), part.shape[2])
+                found = (
+                    np.empty(shape, np.float16)
+                    if file is None
+                    else np.lib.format.open_memmap(file, "w+", np.float16, shape)
+                )
+            found[:, done : done + len(valid)] = part
+            unreadable += (done + (~valid).nonzero().flatten()).tolist()
+            done += len(valid)
+            bar.update(len(valid))
+            if time.monotonic() - saved > _SAVED_EVERY_S:
+                save()
+                saved = time.monotonic()
+    save()
+    assert found is not None  # there are images
+    readable = np.ones(len(crops), bool)
+    readable[unreadable] = False
+    return found, readable

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pirl_plugin.checkpoints.read import check_is_file
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.evaluation.image_folder import refuse_shards
 from pirl_plugin.evaluation.invariance import (
     Distances,
     invariance_distances,
@@ -107,7 +106,6 @@ def measure_invariance(
         raise FileNotFoundError(
             f"--data = {data}: expected a folder of images; there is no such folder"
         )
-    refuse_shards(data)
     for checkpoint in checkpoints:
         check_is_file(checkpoint)
     names = _names(checkpoints)

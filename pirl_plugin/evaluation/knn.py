@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+_BLOCK = 65_536  # gallery rows that are compared at once: 0.5 GB of 2,048 float32
+
 
 def knn_accuracy(
     train_features: Tensor,
@@ -19,12 +21,10 @@ def knn_accuracy(
     test_labels: Tensor,
     k: int = 20,
     temperature: float = 0.07,
-    chunk: int = 256,
 ) -> float:
-    """Top-1 accuracy of the weighted cosine kNN classifier (Wu et al. 2018, Sec. 3.4).
+    """Return the top-1 accuracy of the weighted cosine kNN classifier (Wu et al. 2018, Sec. 3.4).
 
-    Features need not be normalised. Memory beside the inputs is O(chunk · (N + classes)) plus one
-    normalised copy of the training features. Of classes with equal votes the smallest label wins.
+    Features need not be normalised. Of classes with equal votes the smallest label wins.
 
     Args:
         train_features: (N, D) floating, on any device; the gallery.
@@ -33,43 +33,43 @@ def knn_accuracy(
         test_labels: (M,) int64; a label that no training image has counts as an error.
         k: neighbours that vote, clipped to N.
         temperature: τ of the votes exp(s / τ).
-        chunk: test images that are compared at once.
 
     Returns:
         The accuracy in percent, 0 to 100.
 
     Raises:
-        ValueError: for shapes that do not fit, no images, labels that are not whole numbers,
-            features that are not finite, or k, chunk or temperature not above 0.
+        ValueError: for shapes that do not fit, labels that are not whole numbers, features that
+            are not finite, or k or temperature not above 0.
 
     Example:
         >>> train = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> knn_accuracy(train, torch.tensor([3, 7]), torch.tensor([[2.0, 1.0]]), torch.tensor([3]))
         100.0
     """
-    _check_labels("train", train_labels, train_features)
-    _check_labels("test", test_labels, test_features)
-    found = _search(test_features, train_features, k, chunk)
-    return _vote(*found, train_labels, test_labels, temperature, chunk)
+    if len(train_labels) != len(train_features):
+        raise ValueError(
+            f"train labels = {len(train_labels)}: expected one an image, {len(train_features)}; "
+            f"give as many"
+        )
+    found = find_neighbors(test_features, train_features, k)
+    return vote(*found, train_labels, test_labels, temperature)
 
 
 def leave_one_out_accuracy(
-    features: Tensor, labels: Tensor, k: int = 20, temperature: float = 0.07, chunk: int = 256
+    features: Tensor, labels: Tensor, k: int = 20, temperature: float = 0.07
 ) -> float:
-    """Top-1 accuracy of :func:`knn_accuracy` where each row is classified by all the others.
+    """Return the top-1 accuracy of :func:`knn_accuracy` with each row classified by all others.
 
-    Nothing but the features is needed, so that the rows of a memory bank show what was learnt so
-    far (as in Wu et al. 2018, who follow the bank while it trains).
+    Rows of a memory bank show in this way what was learnt so far (as in Wu et al. 2018).
 
     Args:
         features: (N, D) floating, N of at least 2; for instance rows of a memory bank.
         labels: (N,) int64, any whole numbers.
         k: neighbours that vote, clipped to N − 1.
         temperature: τ of the votes exp(s / τ).
-        chunk: rows that are compared at once.
 
     Returns:
-        The accuracy in percent, 0 to 100. Guessing always the most frequent class gives its share.
+        The accuracy in percent, 0 to 100.
 
     Raises:
         ValueError: as :func:`knn_accuracy`, and for a single row.
@@ -79,50 +79,19 @@ def leave_one_out_accuracy(
         >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
         100.0
     """
-    _check_labels("leave-one-out", labels, features)
     if len(features) < 2:
-        raise ValueError(
-            f"leave-one-out features have shape {tuple(features.shape)}: expected at least 2 "
-            f"images, which are compared with each other; give more"
-        )
-    found = _search(features, features, k, chunk, leave_one_out=True)
-    return _vote(*found, labels, labels, temperature, chunk)
+        raise ValueError(f"features of {len(features)} image: expected at least 2; give more")
+    found = find_neighbors(features, features, k, leave_one_out=True)
+    return vote(*found, labels, labels, temperature)
 
 
-def _vote(
-    near: Tensor,
-    similarity: Tensor,
-    train_labels: Tensor,
-    test_labels: Tensor,
-    temperature: float,
-    chunk: int,
-) -> float:
-    """Share of the test images, percent, whose class wins among their neighbours (M, k)."""
-    if not temperature > 0:
-        raise ValueError(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
-    classes, train_class = torch.unique(train_labels.to(near.device), return_inverse=True)
-    # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
-    weights = ((similarity - similarity[:, :1]) / temperature).exp()
-    correct = 0
-    for start in range(0, len(near), chunk):
-        part = slice(start, start + chunk)
-        ballots = train_class[near[part]]  # (chunk, k)
-        votes = weights.new_zeros(len(ballots), len(classes)).scatter_add_(
-            1, ballots, weights[part]
-        )
-        predicted = classes[votes.argmax(dim=1)]
-        correct += int((predicted == test_labels[part].to(near.device)).sum())
-    return 100.0 * correct / len(near)
-
-
-def nearest_neighbors(query: Tensor, gallery: Tensor, k: int, chunk: int = 256) -> Tensor:
-    """The k gallery rows most alike each query by cosine, the most alike first.
+def nearest_neighbors(query: Tensor, gallery: Tensor, k: int) -> Tensor:
+    """Return the k gallery rows most alike each query by cosine, the most alike first.
 
     Args:
         query: (M, D) floating; moved to the device of `gallery`.
         gallery: (N, D) floating.
         k: how many, clipped to N. A query that is itself in the gallery finds itself first.
-        chunk: queries that are compared at once.
 
     Returns:
         int64 (M, min(k, N)) row numbers of `gallery`, on its device.
@@ -135,76 +104,135 @@ def nearest_neighbors(query: Tensor, gallery: Tensor, k: int, chunk: int = 256) 
         >>> nearest_neighbors(torch.tensor([[3.0, 1.0]]), gallery, k=2).tolist()
         [[1, 2]]
     """
-    return _search(query, gallery, k, chunk)[0]
+    return find_neighbors(query, gallery, k)[0]
 
 
-def _search(
-    query: Tensor, gallery: Tensor, k: int, chunk: int, leave_one_out: bool = False
+@torch.no_grad()
+def find_neighbors(
+    query: Tensor,
+    gallery: Tensor,
+    k: int,
+    *,
+    leave_one_out: bool = False,
+    chunk: int = 256,
+    block: int = _BLOCK,
+    device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns row numbers int64 (M, k) and cosines float32 or float64 (M, k), best first.
+    """Find the k nearest gallery rows of each query, in blocks of both.
 
-    With ``leave_one_out``, where the queries are the gallery, a row is no neighbour of itself.
+    Beside the inputs, which may be mapped from files, memory is one block of the gallery in
+    float32, its scores with a chunk of queries, and the result.
+
+    Args:
+        query: (M, D) floating.
+        gallery: (N, D) floating.
+        k: how many, clipped to N.
+        leave_one_out: the queries are the gallery, and a row is no neighbour of itself.
+        chunk: queries at a time.
+        block: gallery rows at a time.
+        device: where blocks are compared; None: the gallery's.
+
+    Returns:
+        Row numbers int64 (M, k) and cosines float32 (float64 of a float64 gallery) (M, k), the
+        most alike first, on ``device``.
+
+    Raises:
+        ValueError: for shapes that do not fit, features that are not finite, or k not above 0.
     """
-    if leave_one_out:
-        _check_features("leave-one-out", gallery)
-    else:
-        _check_features("query (test)", query)
-        _check_features("gallery (train)", gallery)
+    for name, features in (("query", query), ("gallery", gallery)):
+        if features.ndim != 2 or not features.is_floating_point() or 0 in features.shape:
+            raise ValueError(
+                f"{name} = {tuple(features.shape)} of {features.dtype}: expected floating "
+                f"(images, dimensions); flatten each image's features"
+            )
     if query.shape[1] != gallery.shape[1]:
         raise ValueError(
-            f"query (test) features have {query.shape[1]} dimensions and gallery (train) features "
-            f"{gallery.shape[1]}: expected the same; take both from the same layer"
+            f"query and gallery have {query.shape[1]} and {gallery.shape[1]} dimensions: expected "
+            f"the same; take both from one layer"
         )
-    for name, value, usual in (("k", k, 20), ("chunk", chunk, 256)):
-        if value < 1:
-            raise ValueError(
-                f"{name} = {value}: expected a whole number of at least 1; set it to {usual}"
-            )
+    if k < 1:
+        raise ValueError(f"k = {k}: expected a whole number of at least 1; set it to 20")
+    device, (count, _) = device or gallery.device, query.shape
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
-    columns = normalize(gallery.to(dtype), dim=1).T  # (D, N)
     k = min(k, len(gallery) - leave_one_out)
-    found = []
-    for number, part in enumerate(query.split(chunk)):
-        cosine = normalize(part.to(columns.device, dtype), dim=1) @ columns  # (chunk, N)
-        if leave_one_out:
-            cosine.diagonal(number * chunk).fill_(-torch.inf)
-        found.append(cosine.topk(k, dim=1))
-    return torch.cat([top.indices for top in found]), torch.cat([top.values for top in found])
+    rows = torch.empty(count, 0, dtype=torch.int64, device=device)
+    cosines = torch.empty(count, 0, dtype=dtype, device=device)
+    for first in range(0, len(gallery), block):
+        columns = _unit(gallery[first : first + block], device, dtype).T  # (D, block)
+        best_rows, best_cosines = [], []
+        for start in range(0, count, chunk):
+            cosine = _unit(query[start : start + chunk], device, dtype) @ columns
+            if leave_one_out:
+                low, high = max(start, first), min(start + len(cosine), first + columns.shape[1])
+                own = torch.arange(low, max(low, high), device=device)  # rows in both parts
+                cosine[own - start, own - first] = -torch.inf
+            near = cosine.topk(min(k, cosine.shape[1]), dim=1)
+            part = slice(start, start + chunk)
+            both = torch.cat([cosines[part], near.values], dim=1)
+            top = both.topk(min(k, both.shape[1]), dim=1)
+            numbers = torch.cat([rows[part], near.indices + first], dim=1)
+            best_rows.append(numbers.gather(1, top.indices))
+            best_cosines.append(top.values)
+        rows, cosines = torch.cat(best_rows), torch.cat(best_cosines)
+    return rows, cosines
 
 
-def _check_features(name: str, features: Tensor) -> None:
-    if features.ndim != 2 or not features.is_floating_point():
+def vote(
+    rows: Tensor,
+    cosines: Tensor,
+    train_labels: Tensor,
+    test_labels: Tensor,
+    temperature: float = 0.07,
+    chunk: int = 256,
+) -> float:
+    """Return the share of test images, percent, whose class wins among their neighbours.
+
+    Args:
+        rows: (M, k) int64, as of :func:`find_neighbors`; its first columns are fewer neighbours.
+        cosines: (M, k).
+        train_labels: (N,) int64.
+        test_labels: (M,) int64.
+        temperature: τ of the votes exp(s / τ).
+        chunk: test images at a time.
+
+    Raises:
+        ValueError: labels that are not whole numbers, or not one an image; or τ not above 0.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
+    for name, labels in (("train", train_labels), ("test", test_labels)):
+        if labels.ndim != 1 or labels.is_floating_point():
+            raise ValueError(
+                f"{name} labels = {tuple(labels.shape)} of {labels.dtype}: expected one whole "
+                f"number an image; use .long()"
+            )
+    if len(test_labels) != len(rows):
         raise ValueError(
-            f"{name} features have shape {tuple(features.shape)} and dtype {features.dtype}: "
-            "expected floating (images, dimensions); flatten each image's feature map first"
+            f"test labels = {len(test_labels)}: expected one an image, {len(rows)}; give as many"
         )
-    if 0 in features.shape:
-        raise ValueError(
-            f"{name} features have shape {tuple(features.shape)}: expected at least one "
-            "image and one dimension; give some"
-        )
-    bad = int((~torch.isfinite(features).all(dim=1)).sum())
-    if bad:
-        raise ValueError(
-            f"{name} features of {bad} of {len(features)} images hold NaN or infinity: expected "
-            "finite numbers; the checkpoint may have diverged, or features overflowed in fp16: "
-            "compute them in float32, or take an earlier checkpoint"
-        )
+    classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
+    # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
+    weights = ((cosines - cosines[:, :1]) / temperature).exp()
+    correct = 0
+    for start in range(0, len(rows), chunk):
+        part = slice(start, start + chunk)
+        ballots = train_class[rows[part]]  # (chunk, k)
+        votes = weights.new_zeros(len(ballots), len(classes))
+        predicted = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
+        correct += int((predicted == test_labels[part].to(rows.device)).sum())
+    return 100.0 * correct / len(rows)
 
 
-def _check_labels(name: str, labels: Tensor, features: Tensor) -> None:
-    if not isinstance(labels, Tensor):
+def _unit(features: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return unit-norm rows.
+
+    Raises:
+        ValueError: some are not finite.
+    """
+    features = features.to(device, dtype)
+    if not bool(features.isfinite().all()):
         raise ValueError(
-            f"{name} labels are a {type(labels).__name__}: expected a tensor of whole numbers; "
-            f"give torch.tensor(labels)"
+            "features hold NaN or infinity: expected finite numbers; the checkpoint may have "
+            "diverged, take an earlier one"
         )
-    if labels.ndim != 1 or len(labels) != len(features):
-        raise ValueError(
-            f"{name} labels have shape {tuple(labels.shape)} for features of shape "
-            f"{tuple(features.shape)}: expected one for each image, ({len(features)},); give as "
-            f"many"
-        )
-    if labels.is_floating_point() or labels.is_complex():
-        raise ValueError(
-            f"{name} labels have dtype {labels.dtype}: expected whole numbers; use .long()"
-        )
+    return normalize(features, dim=1)

@@ -3,85 +3,126 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+from typing import Any
 
-from pirl_plugin.arguments import (
-    HelpFormatter,
-    device,
-    output_folder,
-    positive_number,
-    user_path,
-    whole_number,
-)
+from pirl_plugin import arguments as kinds
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command.
-
-    Raises:
-        SystemExit: a checkpoint or images that cannot be used.
-    """
+    """Run the command: print the accuracies, and write ``results.json`` into ``--out``."""
     options = _parse(arguments)
-    from pirl_plugin.evaluation.knn_run import evaluate_knn
-    from pirl_plugin.utils.outputs import write_json
-
-    try:
-        results = evaluate_knn(
-            options.checkpoint,
-            options.data,
-            k=options.k,
-            temperature=options.temperature,
-            size=options.size,
-            batch=options.batch,
-            workers=options.workers,
-            device=options.device,
-            trust_pickle=options.trust_pickle,
-        )
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"pirl_plugin: {error}") from None
+    results = evaluate_knn(options)
+    known = f", untrained {results['untrained_top1']:.2f} %" if options.untrained else ""
     print(
-        f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}, {results['train_images']} "
-        f"images of {results['classes']} classes, {results['test_images']} tested, "
+        f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
+        f"{results['chance_top1']:.2f} %{known}; {results['train_images']} images of "
+        f"{results['classes']} classes, {results['test_images']} tested, "
         f"{results['unreadable']} unreadable)"
     )
+    if len(results["top1_by_k"]) > 1:
+        print("top-1 by k: " + ", ".join(f"{k}: {v} %" for k, v in results["top1_by_k"].items()))
     if options.out is not None:
-        write_json(options.out / "results.json", results)
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+
+
+def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure; returns ``knn_top1`` in percent, of the first k, and what it was measured on.
+
+    Raises:
+        FileNotFoundError: the checkpoint, or the folder of images, does not exist.
+        ValueError: train and val hold different classes or a single one, or no image can be read.
+    """
+    import torch
+
+    from pirl_plugin.checkpoints.load import load_trunk
+    from pirl_plugin.checkpoints.training_run import image_size_of, run_config
+    from pirl_plugin.evaluation.features import (
+        Crops,
+        extract_features,
+        labelled_sources,
+        normalization_of,
+    )
+    from pirl_plugin.evaluation.knn import find_neighbors, vote
+    from pirl_plugin.models.trunks import untrained
+
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    trunk = load_trunk(options.checkpoint, options.trust_pickle, options.trunk, options.timm)
+    trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
+    config = run_config(options.checkpoint)
+    size = options.size or image_size_of(config) or 224
+    train, test, all_labels = labelled_sources(options.data)
+    print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
+    crops, paths = Crops([train, test], size), "\0".join([*train.paths(), *test.paths()])
+    written = options.checkpoint.stat()
+    features, readable = extract_features(
+        [each.to(device) for each in trunks],
+        crops,
+        batch=options.batch,
+        workers=options.workers,
+        normalize=normalization_of(config),
+        file=options.features,
+        described={
+            "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],
+            "trunks": [options.trunk, options.timm, len(trunks)],
+            "images": hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest(),
+            "size": size,
+        },
+    )
+    labels, valid = torch.from_numpy(all_labels), torch.from_numpy(readable)
+    split, ks = len(train), options.k
+    known, tested = valid[:split], valid[split:]
+    if not (known.any() and tested.any()):
+        raise ValueError(f"--data = {options.data}: expected images that can be read, found none")
+    train_labels, test_labels = labels[:split][known], labels[split:][tested]
+    accuracies = []
+    for of_trunk in map(torch.from_numpy, features):
+        gallery = of_trunk[:split] if known.all() else of_trunk[:split][known]
+        queries = of_trunk[split:][tested]
+        rows, cosines = find_neighbors(queries, gallery, max(ks), device=device)
+        how = (train_labels, test_labels, options.temperature)
+        accuracies.append([round(vote(rows[:, :k], cosines[:, :k], *how), 2) for k in ks])
+    most = train_labels.mode().values
+    return {
+        "benchmark": "knn",
+        "knn_top1": accuracies[0][0],
+        "top1_by_k": dict(zip(map(str, ks), accuracies[0], strict=True)),
+        "chance_top1": round(100 * float((test_labels == most).float().mean()), 2),
+        "untrained_top1": accuracies[1][0] if len(trunks) > 1 else None,
+        "k": min(ks[0], int(known.sum())),
+        "temperature": options.temperature,
+        "checkpoint": str(options.checkpoint.resolve()),
+        "data": str(options.data.resolve()),
+        "size": size,
+        "classes": len(train_labels.unique()),  # a folder may be empty
+        "train_images": int(known.sum()),
+        "test_images": int(tested.sum()),
+        "unreadable": int((~valid).sum()),
+    }
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin knn",
         description="Measure the top-1 accuracy of a k-nearest-neighbour classifier on the frozen "
-        "features of a checkpoint (Wu et al. 2018).",
-        formatter_class=HelpFormatter,
+        "features of a checkpoint (Wu et al. 2018), beside an untrained network of its kind.",
+        formatter_class=kinds.HelpFormatter,
     )
-    add = parser.add_argument
-    add("--checkpoint", type=user_path, required=True, help="any that pirl-plugin export reads")
+    add, count = parser.add_argument, kinds.whole_number(1)
+    add("--checkpoint", type=kinds.user_path, required=True, help="any that export reads")
+    add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
+    add("--out", type=kinds.output_folder, help="folder for results.json")
+    add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; the first is knn_top1")
+    add("--temperature", type=kinds.positive_number, default=0.07, help="of the votes")
+    add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
+    add("--trunk", help="where it is, of a file with several")
+    add("--timm", help="timm's name of the network, where the file does not say it")
+    add("--features", type=kinds.user_path, help="file.npy to keep features in, and go on from")
+    add("--no-untrained", dest="untrained", action="store_false", help="measure the trunk alone")
+    add("--batch", type=count, default=128, help="images at a time")
+    add("--workers", type=kinds.whole_number(0), help="processes that decode (default: by cores)")
+    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU where there is one)")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add(
-        "--data",
-        type=user_path,
-        help="folder with train/CLASS/* and val/CLASS/* (or validation/) (default: that of the run "
-        "which made the checkpoint, from its train_config.yaml)",
-    )
-    add("--out", type=output_folder, help="folder for results.json")
-    add("--k", type=whole_number(1), default=20, help="neighbours that vote")
-    add(
-        "--temperature",
-        type=positive_number,
-        default=0.07,
-        help="of the votes",
-    )
-    add(
-        "--size",
-        type=whole_number(1, 4096),
-        help="side of the crops, pixels (default: that of the run's images; 224 without a "
-        "train_config.yaml)",
-    )
-    add("--batch", type=whole_number(1), default=128, help="images at a time")
-    add(
-        "--workers",
-        type=whole_number(0),
-        help="processes that decode (default: by cores and images)",
-    )
-    add("--device", type=device, help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
     return parser.parse_args(arguments)

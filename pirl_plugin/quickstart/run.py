@@ -23,8 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pirl_plugin.checkpoints.load import load_trunk, save_trunk
-from pirl_plugin.evaluation.features import read_images, trunk_features
-from pirl_plugin.evaluation.image_folder import val_folder
+from pirl_plugin.evaluation.features import read_images, trunk_features, val_folder
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
 from pirl_plugin.files import atomic_write
