@@ -8,11 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.distributed import gather, gather_objects, rank, sum_over_ranks, world_size
-from pirl_plugin.negatives import draw_negatives
+from pirl_plugin.distributed import gather, gather_objects, sum_over_ranks, world_size
 from pirl_plugin.scores import wide_type
 
 if TYPE_CHECKING:
@@ -106,14 +105,6 @@ class MemoryBank(nn.Module):
         """Return the vectors of ``(B,)`` images, the same on all ranks: ``(B, dim)``."""
         return self.rows[index]
 
-    def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a table ``(rows, dim)`` with the drawn images, and their numbers in it ``(B, N)``.
-
-        Args:
-            negatives: ``(B, N)`` int64, rows of the data set.
-        """
-        return self.rows, negatives
-
     def local_index(self, index: Tensor) -> Tensor:
         """Return the number in :attr:`rows` of given images, ``(B,)`` int64; −1 if not held here.
 
@@ -121,37 +112,6 @@ class MemoryBank(nn.Module):
             index: ``(B,)`` int64, rows of the data set; −1 stays −1.
         """
         return index
-
-    def draw(
-        self,
-        index: Tensor,
-        count: int,
-        *,
-        seed: int,
-        step: int,
-        replacement: bool = True,
-        taken: Tensor | None = None,
-    ) -> Tensor:
-        """Draw ``(B, count)`` negatives among :attr:`rows`.
-
-        Args:
-            index: ``(B,)`` int64, rows of the data set.
-            count: N.
-            seed: key of the draw.
-            step: training step.
-            replacement: as of :func:`~pirl_plugin.negatives.draw_negatives`.
-            taken: if given, draw once for the batch, from all but these rows of the data set.
-        """
-        return draw_negatives(
-            index,
-            len(self.rows),
-            count,
-            seed,
-            step,
-            replacement=replacement,
-            per_batch=taken is not None,
-            exclude=self.local_index(index if taken is None else taken),
-        )
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Bring here, from all ranks, what moves the rows held here. Collective.
@@ -167,13 +127,13 @@ class MemoryBank(nn.Module):
             ValueError: on a CPU, the ranks have different B.
         """
         if index.device.type == "cpu" and world_size() > 1:
-            size = len(index)
-            total, squares = sum_over_ranks(torch.tensor([size, size**2])).tolist()
-            if world_size() * squares != total**2:
+            sizes = torch.tensor([len(index), -len(index)])
+            distributed.all_reduce(sizes, distributed.ReduceOp.MAX)
+            if sizes.sum() != 0:
                 raise ValueError(
-                    f"a batch of {size} images on rank {rank()} and {total} on all {world_size()}: "
-                    f"expected as many on each rank; give the loader drop_last=True, or take "
-                    f"bank = {{'placement': 'sharded'}}"
+                    f"batches of {-int(sizes[1])} to {int(sizes[0])} images on the ranks: expected "
+                    f"as many on each; give the loader drop_last=True, or take bank = "
+                    f"{{'placement': 'sharded'}}"
                 )
         return gather(index), gather(embeddings)
 
@@ -210,11 +170,10 @@ class MemoryBank(nn.Module):
         if not sum_over_ranks((outside | bad).sum()):
             return
         found = gather_objects((index[outside].tolist(), index[bad].tolist()))
-        for rows, _ in found:
-            self.check_inside(torch.tensor(rows, dtype=torch.int64))
-        ranks = ", ".join(str(rank) for rank, (_, rows) in enumerate(found) if rows)
+        self.check_inside(torch.tensor([row for rows, _ in found for row in rows]).long())
         raise FloatingPointError(
-            f"embeddings f(v_I) are not finite on rank {ranks}, rows "
+            f"embeddings f(v_I) are not finite on rank "
+            f"{', '.join(str(rank) for rank, (_, rows) in enumerate(found) if rows)}, rows "
             f"{[row for _, rows in found for row in rows][:8]}: the bank was left as it was; "
             f"lower the learning rate, or look at these images"
         )
@@ -273,17 +232,13 @@ class MemoryBank(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
-        *_, missing, unexpected, errors = arguments
+        *_, missing, _unexpected, _errors = arguments
         tensors = {"rows": self.rows, "visited": self.visited} if self.persistent else {}
-        unexpected += state_dict.keys() - {f"{prefix}{name}" for name in tensors}
         for name, tensor in tensors.items():
-            found = state_dict.get(f"{prefix}{name}")
-            if found is None:
-                missing.append(f"{prefix}{name}")
-            elif found.shape != tensor.shape:
-                errors.append(f"{prefix}{name} is {found.shape}: expected {tensor.shape}")
+            if f"{prefix}{name}" in state_dict:
+                tensor.copy_(state_dict[f"{prefix}{name}"])
             else:
-                tensor.copy_(found)
+                missing.append(f"{prefix}{name}")
 
 
 def check_index(index: Tensor) -> Tensor:

@@ -6,8 +6,6 @@ A processor prefetches rows that follow each other, not rows drawn at random, fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from llvmlite import ir
@@ -16,12 +14,6 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from pirl_plugin.utils.numba import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numba.core.base import BaseContext
-    from numba.core.typing.templates import Signature
 
 _AHEAD = 16  # rows in flight: as much as a core keeps of unanswered reads, and few enough for L1
 _LINE = 64  # bytes of a cache line
@@ -65,12 +57,7 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
 def _prefetch(typing_context, array, row, column):
     """Have the processor fetch the cache line of ``array[row, column]``, and do not wait for it."""
 
-    def generate(
-        context: BaseContext,
-        builder: ir.IRBuilder,
-        signature: Signature,
-        arguments: Sequence[ir.Value],
-    ) -> ir.Constant:
+    def generate(context, builder, signature, arguments):
         kind = signature.args[0]
         struct = context.make_array(kind)(context, builder, arguments[0])
         indices = arguments[1:]
@@ -102,9 +89,6 @@ def _gather(table, index, out, step):
     for k in range(count):
         if index[k] < 0 or index[k] >= table.shape[0]:
             return k
-    for k in range(min(_AHEAD, count)):
-        for column in range(0, dim, step):
-            _prefetch(table, index[k], column)  # type: ignore[call-arg]
     for k in range(count):
         if k + _AHEAD < count:
             ahead = index[k + _AHEAD]

@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 from pirl_plugin.bank import DTYPES, MemoryBank, check_index
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.estimators import ESTIMATORS, at_least_float32, uses_norm_constant
+from pirl_plugin.negatives import draw_negatives
 from pirl_plugin.scores import Contrast, wide_type
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 
@@ -353,21 +354,25 @@ class PIRLLoss(nn.Module):
             [normalize(at_least_float32(torch.where(valid[:, None], f, 0))) for f in outputs]
         )
         rows = torch.where(valid, index, 0)  # B
-        if negatives is not None:
-            table, drawn = self.bank.table_for(negatives)
-        else:
-            taken = None
-            if self.config.negatives == "per_batch":
+        table, drawn = self.bank.rows, negatives
+        if negatives is None:
+            config, taken = self.config, rows
+            per_batch = config.negatives == "per_batch"
+            if per_batch:
                 taken = torch.where(valid, index, -1) if self._whole is None else self._whole.index
-            table = self.bank.rows
-            drawn = self.bank.draw(
+            drawn = draw_negatives(
                 rows,
-                self.config.num_negatives,
-                seed=self.seed or 0,
-                step=self.step,
-                replacement=self.config.replacement,
-                taken=taken,
+                len(table),
+                config.num_negatives,
+                self.seed or 0,
+                self.step,
+                replacement=config.replacement,
+                per_batch=per_batch,
+                exclude=self.bank.local_index(taken),
             )
+        elif not self.bank.persistent:  # a given draw may lie in any shard
+            table = self.bank.lookup(negatives.flatten())
+            drawn = torch.arange(len(table), device=table.device).view_as(negatives)
         positives = self.bank.lookup(rows)  # m_I: B×D
         return valid, Contrast(queries, positives, table, drawn, self.config.temperature)
 

@@ -82,11 +82,6 @@ class ShardedMemoryBank(MemoryBank):
         local = self.local_index(index.to(self.rows.device))
         return sum_over_ranks(self.rows[local.clamp(min=0)].float() * (local >= 0)[:, None])
 
-    def table_for(self, negatives: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`MemoryBank.table_for`. Collective: a given draw may lie in any shard."""
-        table = self.lookup(negatives.flatten())
-        return table, torch.arange(len(table), device=table.device).view_as(negatives)
-
     def local_index(self, index: Tensor) -> Tensor:
         """See :meth:`MemoryBank.local_index`."""
         here = (index >= 0) & (index % self._ranks == self._rank)
@@ -193,24 +188,6 @@ class ShardedMemoryBank(MemoryBank):
                 f"the memory bank in {folder} has {found} of the {len(self.rows)} rows of rank "
                 f"{self._rank}: expected all files of one call of save(); bring them along"
             )
-
-
-def read_rows(folder: Path) -> Tensor:
-    """Read the rows of all shards in a folder of :meth:`ShardedMemoryBank.save`, in one process.
-
-    Returns:
-        ``(|D|, dim)`` float32.
-
-    Raises:
-        FileNotFoundError: there is no shard.
-    """
-    path = next(iter(sorted(folder.glob("rank_*_of_*.torch"))), None)
-    if path is None:
-        raise FileNotFoundError(f"no shard of a memory bank in {folder}: bring the files along")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    bank = ShardedMemoryBank(state["num_rows"], state["rows"].shape[1])
-    bank.load(folder)
-    return bank.rows
 
 
 class _Route:

@@ -95,4 +95,4 @@ def test_update__is_that_of_the_joined_batch_on_all_ranks():
         torch.testing.assert_close(rows, expected)
         assert torch.equal(rows, results[0][0])
         assert "on rank 1, rows [5]" in not_finite
-        assert "on all 2: expected as many on each rank" in unequal
+        assert "batches of 2 to 3 images on the ranks" in unequal

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pirl_plugin.checkpoints.run_folder import shards_of_step
-from pirl_plugin.sharded_bank import read_rows
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +41,11 @@ def bank_rows(content: Mapping[str, object], path: Path) -> Tensor | None:
     if not folder.is_dir():
         return None
     logging.root.info(f"the memory bank is read from {folder}")
-    return read_rows(folder)
+    shard = torch.load(next(folder.glob("*.torch")), weights_only=True, mmap=True)
+    num_rows, dim = shard["num_rows"], shard["rows"].shape[1]
+    bank = ShardedMemoryBank(num_rows, dim)
+    bank.load(folder)
+    return bank.lookup(torch.arange(num_rows))
 
 
 def _loss_state(content: Mapping[str, object]) -> Mapping[str, Any]:
