@@ -6,7 +6,7 @@ python extra_scripts/export_checkpoint.py IN OUT --to detectron2|torchvision|saf
 
 import sys
 
-from pirl_plugin.checkpoints.export_command import main
+from pirl_plugin.checkpoints.export import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

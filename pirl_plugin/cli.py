@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "distances of embeddings of images and of their transformed versions (Fig. 4)",
     ),
     "export": (
-        "pirl_plugin.checkpoints.export_command:main",
+        "pirl_plugin.checkpoints.export:main",
         "a checkpoint's trunk for Detectron2, torchvision or timm",
     ),
     "detection": (

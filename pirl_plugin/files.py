@@ -1,77 +1,123 @@
-"""Files that are whole or not there: written beside, flushed to the disk, renamed."""
+"""Files that are whole or not there, small files for people, and the lock of a run's folder."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
-import socket
-import time
+import uuid
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
-
-from pirl_plugin.utils.processes import is_alive, machine_id, process_birth
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-UNFINISHED = ".unfinished."  # how the names of files begin that are being written
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_SPARE = 1 << 20  # bytes that logs may take while a file is written
-_DAY = 24 * 3600
-_numbers = count()
-
-
-class DiskFullError(OSError):
-    """A file does not fit on its disk."""
-
-    stops_training = True  # its text is all that the user needs
+UNFINISHED = ".unfinished."
+"""How the names of files begin that are being written."""
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 @contextmanager
-def atomic_write(path: str | Path, needed: int | None = None) -> Iterator[BinaryIO]:
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of ``path`` in one step, at the end.
 
     Whoever reads ``path``, at any moment and after a power cut too, sees what was there before or
-    all of what is written. Where the writing fails, what was there before remains.
+    all of what is written.
 
     Args:
         path: the file to write; its folder is made.
-        needed: bytes that it will have, where they are known; too little space is then found out
-            before anything is written.
 
     Raises:
-        DiskFullError: it does not fit: which disk, how much is needed, what to do.
+        OSError: it cannot be written; what was there before is intact.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_beside(path)
     try:
-        if needed is not None:
-            check_free_space(path, needed)
-        with unfinished.open("xb") as file:
+        with unfinished.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
         flush_folder(path.parent)
     except Exception as error:
-        report_full_disk(path, needed, error)
+        seen: BaseException | None = error
+        while seen is not None:  # torch raises another error on top of it
+            if isinstance(seen, OSError) and seen.errno in _DISK:
+                raise OSError(
+                    seen.errno,
+                    f"{path} was not written, and what was there before is intact "
+                    f"({os.strerror(seen.errno)}): expected a disk with room that can be written "
+                    f"to; make room, and give the same command again",
+                ) from error
+            seen = seen.__cause__ or seen.__context__
         raise
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
 
 
-def link_relatively(target: Path, link: Path) -> None:
-    """Make ``link`` a relative symbolic link to ``target``, in one step.
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, UTF-8, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
-    It goes on resolving when the folder of both is moved or copied. ``link`` may be there already.
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON for people to read, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a log of one JSON object a line; without the file, and of lines cut short, nothing."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return [entry for entry in found if isinstance(entry, dict)]
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run: an advisory lock on ``folder/.lock``, which ends with the process.
+
+    One process of a run takes it, its rank 0. The file is kept: removing it would let two in.
+
+    Raises:
+        RuntimeError: another process holds it.
     """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RuntimeError(
+            f"CHECKPOINT.DIR = {folder}: expected a folder that no other run writes to, and "
+            f"another run writes to this folder; wait for it, stop it, or name another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # on a failing disk the run's own error counts
+            lock.release(force=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def link_relatively(target: Path, link: Path) -> None:
+    """Make or replace ``link``, a symbolic link that survives moving the folder of both."""
     unfinished = unfinished_beside(link)
     folder = os.path.realpath(link.parent)
     relative = os.path.relpath(os.path.join(os.path.realpath(target.parent), target.name), folder)
@@ -81,32 +127,6 @@ def link_relatively(target: Path, link: Path) -> None:
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-
-
-def check_free_space(path: Path, needed: int) -> None:
-    """Refuse to begin a file that will not fit.
-
-    Raises:
-        DiskFullError: there are fewer bytes free than ``needed``, and one MB for logs.
-    """
-    if shutil.disk_usage(path.parent).free < needed + _SPARE:
-        raise DiskFullError(_message(path, needed, "too little space"))
-
-
-def report_full_disk(path: Path, needed: int | None, error: BaseException) -> None:
-    """Raise in one sentence what kept ``path`` from being written, if it is a full disk.
-
-    Raises:
-        DiskFullError: it is one.
-    """
-    seen: BaseException | None = error
-    while seen is not None:  # torch raises another error on top of it
-        if isinstance(seen, OSError) and seen.errno in _FULL:
-            raise DiskFullError(_message(path, needed, os.strerror(seen.errno))) from error
-        seen = seen.__cause__ or seen.__context__
-    for number in _FULL:  # other ranks' errors come as text
-        if os.strerror(number) in str(error):
-            raise DiskFullError(_message(path, needed, os.strerror(number))) from error
 
 
 def flush_folder(folder: Path) -> None:
@@ -120,49 +140,15 @@ def flush_folder(folder: Path) -> None:
 
 
 def unfinished_beside(path: Path) -> Path:
-    """A new name, in the folder of ``path``, of a file that this process is writing.
-
-    What a killed process leaves under it, :func:`remove_unfinished` recognises.
-    """
-    return path.with_name(f"{UNFINISHED}{_mark(os.getpid())}.{next(_numbers)}")
+    """Return a name beside ``path`` for what is being written, which no other writer has."""
+    return path.with_name(f"{UNFINISHED}{path.name}.{uuid.uuid4().hex[:8]}")
 
 
 def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
-    """Remove what killed processes left half written: of this host, or older than a day.
-
-    Args:
-        folder: to look into; it need not exist.
-        subfolders: whether to look into those below it, too.
-    """
-    found = folder.rglob if subfolders else folder.glob
-    for path in found(f"{UNFINISHED}*"):
-        try:
-            if time.time() - path.lstat().st_mtime > _DAY or _was_left(path.name):
-                remove(path)
-        except (OSError, ValueError):  # another process removed it, or the name is not ours
-            continue
-
-
-def _was_left(name: str) -> bool:
-    """Whether the process that an unfinished name is of, on this host, has ended.
-
-    Raises:
-        ValueError: the name has other parts.
-    """
-    host, pid, birth, _ = name.removeprefix(UNFINISHED).rsplit(".", maxsplit=3)
-    if host != socket.gethostname():
-        return False
-    return not (is_alive(int(pid)) and birth == _birth_mark(int(pid)))
-
-
-@lru_cache(maxsize=1)
-def _mark(own_pid: int) -> str:
-    return f"{socket.gethostname()}.{own_pid}.{_birth_mark(own_pid)}"
-
-
-def _birth_mark(pid: int) -> str:
-    """Short for what tells a process from an earlier one of its number, as in a new container."""
-    return hashlib.sha256(f"{machine_id()} {process_birth(pid)}".encode()).hexdigest()[:8]
+    """Remove what killed processes left half written, in a folder that nobody else writes to."""
+    for path in (folder.rglob if subfolders else folder.glob)(f"{UNFINISHED}*"):
+        with suppress(OSError):
+            remove(path)
 
 
 def remove(path: Path) -> None:
@@ -173,25 +159,55 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def megabytes(size: float) -> str:
-    """Bytes as people read them.
+def claim_folder(
+    folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
+) -> dict[str, Any]:
+    """Make a folder that of a run; the same run again goes on where it stopped.
 
-    >>> megabytes(850e6)
-    '850 MB'
-    >>> megabytes(1.3e6)
-    '1.3 MB'
+    Args:
+        folder: the output folder; it is made.
+        run: what the run is: values that JSON can hold. Keys that the file has besides are kept.
+        file_name: of the file in the folder that says so.
+        what: what the message calls it.
+
+    Returns:
+        What the file held before, or ``run`` where there was none.
+
+    Raises:
+        ValueError: the folder holds another run.
     """
-    return f"{size / 1e6:.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
+    check_folder(folder, run, file_name, what)
+    file = folder / file_name
+    before = read_claim(file) if file.is_file() else dict(run)
+    write_json(file, before)
+    return before
 
 
-def _message(path: Path, needed: int | None, why: str) -> str:
-    disk = path.parent.resolve()
-    while not disk.is_mount() and disk != disk.parent:
-        disk = disk.parent
-    usage = shutil.disk_usage(path.parent)
-    asked = f"it needs {megabytes(needed)}" if needed is not None else "it needs more"
-    return (
-        f"{path} was not written, what was there before is intact: {why} on the disk {disk} "
-        f"({megabytes(usage.free)} of {megabytes(usage.total)} free, {asked}); make room there, or "
-        f"raise the quota or file size limit (ulimit -f), and give the same command again"
-    )
+def check_folder(
+    folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
+) -> None:
+    """Refuse a folder that holds another run; write nothing. Raises as :func:`claim_folder`."""
+    if (folder / file_name).is_file():
+        check_claim(folder, read_claim(folder / file_name), run, what)
+
+
+def read_claim(file: Path) -> dict[str, Any]:
+    """Return what a folder was claimed for; empty where the file is not one of ours."""
+    try:
+        claim = json.loads(file.read_text())
+    except ValueError:
+        claim = None
+    return claim if isinstance(claim, dict) else {}
+
+
+def check_claim(
+    folder: Path, before: Mapping[str, object], run: Mapping[str, object], what: str
+) -> None:
+    """Refuse a folder that was claimed for another run. Raises as :func:`claim_folder`."""
+    run = json.loads(json.dumps(run))
+    if different := [key for key in run if before.get(key) != run[key]]:
+        held = ", ".join(f"{key} {before.get(key)} (now {run[key]})" for key in different)
+        raise ValueError(
+            f"--out = {folder}: expected an empty folder or one of the same {what}, and it holds "
+            f"the {what} of {held}; give another folder with --out, or remove this one"
+        )

@@ -1,95 +1,109 @@
-"""Files that are whole or not there."""
+"""Files are whole or not there; one process holds a run's folder."""
 
+import errno
 import os
-import resource
+import signal
 import subprocess
-import time
+import sys
 
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.write import write_checkpoint
+from pirl_plugin import files
 from pirl_plugin.files import (
-    UNFINISHED,
-    DiskFullError,
     atomic_write,
+    claim_folder,
     link_relatively,
+    lock_folder,
+    read_json_lines,
     remove_unfinished,
-    unfinished_beside,
 )
 
 
-def test_replacing__takes_the_place_of_what_was_there(tmp_path):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_failed_write__keeps_what_was_there_and_names_the_cause(number, by_torch, tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
-    with atomic_write(path) as file:
-        file.write(b"after")
-        assert path.read_text() == "before"
-    assert path.read_text() == "after"
-    assert list(tmp_path.iterdir()) == [path]
 
+    class Failing:
+        def write(self, data):
+            raise OSError(number, os.strerror(number))
 
-def test_replacing__leaves_what_was_there_when_the_writing_fails(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("before")
-    with pytest.raises(KeyError), atomic_write(path) as file:
-        raise KeyError(file.write(b"half"))
+    with pytest.raises(OSError, match=f"file was not written.*{os.strerror(number)}") as raised:
+        with atomic_write(path) as file:
+            torch.save({"a": torch.ones(3)}, Failing()) if by_torch else Failing().write(file)
+    assert raised.value.errno == number
     assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
+    assert os.listdir(tmp_path) == ["file"]
 
 
-def test_write__says_which_disk_is_too_small(tmp_path, monkeypatch):
+def test_kill_while_writing__leaves_what_the_next_start_removes(tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
-    space = os.statvfs(tmp_path)
-    more = space.f_bavail * space.f_frsize + 1
-    with pytest.raises(DiskFullError, match=rf"{path} was not written.*too little space on the"):
-        with atomic_write(path, needed=more) as file:
-            file.write(b"never")
+    code = (
+        "import os; from pirl_plugin.files import atomic_write\n"
+        f"with atomic_write({str(path)!r}) as file:\n"
+        "    file.write(b'half'); file.flush(); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
     assert path.read_text() == "before"
-
-
-def test_write__says_what_a_file_size_limit_stopped(tmp_path):
-    """The limit of a quota or ``ulimit -f`` is met in the middle of the writing."""
-    path = tmp_path / "file"
-    write_checkpoint({"weights": torch.zeros(10)}, path)
-    before = path.read_bytes()
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(DiskFullError, match=r"File too large on the disk .* it needs 4\.0 MB"):
-            write_checkpoint({"weights": torch.zeros(1_000_000)}, path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_remove_unfinished__takes_what_dead_processes_left_alone(tmp_path):
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    of_alive = unfinished_beside(tmp_path / "model.torch")
-    host, pid, birth, number = of_alive.name.removeprefix(UNFINISHED).rsplit(".", maxsplit=3)
-    assert pid == str(os.getpid())
-    of_dead = tmp_path / f"{UNFINISHED}{host}.{dead.pid}.{birth}.0"
-    of_earlier = tmp_path / f"{UNFINISHED}{host}.{pid}.01234567.{number}"  # another container's
-    elsewhere = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.{birth}.0"
-    old = tmp_path / f"{UNFINISHED}another.host.{dead.pid}.{birth}.1"
-    users = tmp_path / "model_phase0.torch"
-    for path in (of_dead, of_earlier, of_alive, elsewhere, old, users):
-        path.write_text("")
-    os.utime(old, (0, time.time() - 2 * 24 * 3600))
+    assert len(os.listdir(tmp_path)) == 2
     remove_unfinished(tmp_path)
-    assert set(tmp_path.iterdir()) == {of_alive, elsewhere, users}
+    assert os.listdir(tmp_path) == ["file"]
 
 
-def test_link__is_relative_and_replaced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "out"
+def test_lock__lets_one_process_in_and_ends_with_it(tmp_path):
+    code = (
+        "import time; from pathlib import Path; from pirl_plugin.files import lock_folder\n"
+        f"with lock_folder(Path({str(tmp_path)!r})):\n    print('held', flush=True); time.sleep(99)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(RuntimeError, match="another run writes to this folder"):
+            with lock_folder(tmp_path):
+                pass
+        holder.send_signal(signal.SIGKILL)
+    (tmp_path / ".lock").write_text("foreign")
+    for _ in range(2):
+        with lock_folder(tmp_path):
+            assert (tmp_path / ".lock").exists()
+
+
+def test_lock__does_not_hide_the_error_of_a_failing_disk(tmp_path, monkeypatch):
+    import filelock
+
+    def fail(self, force=False):
+        raise OSError(errno.EIO, "release")
+
+    monkeypatch.setattr(filelock.FileLock, "release", fail)
+    with pytest.raises(OSError, match="the cause"):
+        with lock_folder(tmp_path):
+            raise OSError(errno.ENOSPC, "the cause")
+
+
+def test_link__survives_a_move_and_replaces_a_dangling_one(tmp_path):
+    folder = tmp_path / "a"
     folder.mkdir()
-    for name in ("first", "second"):
-        (folder / name).write_text(name)
-        link_relatively((folder / name).relative_to(tmp_path), folder / "link")
-        assert os.readlink(folder / "link") == name
-    folder.rename(tmp_path / "moved")
-    assert (tmp_path / "moved" / "link").read_text() == "second"
+    (folder / "file").write_text("content")
+    (folder / "link").symlink_to("gone")
+    link_relatively(folder / "file", folder / "link")
+    folder.rename(tmp_path / "b")
+    assert (tmp_path / "b" / "link").read_text() == "content"
+
+
+def test_claim__refuses_another_run(tmp_path):
+    assert claim_folder(tmp_path / "out", {"seed": 0}) == {"seed": 0}
+    assert claim_folder(tmp_path / "out", {"seed": 0}) == {"seed": 0}
+    with pytest.raises(ValueError, match=r"the run of seed 0 \(now 1\)"):
+        claim_folder(tmp_path / "out", {"seed": 1})
+
+
+def test_json_lines__of_a_log_that_was_cut_short(tmp_path):
+    assert read_json_lines(tmp_path / "log") == []
+    (tmp_path / "log").write_text('{"a": 1}\n{"a": {"b\n3\n{"a": 2}\n')
+    assert [line["a"] for line in read_json_lines(tmp_path / "log")] == [1, 2]
+
+
+def test_flush__of_a_folder_that_cannot_be_opened(tmp_path):
+    files.flush_folder(tmp_path / "none")

@@ -14,9 +14,9 @@ from pirl_plugin.arguments import (
     whole_number,
     why_not_writable,
 )
+from pirl_plugin.files import write_json
 from pirl_plugin.processes import processor_name
 from pirl_plugin.settings import require_host
-from pirl_plugin.utils.outputs import write_json
 
 PRECISIONS = ("float32", "tf32", "bfloat16")  # of a step
 _DEVICE = "default: cuda where there is a GPU"

@@ -108,13 +108,15 @@ def _save(size: int, rounds: int) -> dict[str, Any]:
     """Ours looks for NaN, writes a new file, and waits for the disk; the host's is torch.save."""
     import torch
 
-    from pirl_plugin.checkpoints.write import check_finite, write_checkpoint
+    from pirl_plugin.checkpoints.run_folder import check_finite
+    from pirl_plugin.files import atomic_write
 
     content = {"tensors": list(torch.ones(10, size // 40).unbind())}
 
     def save(path: Path) -> None:
         check_finite(content, str(path))
-        write_checkpoint(content, path)
+        with atomic_write(path) as file:
+            torch.save(content, file)
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "checkpoint.torch"

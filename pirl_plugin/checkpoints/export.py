@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import pickle
 from pathlib import Path
 
-from pirl_plugin.arguments import why_not_writable
-from pirl_plugin.checkpoints.formats import SUFFIXES, lines_file, write_file
-from pirl_plugin.checkpoints.loading_lines import loading_lines
+import torch
+from torch import Tensor
+
+from pirl_plugin import __version__
+from pirl_plugin.checkpoints.compare import compare, truncate
+from pirl_plugin.checkpoints.load import trunk_state, vissl_checkpoint
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.timm_folder import write_timm_folder
-from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
-from pirl_plugin.checkpoints.trunk import Trunk
+from pirl_plugin.checkpoints.trunk import (
+    TimmTensors,
+    Trunk,
+    find_any_trunk,
+    is_bottleneck,
+    to_detectron2,
+    to_torchvision,
+)
+from pirl_plugin.files import atomic_write
+from pirl_plugin.models.timm_trunk import create_network
+
+# Format -> the suffixes by which its readers know it; none for a folder.
+_SUFFIXES: dict[str, tuple[str, ...]] = {
+    "detectron2": (".pkl",),
+    "torchvision": (".pth", ".pt", ".torch"),
+    "safetensors": (".safetensors",),
+    "vissl": (".torch",),
+    "timm": (),
+}
+_PRETRAIN = "pre-train one that has, with +config/pirl/models=resnet18"
 
 
 def export_checkpoint(
@@ -20,37 +41,34 @@ def export_checkpoint(
     to: str,
     *,
     trunk: str | None = None,
+    timm: str | None = None,
     trust_pickle: bool = False,
-    results: Sequence[str | Path] = (),
 ) -> Trunk | TimmTensors:
     """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
 
-    Values keep their bits. The keys and prefix of the trunk are found, not asked for; it is written
-    only if it is whole. A file at ``out`` is replaced at the end, in one step.
+    Values keep their bits, which are compared after writing. A file at ``out`` is replaced at the
+    end, in one step.
 
     Args:
         path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, a Detectron2
             pickle, or a safetensors file.
         out: the file to write: ``.pkl`` for Detectron2, ``.pth`` for torchvision, ``.torch`` for
-            VISSL, ``.safetensors``; for timm a folder.
+            VISSL, ``.safetensors``; for timm a folder, which a hub of models takes as it is.
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
         trunk: keys and prefix of the trunk to take, where the file holds several.
+        timm: timm's name of the network, where it is timm's and the file does not say so.
         trust_pickle: let the file run code if torch's safe loading refuses it.
-        results: JSON files of measurements for timm's model card, beside those that are found:
-            ``results.json`` of ``pirl-plugin knn``, ``detection`` or ``results``.
 
     Returns:
-        What was written, and where it was found;
-        :func:`~pirl_plugin.checkpoints.loading_lines.loading_lines` says how to load it.
+        What was written, and where it was found; :func:`loading_lines` says how to load it.
 
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
-        ValueError: an unknown ``to`` or suffix, a file that cannot be read, a folder that cannot be
-            written to, ``results`` of another checkpoint, a network that timm or Detectron2 does
-            not have, a text of another's where its own would go, or a trunk with tensors missing,
-            left over, out of shape or not finite, by their names.
+        ValueError: an unknown ``to`` or suffix, a file that cannot be read, a network that timm or
+            Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
+            not finite, by their names.
 
     Example:
         >>> import tempfile
@@ -64,32 +82,180 @@ def export_checkpoint(
         >>> folder.cleanup()
     """
     path, out = Path(path), Path(out)
-    if to not in SUFFIXES:
-        raise ValueError(f"to = '{to}': expected one of {', '.join(SUFFIXES)}")
-    if SUFFIXES[to] and out.suffix not in SUFFIXES[to]:
+    if to not in _SUFFIXES:
+        raise ValueError(f"to = '{to}': expected one of {', '.join(_SUFFIXES)}")
+    if _SUFFIXES[to] and out.suffix not in _SUFFIXES[to]:
         raise ValueError(
-            f"OUT = {out}: expected a name that ends in {' or '.join(SUFFIXES[to])}, by which "
+            f"out = {out}: expected a name that ends in {' or '.join(_SUFFIXES[to])}, by which "
             f"readers of {to} know it"
         )
-    if results and to != "timm":
-        raise ValueError(
-            f"results = {', '.join(map(str, results))}: expected none with to = '{to}', which has "
-            f"no model card; leave them out, or write for timm"
-        )
     if out.exists() and path.exists() and out.samefile(path):
-        raise ValueError(f"OUT = {out}: expected another file than the checkpoint itself")
-    if reason := why_not_writable(out.parent):
-        raise ValueError(f"OUT = {out}: expected a folder to write to, and {reason}")
-    beside = lines_file(out, to)
-    if beside is not None and beside.exists() and not out.exists():  # no export has written it
-        raise ValueError(
-            f"OUT = {out}: expected no {beside}, into which the lines that load it go; move that "
-            f"file, or give another name"
-        )
-    found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk)
-    lines = loading_lines(found, to, out)
+        raise ValueError(f"out = {out}: expected another file than the checkpoint itself")
+    found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk, timm)
+    written = out
     if to == "timm":
-        write_timm_folder(found, out, lines, path, [Path(file) for file in results])
+        _write_timm_folder(found, out)
+        written = out / "model.safetensors"
     else:
-        write_file(found, out, to, lines)
+        _write_file(found, out, to)
+    again = trunk_state(found) if to == "vissl" else found.tensors
+    if mismatch := compare(again, _read_back(written, to), values=True):
+        raise ValueError(f"{written} is not what was to be written: {mismatch}; write it again")
     return found
+
+
+def _read_back(written: Path, to: str) -> dict[str, Tensor]:
+    content = read_checkpoint(written)
+    if to == "detectron2":
+        return {to_torchvision(name): tensor for name, tensor in content["model"].items()}
+    if to == "vissl":
+        return dict(content["classy_state_dict"]["base_model"]["model"]["trunk"])
+    return dict(content)
+
+
+def loading_lines(found: Trunk | TimmTensors, to: str, out: Path) -> str:
+    """Return lines to paste that load an exported file: Python, or overrides for VISSL."""
+    if to == "vissl":
+        return f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out}"
+    if to == "detectron2":
+        keys = {"MODEL.WEIGHTS": str(out), **detectron2_options(found)}
+        return f"config.merge_from_list({[item for pair in keys.items() for item in pair]})"
+    if to == "timm":
+        return f'timm.create_model("local-dir:{out}", pretrained=True, num_classes=0)'
+    load = f'torch.load("{out}", weights_only=True)'
+    if to == "safetensors":
+        load = f'safetensors.torch.load_file("{out}")'
+    if isinstance(found, TimmTensors) or to == "safetensors":
+        try:
+            name, options = _timm_network(found)
+        except ValueError:  # our own, below
+            pass
+        else:
+            given = "".join(f", {key}={value!r}" for key, value in options.items())
+            model = f'timm.create_model("{name}", num_classes=0{given})'
+            return f"model = {model}\nmodel.load_state_dict({load})"
+    assert isinstance(found, Trunk)
+    if found.width == 1 and not found.small_stem and found.depth != 10:
+        model = f"torchvision.models.resnet{found.depth}()\nmodel.fc = torch.nn.Identity()"
+    else:  # torchvision has no constructor of it
+        given = f"depth={found.depth}, width={found.width:g}, small_stem={found.small_stem}"
+        model = f"pirl_plugin.models.resnet.WideResNet({given})"
+    return f"model = {model}\nmodel.load_state_dict({load})"
+
+
+def detectron2_options(found: Trunk | TimmTensors) -> dict[str, bool | int | str | list[float]]:
+    """Return keys and values that build the network, with torchvision's strides and pixels.
+
+    Raises:
+        ValueError: Detectron2 has no such network.
+
+    Example:
+        >>> detectron2_options(Trunk({}, depth=50, width=2))["MODEL.RESNETS.WIDTH_PER_GROUP"]
+        128
+    """
+    if isinstance(found, TimmTensors) or found.small_stem or found.depth == 10:
+        raise ValueError(
+            f"Detectron2 has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a "
+            f"7×7 stem; export to torchvision or safetensors, or {_PRETRAIN}"
+        )
+    stem, basic = round(64 * found.width), not is_bottleneck(found.depth)
+    return {
+        "MODEL.RESNETS.DEPTH": found.depth,
+        "MODEL.RESNETS.STEM_OUT_CHANNELS": stem,
+        "MODEL.RESNETS.RES2_OUT_CHANNELS": stem if basic else 4 * stem,
+        "MODEL.RESNETS.WIDTH_PER_GROUP": 64 if basic else stem,
+        "MODEL.RESNETS.STRIDE_IN_1X1": False,
+        "INPUT.FORMAT": "RGB",
+        "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
+        "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
+    }
+
+
+def _write_file(found: Trunk | TimmTensors, out: Path, to: str) -> None:
+    # Copies share no storage with tensors that are not written.
+    tensors = {name: tensor.clone() for name, tensor in found.tensors.items()}
+    if to == "detectron2":
+        detectron2_options(found)  # refuses a network that Detectron2 does not have
+        arrays = {
+            to_detectron2(name): (t.float() if t.dtype == torch.bfloat16 else t).numpy()
+            for name, t in found.weights().items()
+        }
+        # matching_heuristics makes Detectron2 find "res5.…" in whichever module holds it.
+        content = {"model": arrays, "__author__": "pirl_plugin", "matching_heuristics": True}
+        data = pickle.dumps(content, protocol=4)
+    elif to == "safetensors":
+        from safetensors.torch import save
+
+        data = save(tensors, {"format": "pt"})
+    with atomic_write(out) as file:
+        if to in ("detectron2", "safetensors"):
+            file.write(data)
+        else:
+            torch.save(vissl_checkpoint(trunk_state(found)) if to == "vissl" else tensors, file)
+
+
+def _write_timm_folder(found: Trunk | TimmTensors, out: Path) -> None:
+    """Write ``config.json``, ``model.safetensors`` and a model card, ``README.md``."""
+    name, options = _timm_network(found)
+    net = create_network(name, options)
+    net.load_state_dict(found.tensors, strict=False)  # whole, but for batch norm's counters
+    from timm.models import save_for_hf
+
+    out.mkdir(parents=True, exist_ok=True)
+    save_for_hf(net, str(out), model_args=options, safe_serialization=True)
+    card = (
+        f"---\nlibrary_name: timm\ntags:\n- timm\n- image-feature-extraction\n---\n\n"
+        f"# {found.title}\n\nTrunk exported by pirl_plugin {__version__}. Load it with\n\n"
+        f"```python\nimport timm\n\nmodel = {loading_lines(found, 'timm', out)}\n```\n"
+    )
+    with atomic_write(out / "README.md") as file:
+        file.write(card.encode())
+
+
+def _timm_network(found: Trunk | TimmTensors) -> tuple[str, dict[str, object]]:
+    """Return timm's name and options of a trunk.
+
+    Raises:
+        ValueError: timm has no such network: its ResNets put out 64 channels from a 7×7 stem.
+    """
+    if isinstance(found, TimmTensors):
+        return found.architecture, found.options
+    if found.width != 1 or found.small_stem:
+        raise ValueError(
+            f"timm has no {found.title}: expected a ResNet with a stem of 7×7 and 64 channels; "
+            f"export to torchvision, or {_PRETRAIN}"
+        )
+    return (
+        ("resnet18", {"layers": [1, 1, 1, 1]})
+        if found.depth == 10
+        else (
+            f"resnet{found.depth}",
+            {},
+        )
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Run ``pirl-plugin export --checkpoint FILE --to FORMAT --out OUT``."""
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin export",
+        description="Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL, "
+        "and print the lines that load it.",
+    )
+    add = parser.add_argument
+    add("--checkpoint", metavar="FILE", type=Path, required=True, help="VISSL's, torch's, ours")
+    add("--to", choices=tuple(_SUFFIXES), required=True, help="the format")
+    add("--out", metavar="OUT", type=Path, required=True, help=".pkl, .pth, …; for timm a folder")
+    add("--trunk", metavar="NAME", help="which trunk to take, where the file holds several")
+    add("--timm", metavar="NAME", help="timm's name of the network, where it is one of timm's")
+    add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
+    options = vars(parser.parse_args(arguments))
+    checkpoint, out = (options.pop(name).expanduser() for name in ("checkpoint", "out"))
+    found = export_checkpoint(checkpoint, out, **options)
+    ignored = f"; not part of it: {truncate(found.ignored)}" if found.ignored else ""
+    where = f" at {found.found_at}" if found.found_at else ""
+    print(
+        f"{out}: {found.title}, {len(found.weights())} tensors, from {checkpoint}{where}{ignored}"
+    )
+    print(f"To load it:\n\n{loading_lines(found, options['to'], out)}")
+    return 0

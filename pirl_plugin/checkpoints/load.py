@@ -1,7 +1,8 @@
-"""A trunk as a module, from a checkpoint of any kind, and one written for the host's benchmarks."""
+"""A trunk as a module, from a checkpoint of any kind; and the layout that VISSL loads it from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,16 +10,13 @@ import torch
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.timm_trunk import TimmTensors, find_any_trunk
-from pirl_plugin.checkpoints.vissl_layout import trunk_state, vissl_checkpoint
+from pirl_plugin.checkpoints.trunk import TimmTensors, Trunk, find_any_trunk
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.models.timm_trunk import DESCRIPTION, TimmTrunk, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import nn
+    from torch import Tensor, nn
 
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -52,23 +50,66 @@ def trunk_in(
     timm: str | None = None,
 ) -> AnyTrunk:
     """Load the trunk of a checkpoint that has been read: as :func:`load_trunk`."""
-    found = find_any_trunk(content, str(path), at)
+    found = find_any_trunk(content, str(path), at, timm)
     trunk: AnyTrunk
     if isinstance(found, TimmTensors):
         trunk = TimmTrunk(found.architecture, found.options)
     else:
         trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
     state = trunk_state(found)
-    if mismatch := compare(trunk.state_dict(), state):
-        raise ValueError(
-            f"{path} does not fit {found.title}: {mismatch}; name a checkpoint that was "
-            f"written whole"
-        )
+    if mismatch := compare(trunk.state_dict(), {**state, **_description(trunk)}):
+        raise ValueError(f"{path} does not fit {found.title}: {mismatch}; copy it again")
     trunk.load_state_dict(state, strict=False)  # whole, but for batch norm's counters
     return trunk.eval()
+
+
+def _description(trunk: nn.Module) -> dict[str, Tensor]:
+    """Return the name of a network of timm, which may have other options than in the file."""
+    return {n: tensor for n, tensor in trunk.state_dict().items() if n == DESCRIPTION}
 
 
 def save_trunk(trunk: nn.Module, path: str | Path) -> None:
     """Write a trunk as a checkpoint that the host's benchmarks take as ``PARAMS_FILE``."""
     with atomic_write(path) as file:
         torch.save(vissl_checkpoint(trunk.state_dict()), file)
+
+
+def trunk_state(found: Trunk | TimmTensors) -> dict[str, Tensor]:
+    """Return tensors by the names of VISSL's ResNet, of ``pirl_resnet`` or of ``pirl_timm``."""
+    if isinstance(found, TimmTensors):
+        named = {f"net.{name}": tensor for name, tensor in found.tensors.items()}
+        return {DESCRIPTION: describe(found.architecture, found.options), **named}
+    return {f"_feature_blocks.{name}": tensor for name, tensor in found.tensors.items()}
+
+
+def vissl_checkpoint(trunk: Mapping[str, Tensor]) -> dict[str, object]:
+    """Return a checkpoint that VISSL takes as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``.
+
+    Args:
+        trunk: tensors by the trunk's own names, as of :func:`trunk_state`.
+    """
+    model = {"trunk": dict(trunk), "heads": {}}
+    return {"type": "consolidated", "classy_state_dict": {"base_model": {"model": model}}}
+
+
+def trunk_of_checkpoint(checkpoint: Mapping[str, object], name: str) -> dict[str, Tensor]:
+    """Return the trunk's tensors in a checkpoint, by the names of VISSL's trunks.
+
+    A trunk of any kind is taken from where VISSL keeps it; elsewhere a ResNet, or a network of
+    timm, is looked for, such as in a plain state dictionary of torchvision.
+
+    Raises:
+        ValueError: it holds no trunk, several, or one that is not whole.
+    """
+    inside: object = checkpoint
+    for key in ("classy_state_dict", "base_model", "model", "trunk"):
+        inside = inside.get(key) if isinstance(inside, Mapping) else None
+    if not isinstance(inside, Mapping) or not inside:
+        return trunk_state(find_any_trunk(checkpoint, name))
+    # Where a benchmark wrote it, the trunk is inside VISSL's feature extractor.
+    return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}
+
+
+def read_trunk_state(path: str | Path, trust_pickle: bool = False) -> dict[str, Tensor]:
+    """Read a file that the export reads: as :func:`trunk_of_checkpoint`."""
+    return trunk_of_checkpoint(read_checkpoint(Path(path), trust_pickle), str(path))

@@ -1,38 +1,34 @@
-"""The checkpoints of a run's folder: what the run wrote there, and what it may remove."""
+"""The checkpoints in a run's folder: written whole, kept or removed, and the newest that loads."""
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import re
-import zlib
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.files import UNFINISHED, atomic_write, remove
+import torch
+from torch import Tensor
 
-LEDGER = "checkpoints.json"  # what the run wrote: no other file is ever removed
-MANIFEST = "checksums.json"  # in a folder of shards; it is written last
-SHARDS = "memory_bank"  # the folder of the folders of shards
-_OURS = re.compile(rf"model_\w+\.torch|{SHARDS}/step_\d+")
-_TAIL = 1 << 16  # the end of a file of torch.save holds the checksums of all its tensors
+from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
+from pirl_plugin.files import remove, sha256_of
 
-
-def shards_of_step(step: int) -> str:
-    """The folder of the memory bank's shards of a step, from the run's folder.
-
-    Example:
-        >>> shards_of_step(40)
-        'memory_bank/step_40'
-    """
-    return f"{SHARDS}/step_{step}"
+SECTION = "pirl_plugin"
+"""Key of what this plugin adds to a checkpoint of the host."""
+CHECKPOINT_NAME = re.compile(
+    r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
+)
+_SHARDS = "memory_bank"  # the folder of the folders of shards
+# Z is NaN until the first batch, and always with estimators that have none.
+_MAY_BE_NAN = ("norm_constant",)
+_BLOCK = 1 << 24  # elements looked at together: 64 MB of float32
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Which checkpoints stay: ``CHECKPOINT.PIRL`` of the configuration.
+    """Which checkpoints stay: the section ``CHECKPOINT.PIRL``.
 
     Attributes:
         KEEP_LAST: the newest so many, at least 1; ``all`` for all of them.
@@ -48,176 +44,201 @@ class Keep:
     EVERY_MINUTES: float = 30
 
     def __post_init__(self) -> None:
-        if self.KEEP_LAST != "all" and not (_is_int(self.KEEP_LAST) and int(self.KEEP_LAST) > 0):
-            raise ValueError(
-                f"CHECKPOINT.PIRL.KEEP_LAST = {self.KEEP_LAST!r}: expected a number from 1, or "
-                f"all; name how many of the newest checkpoints stay"
-            )
-        if not _is_int(self.KEEP_EVERY) or self.KEEP_EVERY < 0:
-            raise ValueError(
-                f"CHECKPOINT.PIRL.KEEP_EVERY = {self.KEEP_EVERY!r}: expected a number of epochs, "
-                f"or 0; give 0 to keep the newest alone"
-            )
-        if not isinstance(self.EVERY_MINUTES, (int, float)) or not self.EVERY_MINUTES >= 0:
-            raise ValueError(
-                f"CHECKPOINT.PIRL.EVERY_MINUTES = {self.EVERY_MINUTES!r}: expected minutes, or 0; "
-                f"give 0 to save at the end of epochs alone"
-            )
-
-    def at_most(self, epochs: int, frequency: int) -> int:
-        """How many stay of a run, the final one included, that saves every ``frequency`` epochs."""
-        saved = epochs // frequency
-        newest = saved if self.KEEP_LAST == "all" else min(saved, int(self.KEEP_LAST))
-        every = math.ceil(epochs / math.lcm(self.KEEP_EVERY, frequency)) if self.KEEP_EVERY else 0
-        return newest + every + 1
+        for name, least in (("KEEP_LAST", 1), ("KEEP_EVERY", 0), ("EVERY_MINUTES", 0)):
+            value = getattr(self, name)
+            kinds = (int, float) if name == "EVERY_MINUTES" else (int,)
+            fits = isinstance(value, kinds) and not isinstance(value, bool) and value >= least
+            if not fits and (name, value) != ("KEEP_LAST", "all"):
+                also = ", or all" if name == "KEEP_LAST" else ""
+                raise ValueError(
+                    f"CHECKPOINT.PIRL.{name} = {value!r}: expected a number from {least}{also}; "
+                    f"leave it out for {type(self).__dict__[name]}"
+                )
 
 
 @dataclass
-class Written:
-    """A checkpoint in the ledger.
+class Found:
+    """The checkpoint to go on from.
 
     Attributes:
-        identity: tells it from another file that has come to bear its name.
-        iteration: training steps done.
-        phase: training epochs done before the last one, from 0; None in the middle of an epoch.
-        final: whether it ends the run.
-        folders: name to identity of what belongs to it: shards of the memory bank.
+        path: None where there is none.
+        content: of the checkpoint; its tensors are still on the disk.
+        final: whether it ends a run.
+        skipped: name and fault of each that cannot be loaded.
     """
 
-    identity: str
-    iteration: int
-    phase: int | None
-    final: bool
-    folders: dict[str, str] = field(default_factory=dict)
+    path: Path | None = None
+    content: dict[str, Any] = field(default_factory=dict)
+    final: bool = False
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
+    """Find the newest checkpoint of a run whose every byte is what was saved.
+
+    Args:
+        folder: of the run.
+        nth: 1 for the newest that loads, 2 for the one before it, …; the oldest at most.
+        skip_final: pass over those that end a run.
+    """
+    opened, found = _opened(folder)
+    for name in found.skipped.copy():
+        if skip_final and "final" in name:
+            del found.skipped[name]
+    for _, path, content in sorted(opened, key=lambda each: each[0], reverse=True):
+        final = "final" in path.name
+        if final and skip_final:
+            continue
+        try:
+            check_sums(path)
+            _check_shards(path, content)
+        except ValueError as error:
+            found.skipped[path.name] = str(error)
+            continue
+        found.path, found.content, found.final = path, content, final
+        nth -= 1
+        if nth <= 0:
+            break
+    return found
+
+
+def shards_of_step(step: int) -> str:
+    """Return the folder of the memory bank's shards of a step, from the run's folder.
+
+    Example:
+        >>> shards_of_step(40)
+        'memory_bank/step_40'
+    """
+    return f"{_SHARDS}/step_{step}"
+
+
+def shards_of(content: Mapping[str, Any]) -> str | None:
+    """Return the folder of the shards of a checkpoint, from the run's folder; None without."""
+    loss = content.get("loss") or {}
+    if "_extra_state" in loss and "norm_constant" in loss and "bank.rows" not in loss:
+        return shards_of_step(int(loss["_extra_state"]["step"]))
+    return None
 
 
 class RunFolder:
-    """The folder that a run saves to.
+    """What a run has saved in its folder, and what need not stay of it.
 
     Args:
         folder: ``CHECKPOINT.DIR``.
         keep: which checkpoints stay.
-        resumed: the checkpoint that the run goes on from. Without it, or where it is none of those
-            that the ledger lists, what is in the folder is another run's and stays.
-
-    Attributes:
-        writing: names that the run was about to write when it last said so: what a kill left of
-            them is the run's, too.
+        resumed: the checkpoint in the folder that the run goes on from. Without it, what is in the
+            folder is of another run, and stays.
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
-        self.folder = folder
-        self.keep = keep
-        self.written, self.writing = _read_ledger(folder / LEDGER)
-        if resumed is None or not self._wrote(resumed):
-            self.written, self.writing = {}, []
+        self.folder, self.keep = folder, keep
+        self._saved: dict[str, tuple[tuple[int, bool], str | None]] = {}  # name: order, shards
+        if resumed is None or resumed.parent.resolve() != folder.resolve():
+            return
+        opened, found = _opened(folder)
+        newest = next(order for order, path, _ in opened if path.name == resumed.name)
+        for order, path, content in opened:
+            if order <= newest:
+                self._saved[path.name] = order, shards_of(content)
+        used = {shards_of(content) for _, _, content in opened}
+        for shards in (folder / _SHARDS).glob("step_*") if not found.skipped else ():
+            if f"{_SHARDS}/{shards.name}" not in used:  # killed before the checkpoint was written
+                remove(shards)
 
-    def _wrote(self, path: Path) -> bool:
-        known = self.written.get(path.name)
-        return path.name in self.writing or (known is not None and known.identity == identity(path))
+    def record(self, content: Mapping[str, Any], name: str) -> None:
+        """Enter a checkpoint that was just written, and remove what need not stay."""
+        self._saved[name] = _order(content, name), shards_of(content)
+        names = sorted(self._saved, key=lambda each: self._saved[each][0])
+        last = len(names) if self.keep.KEEP_LAST == "all" else int(self.keep.KEEP_LAST)
+        kept = {each for each in names if each in names[-last:] or self._is_kept(each)}
+        shards = {self._saved[each][1] for each in kept}
+        for old in [each for each in names if each not in kept]:
+            _, folder = self._saved.pop(old)
+            try:
+                remove(self.folder / old)
+                if folder is not None and folder not in shards:
+                    remove(self.folder / folder)
+            except OSError as error:
+                logging.root.warning(f"{old} need not stay and could not be removed: {error}")
 
-    def announce(self, name: str) -> None:
-        """Put into the ledger what is written next: a checkpoint, or a folder of its shards."""
-        if name not in self.writing:
-            self.writing.append(name)
-        self._write_ledger()
-
-    def remove_orphans(self) -> None:
-        """Remove shards whose checkpoint was never written, as the run was killed before."""
-        known = {folder for entry in self.written.values() for folder in entry.folders}
-        models = [name for name in self.writing if not name.startswith(SHARDS)]
-        if not any((self.folder / name).exists() for name in models):
-            for name in [name for name in self.writing if name not in {*models, *known}]:
-                self._remove(name, identity(self.folder / name))
-        for unfinished in (self.folder / SHARDS).glob(f"{UNFINISHED}*"):
-            remove(unfinished)
-
-    def record(
-        self,
-        name: str,
-        iteration: int,
-        phase: int | None = None,
-        final: bool = False,
-        folders: tuple[str, ...] = (),
-    ) -> None:
-        """Put a checkpoint that was just written into the ledger, and remove what need not stay."""
-        with_it = {folder: identity(self.folder / folder) for folder in folders}
-        self.written[name] = Written(identity(self.folder / name), iteration, phase, final, with_it)
-        kept = self._kept(iteration)
-        kept_folders = {folder for entry in kept for folder in self.written[entry].folders}
-        for old in [name for name in self.written if name not in kept]:
-            entry = self.written.pop(old)
-            self._remove(old, entry.identity)
-            for folder, known in entry.folders.items():
-                if folder not in kept_folders:
-                    self._remove(folder, known)
-        self.writing = []
-        self._write_ledger()
-
-    def _kept(self, iteration: int) -> list[str]:
-        """Those that stay; of steps that the run has gone back before, only final ones."""
-        every, last = self.keep.KEEP_EVERY, self.keep.KEEP_LAST
-        order = sorted(
-            (name for name, entry in self.written.items() if entry.iteration <= iteration),
-            key=lambda name: (self.written[name].iteration, self.written[name].phase is not None),
+    def _is_kept(self, name: str) -> bool:
+        match = CHECKPOINT_NAME.fullmatch(name)
+        assert match is not None, "the host names it"
+        every = self.keep.KEEP_EVERY
+        return bool(
+            match[1] or (every and match["kind"] == "phase" and int(match["number"]) % every == 0)
         )
-        newest = order if last == "all" else order[-int(last) :]
-        return [
-            name
-            for name, entry in self.written.items()
-            if name in newest
-            or entry.final
-            or (every and name in order and entry.phase is not None and entry.phase % every == 0)
-        ]
-
-    def _remove(self, name: str, known: str) -> None:
-        path = self.folder / name
-        try:
-            if path.exists() and identity(path) == known:
-                if path.is_dir():  # whose files go one by one: what a kill leaves is an orphan
-                    path = path.rename(path.with_name(f"{UNFINISHED}{path.name}.removed"))
-                remove(path)
-        except OSError as error:
-            logging.root.warning(f"{path} need not stay and could not be removed: {error}")
-
-    def _write_ledger(self) -> None:
-        content = {name: asdict(entry) for name, entry in self.written.items()}
-        ledger = {"written": content, "writing": self.writing}
-        with atomic_write(self.folder / LEDGER) as file:
-            file.write(json.dumps(ledger, indent=1).encode())
 
 
-def identity(path: Path) -> str:
-    """Size and checksum of the end of a file; of a folder of shards, those of its manifest."""
-    file_path = path / MANIFEST if path.is_dir() else path
-    if not file_path.exists():
-        return "none"
-    size = file_path.stat().st_size
-    with file_path.open("rb") as file:
-        file.seek(max(0, size - _TAIL))
-        return f"{size}-{zlib.crc32(file.read()):08x}"
+def check_finite(state: object, what: str) -> None:
+    """Refuse to save state from which no run can go on.
 
+    Args:
+        state: nested dictionaries, lists and tensors.
+        what: what the error calls it.
 
-def _read_ledger(path: Path) -> tuple[dict[str, Written], list[str]]:
-    """What the run has written, and what it was writing."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        ledger = {name: Written(**entry) for name, entry in found["written"].items()}
-        writing = list(found.get("writing", []))  # earlier versions did not say
-        folders = [folder for entry in ledger.values() for folder in entry.folders]
-        names = [*ledger, *folders, *writing]
-        strange = [name for name in names if not _OURS.fullmatch(name)]
-        if strange:
-            raise ValueError(f"it lists {strange[0]}")
-        return ledger, writing
-    except FileNotFoundError:
-        return {}, []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        logging.root.warning(
-            f"{path} cannot be read ({error}): the checkpoints in its folder all stay"
+    Raises:
+        FloatingPointError: a tensor holds NaN or infinities; names the first of them.
+    """
+    bad = [n for n, tensor in _tensors_of(state) if not n.endswith(_MAY_BE_NAN) and _bad(tensor)]
+    if bad:
+        raise FloatingPointError(
+            f"{what} was not saved: expected finite numbers, found NaN or infinities in "
+            f"{len(bad)} tensors, the first {bad[0]}; lower the learning rate, and run it "
+            f"again to go on from the checkpoint before it"
         )
-        return {}, []
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _tensors_of(state: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(state, Tensor):
+        yield name, state
+    elif isinstance(state, (Mapping, list, tuple)):
+        items = state.items() if isinstance(state, Mapping) else enumerate(state)
+        for key, value in items:
+            yield from _tensors_of(value, f"{name}.{key}" if name else str(key))
+
+
+def _bad(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.is_meta or tensor.numel() == 0:
+        return False
+    # The extremes of a block are finite exactly if it is; no second tensor of its size is made.
+    blocks = tensor.detach().reshape(-1).split(_BLOCK)
+    return not all(bool(torch.isfinite(torch.stack(torch.aminmax(b))).all()) for b in blocks)
+
+
+def _opened(folder: Path) -> tuple[list[tuple[tuple[int, bool], Path, dict[str, Any]]], Found]:
+    """Open all checkpoints: order, path and content of each; those that cannot be are skipped."""
+    found, opened = Found(), []
+    for path in sorted(folder.glob("model_*.torch")) if folder.is_dir() else ():
+        if CHECKPOINT_NAME.fullmatch(path.name):
+            try:
+                content = open_checkpoint(path)
+                opened.append((_order(content, path.name), path, content))
+            except (KeyError, TypeError, ValueError) as error:
+                found.skipped[path.name] = str(error)
+    return opened, found
+
+
+def _order(content: Mapping[str, Any], name: str) -> tuple[int, bool]:
+    """Return steps done, and whether at the end of an epoch, which comes after the middle of it."""
+    return int(content["iteration"]), "phase" in name
+
+
+def _check_shards(path: Path, content: Mapping[str, Any]) -> None:
+    """Compare the shards of a checkpoint's bank with the checksums that it holds.
+
+    Raises:
+        ValueError: one is missing or another; names it.
+    """
+    folder = shards_of(content)
+    if folder is None:
+        return
+    known = (content.get(SECTION) or {}).get("shards") or {}
+    for name, digest in known.items():
+        file = path.parent / folder / Path(name).name
+        if not file.is_file():
+            raise ValueError(f"{file}, of its memory bank, is missing")
+        if sha256_of(file) != digest:
+            raise ValueError(f"{file}, of its memory bank, is not what was saved with it")
+    if not known:
+        raise ValueError(f"it has no checksums of its memory bank in {path.parent / folder}")

@@ -1,224 +1,271 @@
-"""``train_config.yaml``, written beside checkpoints: how they were trained."""
+"""What a run is: the record in its checkpoints, which says whether a command is the same run."""
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from pirl_plugin.files import atomic_write
-from pirl_plugin.settings import num_micro_batches
-
-if TYPE_CHECKING:
-    from vissl.config import AttrDict
+from pirl_plugin.checkpoints.read import open_checkpoint
+from pirl_plugin.checkpoints.run_folder import SECTION
+from pirl_plugin.files import write_text
 
 RUN_CONFIG = "train_config.yaml"
+# What makes another run of a command. Learning rates that the host scales with the batch are
+# compared before the scaling, for a run may go on with other ranks.
+_KEYS = (
+    "SEED_VALUE",
+    "MODEL.TRUNK",
+    "MODEL.HEAD.PARAMS",
+    "MODEL.FEATURE_EVAL_SETTINGS",
+    "OPTIMIZER.name",
+    "OPTIMIZER.num_epochs",
+    "OPTIMIZER.weight_decay",
+    "OPTIMIZER.param_schedulers",
+    "DATA.TRAIN.TRANSFORMS",
+    "LOSS",
+)
+# Not of these, which say how a run computes, not what; or which the host fills in.
+_FREE = ("num_train_samples", "bank.placement", "bank.overlap", "bank.seed")
+_SHOWN = 120  # characters of a value
 _SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
-_BOTH = ("start_value", "end_value")
-_RESTARTS = ("restart_interval_length", "wave_type", "lr_multiplier", "is_adaptive")
-SCHEDULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "cosine": (_BOTH, ()),
-    "cosine_warm_restart": (_BOTH, _RESTARTS),
-    "linear": (_BOTH, ()),
-    "inverse_sqrt": (("start_value",), ("warmup_interval_length",)),
-    "constant": (("value",), ()),
-    "step": (("values",), ()),
-    "multistep": (("values",), ("milestones",)),
-}
-"""Schedule of the learning rate → the keys of its rates, and the others that it reads."""
 
 
-@dataclass(frozen=True)
-class TrainingRun:
-    """A pre-training run, from its ``train_config.yaml``.
-
-    Attributes:
-        settings: what a reader wants to know, name → value, in order.
-        image_size: side of the image view, pixels; None where the run does not say.
-        mean: of the channels, by which images were normalised; None where the run does not say.
-        std: their standard deviation, likewise.
-        labelled: whether it was trained with labels of people.
-        initial_weights: the file that it started from, whose own training is not known; empty for
-            random initialisation.
-        is_pirl: whether its loss is this package's.
-    """
-
-    settings: dict[str, str]
-    image_size: int | None
-    mean: list[float] | None
-    std: list[float] | None
-    labelled: bool
-    initial_weights: str
-    is_pirl: bool
-
-
-def write_run_config(config: AttrDict, folder: Path) -> None:
-    """Write the configuration of a run into its folder, as the host does, with absolute paths.
-
-    Those of images, labels and initial weights: tables and model cards are made elsewhere.
+def run_record(config: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a checkpoint says of its run.
 
     Args:
-        config: the host's ``AttrDict``.
-        folder: of the run's checkpoints.
+        config: the host's whole configuration.
+        images: split to :func:`images_digest`.
+
+    Returns:
+        ``settings``, dotted key to JSON, and ``images``, which are compared; and ``config``, the
+        whole configuration as JSON, for whoever evaluates the checkpoint.
     """
-    content = config.to_dict()
-    sharding = content["MODEL"].get("FSDP_CONFIG") or {}
-    if "compute_dtype" in sharding:  # the host has made a torch.dtype of its name
-        sharding["compute_dtype"] = str(sharding["compute_dtype"]).removeprefix("torch.")
-    data = content.get("DATA") or {}
-    for section, key in itertools.product(("TRAIN", "TEST"), ("DATA_PATHS", "LABEL_PATHS")):
-        if paths := data.get(section, {}).get(key):
-            data[section][key] = [_absolute(str(path)) for path in paths]
-    weights = content["MODEL"].get("WEIGHTS_INIT") or {}
-    if file := weights.get("PARAMS_FILE"):
-        weights["PARAMS_FILE"] = _absolute(file)
-    ensemble = (content["MODEL"].get("TRUNK") or {}).get("PIRL_ENSEMBLE") or {}
-    if files := ensemble.get("PARAMS_FILES"):
-        ensemble["PARAMS_FILES"] = [_absolute(file) for file in files]
-    text = yaml.dump(content)
-    with atomic_write(folder / RUN_CONFIG, needed=len(text)) as file:
-        file.write(text.encode())
+    plain = _plain(config)
+    return {
+        "settings": _settings(plain),
+        "images": dict(images),
+        "config": json.dumps(plain),
+    }
 
 
-def _absolute(path: str) -> str:
-    return path if not path or "://" in path else os.path.abspath(path)
+def describe_other_run(
+    config: Mapping[str, Any], content: Mapping[str, Any], path: str
+) -> str | None:
+    """Return what makes a configuration that of another run than a checkpoint's.
+
+    Returns:
+        One sentence with the keys that differ, found and expected; None where none does, or the
+        checkpoint has no record.
+    """
+    before = (content.get(SECTION) or {}).get("settings") or {}
+    now = _settings(_plain(config))
+    differ = [k for k in {**before, **now} if before and _differs(k, before.get(k), now.get(k))]
+    if not differ:
+        return None
+    said = "; ".join(
+        f"config.{key} = {_short(now.get(key))}: expected {_short(before.get(key))}"
+        for key in differ[:3]
+    )
+    more = f"; and {len(differ) - 3} more" if differ[3:] else ""
+    return (
+        f"{said}{more}, as in {path}; give the configuration of its run, or another "
+        f"config.CHECKPOINT.DIR to start a new one"
+    )
+
+
+def describe_other_images(
+    images: Mapping[str, str], content: Mapping[str, Any], path: str
+) -> str | None:
+    """Return the sentence for a split whose list of images is another; None where none is."""
+    before = (content.get(SECTION) or {}).get("images") or {}
+    for split, digest in images.items():
+        if before.get(split, digest) != digest:
+            return (
+                f"config.DATA.{split.upper()}.DATA_PATHS: expected the same list of images as in "
+                f"{path}, in the same order, for each has its row in it; bring them back (a moved "
+                f"folder is fine), or give another config.CHECKPOINT.DIR to start a new run"
+            )
+    return None
+
+
+def images_digest(paths: Iterable[str], root: str) -> str:
+    """Return the SHA-256 of a list of images: their paths below ``root``, which may be moved.
+
+    Example:
+        >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
+        >>> images_digest(one, "/a") == images_digest(two, "/b") != images_digest(one[::-1], "/a")
+        True
+    """
+    prefix, digest = os.path.join(root, ""), hashlib.sha256()
+    for path in paths:
+        digest.update(os.fsencode(path.removeprefix(prefix)) + b"\0")
+    return digest.hexdigest()
+
+
+def epochs(config: Mapping[str, Any]) -> int:
+    """Return the training phases of a run, which are its epochs."""
+    return int(config["OPTIMIZER"]["num_epochs"]) * int(
+        config["DATA"]["TRAIN"].get("TRAIN_PHASES_PER_EPOCH", 1)
+    )
+
+
+def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
+    """Write the configuration of a run into its folder, for people; nothing resumes by it."""
+    write_text(folder / RUN_CONFIG, yaml.safe_dump(_plain(config)))
 
 
 def run_config(checkpoint: Path) -> dict[str, Any] | None:
-    """The configuration of the run that wrote a checkpoint, or None where it is not beside it.
+    """Return the configuration of the run that wrote a checkpoint: from it, or the file beside it.
+
+    Returns:
+        It, or None where neither has it.
 
     Raises:
-        ValueError: the file is no YAML of a mapping.
+        ValueError: the file beside it is no YAML of a mapping.
     """
+    try:
+        text = (open_checkpoint(checkpoint).get(SECTION) or {}).get("config")
+    except ValueError:  # of another kind, or no checkpoint
+        text = None
+    if text is not None:
+        found: dict[str, Any] = json.loads(text)
+        return found
     file = run_config_file(checkpoint)
     return None if file is None else read_config(file)
 
 
 def run_config_file(checkpoint: Path) -> Path | None:
-    """The configuration beside a checkpoint, or beside the file that it links to."""
+    """Return the configuration beside a checkpoint, or beside the file that it links to."""
     files = (folder / RUN_CONFIG for folder in (checkpoint.parent, checkpoint.resolve().parent))
     return next((file for file in files if file.is_file()), None)
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The configuration in a file that the host has written.
+    """Read the configuration in a file that the host has written.
 
     Raises:
         ValueError: the file is no YAML of a mapping.
     """
     try:
         config = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise ValueError(_not_a_run(file, " ".join(str(error).split()))) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{file}: expected the configuration of a run; {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(_not_a_run(file, f"it holds a {type(config).__name__}"))
+        raise ValueError(f"{file}: expected the configuration of a run; remove or repair it")
     return config
-
-
-def _not_a_run(file: Path, why: object) -> str:
-    return f"{file} is no configuration of a VISSL run ({why}): move it, or repair it"
-
-
-def read_training_run(checkpoint: Path) -> TrainingRun | None:
-    """The run whose folder a checkpoint lies in; None where no ``train_config.yaml`` is there.
-
-    Raises:
-        ValueError: the file is not YAML, or no configuration of the host.
-    """
-    config = run_config(checkpoint)
-    if config is None:
-        return None
-    try:
-        data, loss = config["DATA"], config["LOSS"]
-        train = data["TRAIN"]
-        transform = (train["TRANSFORMS"] or [{}])[0]
-        settings = {
-            "Task": str(transform.get("name", "not recorded")),
-            "Data": ", ".join(map(str, train["DATASET_NAMES"])),
-            **_loss(loss),
-            **_optimisation(config),
-        }
-        started_from = (config["MODEL"].get("WEIGHTS_INIT") or {}).get("PARAMS_FILE") or ""
-        if started_from:
-            settings["Initial weights"] = Path(started_from).name
-        return TrainingRun(
-            settings,
-            image_size_of(config),
-            *channel_statistics(config),
-            labelled=train["LABEL_TYPE"] == "standard",
-            initial_weights=started_from,
-            is_pirl=loss["name"] == "pirl_loss",
-        )
-    except (AttributeError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(_not_a_run(checkpoint.parent / RUN_CONFIG, error)) from error
 
 
 def channel_statistics(
     config: Mapping[str, Any] | None,
 ) -> tuple[list[float] | None, list[float] | None]:
-    """Mean and deviation that a run's images were normalised with; None where it gives none."""
+    """Return mean and deviation by which images were normalised; None where it gives none."""
     section = (config or {}).get("HOOKS", {}).get("PIRL_INPUT") or {}
     data = (config or {}).get("DATA", {})
     return section.get("mean") or data.get("MEAN"), section.get("std") or data.get("STD")
 
 
 def image_size_of(config: Mapping[str, Any] | None) -> int | None:
-    """Side of the images that a run was trained on, pixels; None where its transforms give none."""
+    """Return the side of training images, pixels; None where the transforms give none."""
     transforms = (config["DATA"]["TRAIN"]["TRANSFORMS"] or []) if config else []
     # The last one: a crop is of what an earlier transform has resized.
     sizes = (transform.get(key) for transform in reversed(transforms) for key in _SIZES)
     return next((size for size in sizes if isinstance(size, int)), None)
 
 
-def _loss(loss: dict[str, Any]) -> dict[str, str]:
-    ours = loss.get("pirl_loss") or {}
-    if loss["name"] != "pirl_loss" or not ours:
-        return {"Loss": str(loss["name"])}
-    return {
-        "Loss": f"pirl_loss, estimator {ours['estimator']}",
-        "λ (weight of the invariance term)": f"{ours['lambda_invariance']:g}",
-        "τ (temperature)": f"{ours['temperature']:g}",
-        "N (negatives)": f"{ours['num_negatives']:,}",
-        "Momentum of the memory bank": f"{ours['bank']['momentum']:g}",
+def _settings(config: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key in _KEYS:
+        for name, value in _leaves(key, _at(config, key)):
+            if not name.endswith(_FREE) and "PARAMS_FILES" not in name:
+                found[name] = json.dumps(value, sort_keys=True, default=str)
+    if (scaling := _at(config, "OPTIMIZER.param_schedulers.lr.auto_lr_scaling")) and scaling.get(
+        "auto_scale"
+    ):
+        lr = "OPTIMIZER.param_schedulers.lr."
+        found = {k: v for k, v in found.items() if not k.startswith(lr) or "auto_lr" in k}
+    loss = _at(config, "LOSS.name")
+    prefixes = ("LOSS.name", f"LOSS.{loss}")
+    found = {
+        key: value
+        for key, value in found.items()
+        if not key.startswith("LOSS")
+        or (key.startswith(prefixes) and key != f"LOSS.{loss}.name")  # which the host fills in
     }
+    weights = [_at(config, "MODEL.WEIGHTS_INIT.PARAMS_FILE")]
+    weights += _at(config, "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES") or []
+    found["MODEL.WEIGHTS_INIT.PARAMS_FILE"] = json.dumps([_identity(file) for file in weights])
+    return found
 
 
-def _optimisation(config: dict[str, Any]) -> dict[str, str]:
-    machines, optimizer = config["DISTRIBUTED"], config["OPTIMIZER"]
-    replica = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
-    processes = machines["NUM_NODES"] * machines["NUM_PROC_PER_NODE"]
-    rate = optimizer["param_schedulers"]["lr"]
-    return {
-        "Epochs": str(optimizer["num_epochs"]),
-        "Batch": f"{replica * processes:,} images ({processes} × {replica}{_parts(config)})",
-        "Learning rate": f"{learning_rates(rate)}, {rate['name']}",
-        "Weight decay": f"{optimizer['weight_decay']:g}",
-        "Seed": str(config["SEED_VALUE"]),
-    }
+def _identity(file: str | None) -> str | None:
+    """Return size and checksum of a file of weights; None for one that is no more there.
 
-
-def learning_rates(schedule: Mapping[str, Any]) -> str:
-    """``0.12 → 0.00012``: the rates that a schedule goes through, of the keys that it reads.
-
-    Args:
-        schedule: ``OPTIMIZER.param_schedulers.lr`` of the host's configuration.
+    The end of a file of ``torch.save`` holds the checksums of all its tensors.
     """
-    return " → ".join(f"{rate:g}" for rate, _ in itertools.groupby(_rates(schedule)))
+    if not file:
+        return ""
+    path = Path(file)
+    if not path.is_file():
+        return None
+    with path.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - (1 << 16)))
+        return f"{path.name}, {size} bytes, {zlib.crc32(opened.read()):08x}"
 
 
-def _rates(schedule: Mapping[str, Any]) -> list[float]:
-    if schedule["name"] == "composite":
-        return [rate for part in schedule["schedulers"] for rate in _rates(part)]
-    keys, _ = SCHEDULES.get(schedule["name"], (("base_lr",), ()))
-    values = [schedule[key] for key in keys if key in schedule]
-    return values[0] if keys == ("values",) else values
+def _differs(key: str, before: str | None, now: str | None) -> bool:
+    if key == "MODEL.WEIGHTS_INIT.PARAMS_FILE" and before and now:
+        then, files = json.loads(before), json.loads(now)
+        if len(then) == len(files):  # nothing reads a file again, which may be gone or renamed
+            return any(
+                None not in (a, b) and a.partition(",")[2] != b.partition(",")[2]
+                for a, b in zip(then, files, strict=True)
+            )
+    return before != now
 
 
-def _parts(config: dict[str, Any]) -> str:
-    count = num_micro_batches(config)
-    return f" in {count} micro-batches" if count > 1 else ""
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as plain values, with absolute paths of images and weights."""
+    given = config.to_dict() if hasattr(config, "to_dict") else config
+    found: dict[str, Any] = json.loads(json.dumps(given, default=str))
+    for split in ("TRAIN", "TEST"):
+        section = _at(found, f"DATA.{split}") or {}
+        for key in ("DATA_PATHS", "LABEL_PATHS"):
+            if section.get(key):
+                section[key] = [_absolute(path) for path in section[key]]
+    if _at(found, "MODEL.WEIGHTS_INIT.PARAMS_FILE"):
+        weights = found["MODEL"]["WEIGHTS_INIT"]
+        weights["PARAMS_FILE"] = _absolute(weights["PARAMS_FILE"])
+    if files := _at(found, "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"):
+        found["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"] = [_absolute(f) for f in files]
+    return found
+
+
+def _absolute(path: str) -> str:
+    return path if not path or "://" in path else os.path.abspath(path)
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _leaves(name: str, value: object) -> list[tuple[str, object]]:
+    if not isinstance(value, Mapping):
+        return [(name, value)]
+    return [leaf for key, part in value.items() for leaf in _leaves(f"{name}.{key}", part)]
+
+
+def _short(value: str | None) -> str:
+    text = "not set" if value is None else value
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -28,8 +28,8 @@ from pirl_plugin.detection.setup import (
     versions,
 )
 from pirl_plugin.detection.trial import CONFIG, RESULT
+from pirl_plugin.files import check_folder, claim_folder, write_json, write_text
 from pirl_plugin.processes import ended_by_sigterm, stream
-from pirl_plugin.utils.outputs import check_folder, claim_folder, write_json, write_text
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin import __version__
-from pirl_plugin.checkpoints.detectron2_options import detectron2_options
+from pirl_plugin.checkpoints.export import detectron2_options
 from pirl_plugin.settings import config_root
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def check_weights(config: CfgNode, trunk: Trunk) -> None:
     Raises:
         ValueError: they differ; gives the options that would make the config fit.
     """
-    from pirl_plugin.checkpoints.shapes import is_bottleneck
+    from pirl_plugin.checkpoints.trunk import is_bottleneck
 
     if not is_bottleneck(trunk.depth) and config.MODEL.ROI_HEADS.NAME.startswith("Res5"):
         raise ValueError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pirl_plugin.detection.heads import register_extra_norm
 from pirl_plugin.detection.setup import load_config, metric_kind
-from pirl_plugin.utils.outputs import write_json
+from pirl_plugin.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,9 +88,8 @@ def train_and_test(folder: str) -> None:
     from detectron2.engine import default_setup
     from detectron2.utils import comm
 
-    from pirl_plugin.checkpoints.names import to_detectron2
     from pirl_plugin.checkpoints.read import read_checkpoint
-    from pirl_plugin.checkpoints.trunk import find_trunk
+    from pirl_plugin.checkpoints.trunk import find_trunk, to_detectron2
 
     start = time.perf_counter()
     register_extra_norm()

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
     options = _parse(arguments)
     from pirl_plugin.evaluation.invariance_figure import invariance_figure
     from pirl_plugin.evaluation.invariance_run import measure_invariance
-    from pirl_plugin.utils.outputs import write_json
+    from pirl_plugin.files import write_json
 
     try:
         results = measure_invariance(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.read import check_is_file
-from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.checkpoints.training_run import images_digest, run_config
 from pirl_plugin.evaluation.invariance import (
     Distances,
     invariance_distances,
@@ -23,7 +22,6 @@ from pirl_plugin.evaluation.pretext_checkpoint import (
 )
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
 from pirl_plugin.images.sources.paths import find_images
-from pirl_plugin.memory.row_paths import hash_paths, match_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,47 +157,20 @@ def _to_bank(
         folder: of all images.
         paths: of all images, relative to the folder.
     """
-    bank, hashes = model.bank, model.path_hashes
+    bank, note = model.bank, None
     if bank is None:
         return None, (
             "none in the checkpoint, nor shards of one in the folder memory_bank beside it, or no "
             "head g to compare it with"
         )
-    if hashes is not None and len(hashes) == len(bank):  # earlier versions: of all, for a subset
-        found = _rows_by_path(hashes, folder, [paths[row] for row in rows])
-        known = found >= 0
-        if known.sum() < 2:
-            return None, (
-                f"its rows are of images with other paths than those of --data: give the folder of "
-                f"the pre-training, with its {len(bank)} images"
-            )
-        note = None if known.all() else f"{int(known.sum())} of the {len(rows)} images have a row"
-        return invariance_distances(bank[found[known]], transformed[known]), note
-    if len(bank) != len(paths):
+    if len(bank) != len(paths) or model.images not in (None, images_digest(paths, str(folder))):
         return None, (
-            f"it has {len(bank)} rows and --data {len(paths)} images: give the images of the "
-            f"pre-training"
+            f"its {len(bank)} rows are of other images than the {len(paths)} of --data: give the "
+            f"folder of the pre-training"
         )
-    return invariance_distances(bank[rows], transformed), (
-        "the checkpoint does not say which image a row is of; taken for those of --data, in order"
-    )
-
-
-def _rows_by_path(hashes: Tensor, folder: Path, paths: list[str]) -> Tensor:
-    """The row of each image, int64 ``(N,)``, −1 for none.
-
-    A row's path is relative to the folder of the pre-training's images, or of its list of images,
-    or absolute: the form is taken by which most images have a row.
-    """
-    whole = Path(os.path.abspath(folder))
-    prefixes = ["", *(str(whole.relative_to(parent)) for parent in whole.parents), str(whole)]
-    best = torch.full((len(paths),), -1)
-    for prefix in prefixes:
-        changes = match_paths(hashes, hash_paths([os.path.join(prefix, path) for path in paths]))
-        found = torch.arange(len(paths)) if changes is None else changes.rows
-        if (found >= 0).sum() > (best >= 0).sum():
-            best = found
-    return best
+    if model.images is None:
+        note = "the checkpoint does not say which image a row is of; taken in order"
+    return invariance_distances(bank[rows], transformed), note
 
 
 def _summaries(distances: Distances) -> Comparison:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pirl_plugin.checkpoints.host_checkpoint import CHECKPOINT_NAME
+from pirl_plugin.checkpoints.run_folder import CHECKPOINT_NAME
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
-from pirl_plugin.utils.json_lines import read_json_lines
+from pirl_plugin.files import read_json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -83,7 +83,7 @@ def load_pretext_model(
         views,
         what,
         bank_rows(content, path) if f is not None else None,
-        path_hashes=_path_hashes(content),
+        images=_nested(content, "pirl_plugin", "images").get("train"),
         normalize=normalization_of(config or other),
     )
 
@@ -141,12 +141,6 @@ def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:
             return {}
         content = below
     return content
-
-
-def _path_hashes(content: Mapping[str, object]) -> Tensor | None:
-    """Of the images of the bank's rows, as a hook of ours keeps them; None in older checkpoints."""
-    hooks = _nested(content, "classy_state_dict", "hooks")
-    return next((state["path_hashes"] for state in hooks.values() if "path_hashes" in state), None)
 
 
 def _heads(content: Mapping[str, object]) -> dict[int, PIRLHead]:

@@ -34,7 +34,7 @@ class PretextModel:
         views: make the transformed image; ``image_size`` is the side of the image.
         representation: what is compared, for people.
         bank: ``(|D|, dim)``, the memory bank in the checkpoint, or None.
-        path_hashes: int64 ``(|D|,)``, of the path of each row's image, or None.
+        images: digest of the list of the rows' images, or None.
         normalize: as the trunk was trained with.
     """
 
@@ -45,7 +45,7 @@ class PretextModel:
     representation: str
     bank: Tensor | None = None
     transformed_trunk: ResNetTrunk | TimmTrunk | None = None
-    path_hashes: Tensor | None = None
+    images: str | None = None
     normalize: Normalization = IMAGENET_NORMALIZATION
 
     @property

@@ -27,10 +27,9 @@ from pirl_plugin.evaluation.bank_measures import LINE_KEY
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
 from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
-from pirl_plugin.files import atomic_write
+from pirl_plugin.files import atomic_write, read_json_lines
 from pirl_plugin.images.decode import decode_image
 from pirl_plugin.quickstart.run import Data, Split, knn_by_class
-from pirl_plugin.utils.json_lines import read_json_lines
 from pirl_plugin.views.random import image_generator
 
 if TYPE_CHECKING:

@@ -154,8 +154,7 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
     from torch import multiprocessing as torch_processes
     from vissl.utils.checkpoint import get_checkpoint_folder
 
-    from pirl_plugin.checkpoints.initial_weights import follow_links
-    from pirl_plugin.utils.run_lock import RunLock
+    from pirl_plugin.files import lock_folder
     from pirl_plugin.vissl.checks import check_run
     from pirl_plugin.vissl.start_page import start_page
 
@@ -164,13 +163,12 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
         try:
             stack.enter_context(signals.listening())
             stack.enter_context(in_one_sentence())
-            follow_links(config)
             if first:
                 check_run(config, engine_name)
             folder = Path(get_checkpoint_folder(config))
             stack.enter_context(in_one_sentence(folder))
             if first:
-                stack.enter_context(RunLock(folder))
+                stack.enter_context(lock_folder(folder))
                 (folder / FAILURE_FILE).unlink(missing_ok=True)
                 if engine_name == "extract_features":
                     _begin_extraction(config, folder)
@@ -267,11 +265,9 @@ def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: A
         return host(local_rank, cfg, node_id, *args, **kwargs)
     from torch import distributed
     from vissl.engines import train
-    from vissl.trainer.train_task import SelfSupervisionTask
     from vissl.utils.checkpoint import get_checkpoint_folder
 
     from pirl_plugin.vissl.hooks.base import RunSettings
-    from pirl_plugin.vissl.hooks.rows import compare_rows_on_resume
 
     minutes = float(RunSettings.from_config(cfg).timeout_minutes)
     rank = cfg.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
@@ -285,7 +281,6 @@ def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: A
         if spawned:
             stack.enter_context(signals.listening())
         stack.enter_context(replaced(distributed, "init_process_group", initialise))
-        compare_rows_on_resume(SelfSupervisionTask)
         show = train.print_system_env_info
         stack.enter_context(replaced(train, "print_system_env_info", lambda e: show(masked(e))))
         try:

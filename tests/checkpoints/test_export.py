@@ -1,22 +1,18 @@
 """What is exported has the trunk's bits, from any layout and in any format."""
 
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torchvision
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from pirl_plugin.checkpoints import formats
-from pirl_plugin.checkpoints.export_command import main
-from pirl_plugin.checkpoints.names import to_detectron2, to_torchvision
-from pirl_plugin.checkpoints.shapes import expected_shapes
-from pirl_plugin.checkpoints.trunk import find_trunk
+from pirl_plugin.checkpoints.export import detectron2_options, loading_lines, main
+from pirl_plugin.checkpoints.load import load_trunk, save_trunk
+from pirl_plugin.checkpoints.trunk import find_any_trunk, to_detectron2, to_torchvision
 from pirl_plugin.export import export_checkpoint
+from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.export_files import (
     PREFIX,
     bare,
@@ -28,7 +24,12 @@ from tests.helpers.export_files import (
     weights,
 )
 
-ROOT = Path(__file__).parents[2]
+
+def sequential(trunk):
+    """By the names of lightly's backbone: an nn.Sequential of torchvision's children."""
+    children = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6, "layer4": 7}
+    parts = ((name.partition("."), tensor) for name, tensor in bare(trunk).items())
+    return {f"backbone.{children[part]}.{rest}": t for (part, _, rest), t in parts}
 
 
 LAYOUTS = {
@@ -36,24 +37,30 @@ LAYOUTS = {
     "vissl's linear benchmark": lambda trunk: vissl_checkpoint(
         prefixed(trunk, "base_model._feature_blocks.")
     ),
-    "vissl, distributed": lambda trunk: vissl_checkpoint(
-        {f"module.{n}": t for n, t in trunk.items()}
-    ),
-    "model zoo, model_state_dict": lambda trunk: {
-        "model_state_dict": {**trunk, "heads.0.clf.0.weight": torch.zeros(3)}
-    },
-    "model zoo, trunk and heads in one": lambda trunk: {
+    "model zoo": lambda trunk: {
         "model": {**prefixed(trunk, f"trunk.{PREFIX}"), "heads.0.weight": torch.zeros(3)}
     },
-    "converted, bare": lambda trunk: dict(trunk),
     "torchvision": lambda trunk: {**bare(trunk), "fc.weight": torch.zeros(9, 2)},
-    "torchvision, distributed": lambda trunk: {
-        "epoch": 3,
-        "state_dict": {**prefixed(trunk, "module."), "module.fc.weight": torch.zeros(9, 2)},
+    "SwAV, DeepCluster-v2": lambda trunk: {
+        **prefixed(trunk, "module."),
+        "module.projection_head.0.weight": torch.zeros(9, 2),
+        "module.prototypes.weight": torch.zeros(9, 2),
     },
-    "PyContrast": lambda trunk: {
-        "model": {**prefixed(trunk, "encoder.module."), "head.0.weight": torch.zeros(3)}
+    "MoCo": lambda trunk: {
+        "state_dict": {
+            **prefixed(trunk, "module.encoder_q."),
+            **prefixed(small_trunk(seed=1), "module.encoder_k."),
+            "module.queue": torch.zeros(3, 3),
+        }
     },
+    "DINO": lambda trunk: {
+        "student": prefixed(small_trunk(seed=1), "module.backbone."),
+        "teacher": prefixed(trunk, "backbone."),
+    },
+    "lightly": lambda trunk: {
+        "state_dict": {**sequential(trunk), "projection_head.layers.0.weight": torch.zeros(3, 3)}
+    },
+    "classifier beside it": lambda trunk: {**bare(trunk), "classifier.weight": torch.zeros(9, 2)},
 }
 
 
@@ -66,32 +73,22 @@ def test_export__finds_the_trunk_in_every_layout(layout, tmp_path):
     assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
 
 
-@pytest.mark.parametrize("depth", [10, 18, 34, 50, 101, 152])
-def test_export__takes_every_depth(depth, tmp_path):
-    trunk = small_trunk(depth)
-    source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
-    found = export_checkpoint(source, tmp_path / "out.safetensors", "safetensors")
-    assert found.depth == depth
-    assert same(load_file(tmp_path / "out.safetensors"), bare(trunk))
+def test_trunk__is_chosen_by_name_where_none_is_preferred(tmp_path):
+    first, second = small_trunk(), small_trunk(seed=1)
+    source = save({**prefixed(first, "a."), **prefixed(second, "b.")}, tmp_path / "in.pth")
+    with pytest.raises(ValueError, match=r"2 trunks, at a\., b\.: expected one"):
+        export_checkpoint(source, tmp_path / "out.pth", "torchvision")
+    export_checkpoint(source, tmp_path / "out.pth", "torchvision", trunk="b")
+    assert same(torch.load(tmp_path / "out.pth"), bare(second))
 
 
-def test_find_trunk__takes_c2x_of_the_papers_size():
-    # Every tensor is one number, expanded: the shapes are those of 93,907,072 parameters.
-    state = {n: torch.ones(()).expand(s) for n, s in expected_shapes(50, 2, False).items()}
-    found = find_trunk(state, "c2x")
-    assert (found.depth, found.width, found.title) == (50, 2, "ResNet-50 of width 2")
-    learnt = {n: t for n, t in found.weights().items() if "running" not in n}
-    assert sum(t.numel() for t in learnt.values()) == 93_907_072
-
-
-def test_resnet50__has_265_tensors():
-    names = [n for n in expected_shapes(50, 1, False) if not n.endswith("num_batches_tracked")]
-    assert len(names) == 265  # 53 convolutions, each with 4 tensors of batch norm
+def test_names__are_a_bijection_of_265_tensors():
+    with torch.device("meta"):
+        names = [n for n in WideResNet(50).state_dict() if not n.startswith("fc")]
+    names = [n for n in names if not n.endswith("num_batches_tracked")]
     renamed = [to_detectron2(n) for n in names]
-    assert len(set(renamed)) == 265
+    assert len(set(renamed)) == len(names) == 265  # 53 convolutions, each with 4 of batch norm
     assert [to_torchvision(n) for n in renamed] == names
-    with pytest.raises(ValueError, match=r"'fc\.weight' is not the name"):
-        to_detectron2("fc.weight")
 
 
 def test_export__round_trips_bit_by_bit(tmp_path):
@@ -100,141 +97,92 @@ def test_export__round_trips_bit_by_bit(tmp_path):
     export_checkpoint(first, tmp_path / "a.pkl", "detectron2")
     export_checkpoint(tmp_path / "a.pkl", tmp_path / "b.pth", "torchvision")
     export_checkpoint(tmp_path / "b.pth", tmp_path / "c.safetensors", "safetensors")
-    export_checkpoint(tmp_path / "c.safetensors", tmp_path / "d.pkl", "detectron2")
-    assert same(torch.load(tmp_path / "b.pth"), weights(trunk))
+    export_checkpoint(tmp_path / "c.safetensors", tmp_path / "d.torch", "vissl")
     assert same(load_file(tmp_path / "c.safetensors"), weights(trunk))
-    assert (tmp_path / "a.pkl").read_bytes() == (tmp_path / "d.pkl").read_bytes()
-
-
-def test_detectron2__is_a_pickle_of_its_model_zoos_kind(tmp_path):
-    trunk = small_trunk(50)
-    source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
-    export_checkpoint(source, tmp_path / "out.pkl", "detectron2")
-    content = pickle.loads((tmp_path / "out.pkl").read_bytes())
+    loaded = load_trunk(tmp_path / "d.torch").state_dict()
+    assert same({n: loaded[PREFIX + n] for n in weights(trunk)}, weights(trunk))
+    content = pickle.loads((tmp_path / "a.pkl").read_bytes())
     assert content["matching_heuristics"] is True
-    assert content["__author__"] not in ("", "Caffe2")  # Caffe2's names would be translated
-    assert len(content["model"]) == 265
-    assert all(isinstance(array, np.ndarray) for array in content["model"].values())
     expected = trunk[f"{PREFIX}layer4.0.downsample.1.running_var"].numpy()
     np.testing.assert_array_equal(content["model"]["res5.0.shortcut.norm.running_var"], expected)
-    np.testing.assert_array_equal(
-        content["model"]["stem.conv1.norm.bias"], trunk[f"{PREFIX}bn1.bias"].numpy()
-    )
 
 
-@pytest.mark.parametrize("out", ["out.pth", "out.pkl", "out.safetensors"])
-def test_exported__gives_the_features_of_vissls_trunk_to_the_bit(out, tmp_path):
-    from vissl.models import build_model
-    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
-
-    composed = compose_hydra_configuration(["config=pretrain/pirl/pirl_jigsaw_4node_resnet50"])
-    _, config = convert_to_attrdict(composed, dump_config=False)
-    torch.manual_seed(0)
-    model = build_model(config.MODEL, config.OPTIMIZER)
-    generator = torch.Generator().manual_seed(0)
-    for name, buffer in model.trunk.named_buffers():
-        if "running" in name:
-            buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
-    state = {"classy_state_dict": {"base_model": model.get_classy_state()}}
-    source = save(state, tmp_path / "in.torch")
-    to = next(t for t, suffixes in formats.SUFFIXES.items() if Path(out).suffix in suffixes)
-    export_checkpoint(source, tmp_path / out, to)
-    if to == "detectron2":
-        export_checkpoint(tmp_path / out, tmp_path / "back.pth", "torchvision")
-    loaded = (
-        load_file(tmp_path / out)
-        if to == "safetensors"
-        else torch.load(tmp_path / (out if to == "torchvision" else "back.pth"))
-    )
-    theirs = torchvision.models.resnet50()
-    unmatched = theirs.load_state_dict(loaded, strict=False)
-    assert set(unmatched.missing_keys) == {"fc.weight", "fc.bias"}
-    assert not unmatched.unexpected_keys
-    theirs.avgpool = theirs.fc = torch.nn.Identity()
-    images = torch.randn(2, 3, 96, 96, generator=generator)
-    with torch.no_grad():
-        (res5,) = model.trunk.eval()(images, ["res5"])
-        assert res5.shape == (2, 2048, 3, 3)
-        assert torch.equal(theirs.eval()(images), res5.flatten(1))
-
-
-def test_safetensors__load_into_timm(tmp_path):
-    timm = pytest.importorskip("timm", reason="timm is not installed")
-    trunk = small_trunk(18, width=1)
+def test_exported_networks__put_out_what_the_trunk_does(tmp_path):
+    timm = pytest.importorskip("timm")
+    trunk, images = small_trunk(18, 1), torch.rand(2, 3, 64, 64)
     source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
-    export_checkpoint(source, tmp_path / "out.safetensors", "safetensors")
-    model = timm.create_model(
-        "resnet18", num_classes=0, checkpoint_path=str(tmp_path / "out.safetensors")
-    )
-    assert same(dict(model.state_dict()), bare(trunk))
+    with torch.no_grad():
+        (expected,) = load_trunk(source)(images, ["flatten"])
+        found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
+        scope = {"torchvision": torchvision, "torch": torch}
+        exec(loading_lines(found, "torchvision", tmp_path / "out.pth"), scope)
+        assert torch.equal(scope["model"].eval()(images), expected)
+        export_checkpoint(source, tmp_path / "folder", "timm")
+        net = timm.create_model(f"local-dir:{tmp_path / 'folder'}", pretrained=True, num_classes=0)
+        assert torch.equal(net.eval()(images), expected)
+    assert "library_name: timm" in (tmp_path / "folder" / "README.md").read_text()
 
 
-def test_export__reads_files_saved_on_a_gpu(tmp_path, monkeypatch):
-    trunk = small_trunk()
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
-        source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
-    if not torch.cuda.is_available():
-        with pytest.raises(RuntimeError, match="CUDA"):
-            torch.load(source, weights_only=True)
-    export_checkpoint(source, tmp_path / "out.pth", "torchvision")
-    assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
+def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
+    timm = pytest.importorskip("timm")
+    from pirl_plugin.models.timm_trunk import TimmTrunk
+
+    trunk = TimmTrunk("test_vit", {"img_size": 32})
+    save_trunk(trunk, tmp_path / "in.torch")
+    found = export_checkpoint(tmp_path / "in.torch", tmp_path / "out.safetensors", "safetensors")
+    assert found.architecture == "test_vit"
+    assert found.options["img_size"] == 32
+    net = timm.create_model("test_vit")
+    file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")
+    named = find_any_trunk(torch.load(file), "plain", timm="test_vit")
+    assert "module.head.weight" in named.ignored
+    assert torch.equal(named.tensors["cls_token"], net.state_dict()["cls_token"])
 
 
-def test_export__reads_torchs_older_format_and_trunks_without_counters(tmp_path):
-    trunk = small_trunk()
-    source = save(
-        {"model_state_dict": weights(trunk)},
-        tmp_path / "in.torch",
-        _use_new_zipfile_serialization=False,
-    )
-    export_checkpoint(source, tmp_path / "out.pth", "torchvision")
-    assert same(torch.load(tmp_path / "out.pth"), weights(trunk))
+def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path):
+    trunk = small_trunk(10, 0.5)
+    source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
+    found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
+    lines = loading_lines(found, "torchvision", tmp_path / "out.pth")
+    assert "WideResNet(depth=10, width=0.5, small_stem=False)" in lines
+    for to, out in (("timm", "folder"), ("detectron2", "out.pkl")):
+        with pytest.raises(ValueError, match=r"no ResNet-10 of width 0\.5: .*models=resnet18"):
+            export_checkpoint(source, tmp_path / out, to)
+        assert not (tmp_path / out).exists()
 
 
-def test_export__keeps_half_precision(tmp_path):
-    trunk = {n: t.bfloat16() if t.is_floating_point() else t for n, t in small_trunk().items()}
-    source = save(trunk, tmp_path / "in.torch")
-    export_checkpoint(source, tmp_path / "out.safetensors", "safetensors")
-    assert same(load_file(tmp_path / "out.safetensors"), bare(trunk))
-    export_checkpoint(source, tmp_path / "out.pkl", "detectron2")  # numpy has no bfloat16
-    array = pickle.loads((tmp_path / "out.pkl").read_bytes())["model"]["stem.conv1.weight"]
-    np.testing.assert_array_equal(array, trunk[f"{PREFIX}conv1.weight"].float().numpy())
+def test_detectron2_options__of_the_papers_wide_network():
+    state = WideResNet(50, 2).state_dict()
+    found = find_any_trunk(state, "c2x")
+    assert found.title == "ResNet-50 of width 2"
+    options = detectron2_options(found)
+    assert options["MODEL.RESNETS.RES2_OUT_CHANNELS"] == 512  # 256 at width 1
+    learnt = [t for n, t in found.weights().items() if "running" not in n]
+    assert sum(t.numel() for t in learnt) == 93_907_072
 
 
-def test_export__takes_one_of_several_trunks_by_its_keys(tmp_path):
-    query, key = small_trunk(seed=0), small_trunk(seed=1)
-    moco = {"state_dict": prefixed(query, "encoder_q.") | prefixed(key, "encoder_k.")}
-    source = save(moco, tmp_path / "in.torch")
-    out = tmp_path / "out.pth"
-    with pytest.raises(ValueError, match=r"2 trunks, at state_dict\.encoder_q\., .*--trunk"):
-        export_checkpoint(source, out, "torchvision")
-    export_checkpoint(source, out, "torchvision", trunk="state_dict.encoder_k")
-    assert same(torch.load(out), bare(key))
-    with pytest.raises(ValueError, match=r"no ResNet trunk at state_dict\.encoder_z"):
-        export_checkpoint(source, out, "torchvision", trunk="state_dict.encoder_z")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("layer2.0.conv1.weight"), "missing: layer2.0.conv1.weight"),
+        (lambda state: state.update({"layer1.9.bn1.bias": torch.ones(8)}), "left over: layer1.9"),
+        (lambda state: state.update({"bn1.bias": torch.ones(3)}), r"bn1.bias \(3,\), expected"),
+        (lambda state: state["bn1.bias"].fill_(torch.nan), "not finite, in bn1.bias"),
+    ],
+)
+def test_trunk__that_is_not_whole_is_refused(change, message, tmp_path):
+    state = bare(small_trunk())
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        export_checkpoint(save(state, tmp_path / "in.pth"), tmp_path / "out.pth", "torchvision")
+    assert not (tmp_path / "out.pth").exists()
 
 
-def test_command__is_the_script_and_says_what_it_wrote(tmp_path):
-    source = save(vissl_checkpoint(small_trunk(50)), tmp_path / "in.torch")
-    script = ROOT / "extra_scripts" / "export_checkpoint.py"
-    command = [sys.executable, script, source, tmp_path / "out.pkl", "--to", "detectron2"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert "ResNet-50 of width 0.125, 265 tensors" in result.stdout
-    assert "'classy_state_dict.base_model.model.trunk._feature_blocks.'" in result.stdout
-
-
-def test_command__fails_in_one_sentence(tmp_path, capsys):
-    arguments = [str(tmp_path / "none.torch"), str(tmp_path / "out.pkl"), "--to", "detectron2"]
-    assert main(arguments) == 1
-    said = capsys.readouterr().err
-    assert "there is no file" in said
-    assert len(said.splitlines()) == 1
-
-
-def test_export__safetensors_in(tmp_path):
-    trunk = small_trunk()
-    save_file(prefixed(trunk, "backbone."), tmp_path / "in.safetensors")
-    export_checkpoint(tmp_path / "in.safetensors", tmp_path / "out.pth", "torchvision")
-    assert same(torch.load(tmp_path / "out.pth"), bare(trunk))
+def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
+    source = save(LAYOUTS["MoCo"](small_trunk()), tmp_path / "in.torch")
+    options = ["--checkpoint", str(source), "--to", "vissl", "--out", str(tmp_path / "out.torch")]
+    assert main(options) == 0
+    said = capsys.readouterr().out
+    assert "ResNet-18 of width 0.125" in said
+    assert "not part of it: module.encoder_k" in said
+    assert f"PARAMS_FILE={tmp_path / 'out.torch'}" in said

@@ -1,176 +1,120 @@
-"""What stays of a run's checkpoints, and that nothing else is ever removed."""
-
-import json
-import shutil
+"""The newest checkpoint that loads, and which checkpoints stay."""
 
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.run_folder import LEDGER, MANIFEST, Keep, RunFolder
-
-
-def save(run, number, *, phase=True, final=False, bank=False):
-    """Epochs of ten steps."""
-    kind = "phase" if phase else "iteration"
-    name = f"model_{'final_checkpoint_' if final else ''}{kind}{number}.torch"
-    iteration = 10 * (number + 1) if phase else number
-    torch.save({"iteration": iteration, "name": name}, run.folder / name)
-    folders = (f"memory_bank/step_{iteration}",) if bank else ()
-    for folder in folders:
-        (run.folder / folder).mkdir(parents=True, exist_ok=True)
-        (run.folder / folder / MANIFEST).write_text(folder)
-    run.record(name, iteration, number if phase else None, final, folders)
-    return name
-
-
-def left(folder):
-    return {path.name for path in folder.glob("model_*")}
-
-
-@pytest.mark.parametrize(
-    ("keep", "expected"),
-    [
-        (Keep(), {"phase5", "iteration65"}),
-        (Keep(KEEP_LAST=1), {"iteration65"}),
-        (Keep(KEEP_LAST=1, KEEP_EVERY=2), {"phase0", "phase2", "phase4", "iteration65"}),
-        (Keep(KEEP_LAST="all"), {f"phase{i}" for i in range(6)} | {"iteration65"}),
-    ],
+from pirl_plugin.checkpoints.run_folder import (
+    SECTION,
+    Keep,
+    RunFolder,
+    check_finite,
+    find_newest,
+    shards_of_step,
 )
-def test_record__keeps_the_last_and_every_mth(tmp_path, keep, expected):
-    run = RunFolder(tmp_path, keep)
-    for phase in range(6):
-        save(run, phase)
-    save(run, 65, phase=False)
-    assert left(tmp_path) == {f"model_{name}.torch" for name in expected}
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 
-def test_record__removes_nothing_that_the_run_did_not_write(tmp_path):
-    users = tmp_path / "model_phase0.torch"
-    torch.save({}, users)
-    run = RunFolder(tmp_path, Keep(KEEP_LAST=1))
-    for phase in (1, 2):
-        save(run, phase)
-    (tmp_path / "model_phase2.torch").write_bytes(b"the user's now")
-    save(run, 3)
-    save(run, 4)
-    assert left(tmp_path) == {f"model_phase{i}.torch" for i in (0, 2, 4)}
+def write(folder, name, iteration, bank=None, **content):
+    """A checkpoint of the host with next to nothing in it, and shards of a bank."""
+    content = {"classy_state_dict": {}, "loss": {}, "iteration": iteration, **content}
+    content["padding"] = torch.rand(1000)
+    if bank is not None:
+        content["loss"] = {"_extra_state": {"step": iteration}, "norm_constant": torch.ones(())}
+        content[SECTION] = {"shards": bank.save(folder / shards_of_step(iteration))}
+    torch.save(content, folder / name)
+    return content
 
 
-def test_run__that_resumes_goes_on_pruning(tmp_path):
-    run = RunFolder(tmp_path, Keep())
-    save(run, 0)
-    resumed = tmp_path / save(run, 1)
-    save(RunFolder(tmp_path, Keep(), resumed), 2)
-    assert left(tmp_path) == {"model_phase1.torch", "model_phase2.torch"}
+def names(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-@pytest.mark.parametrize("resumed", [None, "model_phase7.torch", "model_phase1.torch"])
-def test_run__from_elsewhere_leaves_the_former_runs_files(tmp_path, resumed):
-    former = RunFolder(tmp_path, Keep())
-    save(former, 0)
-    save(former, 1)
-    if resumed:
-        torch.save({"copied": "here"}, tmp_path / resumed)
-    run = RunFolder(tmp_path, Keep(KEEP_LAST=1), tmp_path / resumed if resumed else None)
-    for phase in (2, 3):
-        save(run, phase)
-    assert left(tmp_path) >= {"model_phase0.torch", "model_phase1.torch", "model_phase3.torch"}
-    assert "model_phase2.torch" not in left(tmp_path)
+def test_newest__is_by_steps_done_and_at_the_end_of_an_epoch(tmp_path):
+    assert find_newest(tmp_path / "none").path is None
+    order = ["phase0", "iteration12", "iteration20", "phase1", "final_checkpoint_phase2"]
+    for name, iteration in zip(order, (10, 12, 20, 20, 30), strict=True):
+        write(tmp_path, f"model_{name}.torch", iteration)
+    for nth, name in enumerate(reversed(order), 1):
+        found = find_newest(tmp_path, nth)
+        assert found.path == tmp_path / f"model_{name}.torch"
+        assert found.final == ("final" in name)
+    assert find_newest(tmp_path, skip_final=True).path == tmp_path / "model_phase1.torch"
+    assert find_newest(tmp_path, 99).path == tmp_path / "model_phase0.torch"
 
 
-def test_record__removes_steps_that_the_run_went_back_before(tmp_path):
-    run = RunFolder(tmp_path, Keep())
-    resumed = tmp_path / save(run, 0)
-    save(run, 1)  # damaged, say
-    save(RunFolder(tmp_path, Keep(), resumed), 15, phase=False)
-    assert left(tmp_path) == {"model_phase0.torch", "model_iteration15.torch"}
+def test_damaged__is_named_and_passed_over(tmp_path):
+    for phase in range(4):
+        write(tmp_path, f"model_phase{phase}.torch", 10 * phase)
+    (tmp_path / "model_phase3.torch").write_bytes(b"")
+    flipped = bytearray((tmp_path / "model_phase2.torch").read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    (tmp_path / "model_phase2.torch").write_bytes(flipped)
+    torch.save({"model": {}}, tmp_path / "model_phase1.torch")
+    found = find_newest(tmp_path)
+    assert found.path == tmp_path / "model_phase0.torch"
+    assert sorted(found.skipped) == [f"model_phase{phase}.torch" for phase in (1, 2, 3)]
+    assert "another checksum" in found.skipped["model_phase2.torch"]
 
 
-def test_record__keeps_the_final_one_and_shards_with_their_checkpoints(tmp_path):
-    run = RunFolder(tmp_path, Keep())
+def test_shards__of_another_step_or_with_a_flipped_bit_are_damage(tmp_path):
+    bank = ShardedMemoryBank(20, 4)
     for phase in range(3):
-        save(run, phase, bank=True)
-    save(run, 3, final=True, bank=True)
-    assert left(tmp_path) == {"model_phase2.torch", "model_final_checkpoint_phase3.torch"}
-    assert {p.name for p in (tmp_path / "memory_bank").iterdir()} == {"step_30", "step_40"}
+        bank.rows += 1
+        write(tmp_path, f"model_phase{phase}.torch", 10 * phase, bank)
+    assert find_newest(tmp_path).path == tmp_path / "model_phase2.torch"
+    newest = tmp_path / shards_of_step(20) / "rank_0_of_1.torch"
+    other = tmp_path / shards_of_step(10) / "rank_0_of_1.torch"
+    newest.write_bytes(other.read_bytes())
+    flipped = bytearray(other.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    other.write_bytes(flipped)
+    found = find_newest(tmp_path)
+    assert found.path == tmp_path / "model_phase0.torch"
+    assert all("not what was saved" in why for why in found.skipped.values())
 
 
-def test_record__keeps_shards_that_another_checkpoint_of_their_step_needs(tmp_path):
-    run = RunFolder(tmp_path, Keep(KEEP_LAST=1))
-    save(run, 10, phase=False, bank=True)
-    save(run, 0, bank=True)  # the epoch's end, at the same step
-    assert left(tmp_path) == {"model_phase0.torch"}
-    assert {p.name for p in (tmp_path / "memory_bank").iterdir()} == {"step_10"}
+def test_keeping__the_last_every_nth_and_the_final_one(tmp_path):
+    write(tmp_path, "model_phase9.torch", 90)  # of another run
+    folder, bank = RunFolder(tmp_path, Keep(KEEP_LAST=2, KEEP_EVERY=3)), ShardedMemoryBank(20, 4)
+    for phase in range(6):
+        name = f"model_{'final_checkpoint_' if phase == 5 else ''}phase{phase}.torch"
+        folder.record(write(tmp_path, name, 10 * phase + 10, bank), name)
+        if phase == 3:
+            name = "model_iteration45.torch"
+            folder.record(write(tmp_path, name, 45, bank), name)
+    kept = {"phase0": 10, "phase3": 40, "phase4": 50, "final_checkpoint_phase5": 60}
+    assert names(tmp_path) == sorted(
+        ["model_phase9.torch"]
+        + [f"model_{name}.torch" for name in kept]
+        + [f"memory_bank/step_{step}/rank_0_of_1.torch" for step in kept.values()]
+    )
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"written": {"../x": {}}}', "[]"])
-def test_ledger__that_is_damaged_keeps_everything(tmp_path, damage, caplog):
-    resumed = tmp_path / save(RunFolder(tmp_path, Keep()), 0)
-    (tmp_path / LEDGER).write_text(damage)
-    save(RunFolder(tmp_path, Keep(KEEP_LAST=1), resumed), 1)
-    assert left(tmp_path) == {"model_phase0.torch", "model_phase1.torch"}
-    assert "the checkpoints in its folder all stay" in caplog.text
-
-
-def test_ledger__names_nothing_outside_the_folder(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    outside = tmp_path / "memory_bank"
-    outside.mkdir()
-    run = RunFolder(folder, Keep())
-    resumed = folder / save(run, 0)
-    ledger = json.loads((folder / LEDGER).read_text())
-    ledger["written"][resumed.name]["folders"] = {"../memory_bank": "none"}
-    (folder / LEDGER).write_text(json.dumps(ledger))
-    save(RunFolder(folder, Keep(KEEP_LAST=1), resumed), 1)
-    assert outside.exists()
-    shutil.rmtree(outside)
+def test_resumed_run__goes_on_counting_and_removes_orphans(tmp_path):
+    bank = ShardedMemoryBank(20, 4)
+    for phase in range(3):
+        write(tmp_path, f"model_phase{phase}.torch", 10 * phase, bank)
+    bank.save(tmp_path / shards_of_step(25))  # killed before the checkpoint was written
+    folder = RunFolder(tmp_path, Keep(KEEP_LAST=1), resumed=tmp_path / "model_phase1.torch")
+    assert not (tmp_path / shards_of_step(25)).exists()
+    folder.record(write(tmp_path, "model_iteration15.torch", 15, bank), "model_iteration15.torch")
+    assert {p.name for p in tmp_path.glob("*.torch")} == {
+        "model_iteration15.torch",
+        "model_phase2.torch",  # newer than what the run went on from
+    }
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"KEEP_LAST": 0}, "CHECKPOINT.PIRL.KEEP_LAST = 0: expected a number from 1, or all"),
-        ({"KEEP_LAST": "some"}, "KEEP_LAST = 'some'"),
-        ({"KEEP_EVERY": -1}, "CHECKPOINT.PIRL.KEEP_EVERY = -1: expected a number of epochs"),
-        ({"EVERY_MINUTES": "often"}, "CHECKPOINT.PIRL.EVERY_MINUTES = 'often': expected minutes"),
-        ({"EVERY_MINUTES": float("nan")}, "EVERY_MINUTES = nan"),
-    ],
+    "section", [{"KEEP_LAST": 0}, {"KEEP_LAST": "some"}, {"KEEP_EVERY": 1.5}, {"EVERY_MINUTES": -1}]
 )
-def test_keep__refuses_what_means_nothing(values, message):
-    with pytest.raises(ValueError, match=message):
-        Keep(**values)
+def test_keep__refuses_values_that_mean_nothing(section):
+    ((name, value),) = section.items()
+    with pytest.raises(ValueError, match=f"PIRL.{name} = {value!r}: expected a number from"):
+        Keep(**section)
 
 
-def test_run__that_was_killed_before_it_recorded_goes_on_pruning(tmp_path):
-    run = RunFolder(tmp_path, Keep())
-    saved = [save(run, phase) for phase in range(2)]
-    run.announce("model_phase2.torch")
-    torch.save({}, tmp_path / "model_phase2.torch")  # killed here
-    run = RunFolder(tmp_path, Keep(), tmp_path / "model_phase2.torch")
-    run.record("model_phase2.torch", 30, 2)
-    assert left(tmp_path) == {saved[1], "model_phase2.torch"}
-
-
-def test_orphans__are_the_shards_whose_checkpoint_was_never_written(tmp_path):
-    run = RunFolder(tmp_path, Keep())
-    resumed = tmp_path / save(run, 0, bank=True)
-    banks = tmp_path / "memory_bank"
-    for name in ("step_12", "step_99", ".unfinished.step_14"):
-        (banks / name).mkdir()
-    for name in ("step_10", "step_12"):
-        run.announce(f"memory_bank/{name}")
-    run.announce("model_iteration12.torch")  # killed here
-    RunFolder(tmp_path, Keep(), resumed).remove_orphans()
-    assert {path.name for path in banks.iterdir()} == {"step_10", "step_99"}  # one is the user's
-
-
-def test_orphans__are_none_of_a_checkpoint_that_was_written_and_not_yet_recorded(tmp_path):
-    run = RunFolder(tmp_path, Keep())
-    resumed = tmp_path / save(run, 0)
-    (tmp_path / "memory_bank" / "step_20").mkdir(parents=True)
-    run.announce("memory_bank/step_20")
-    run.announce("model_phase1.torch")
-    torch.save({}, tmp_path / "model_phase1.torch")  # killed here
-    RunFolder(tmp_path, Keep(), resumed).remove_orphans()
-    assert (tmp_path / "memory_bank" / "step_20").is_dir()
+def test_check_finite__names_the_tensor_and_spares_z():
+    check_finite({"norm_constant": torch.tensor(torch.nan), "step": 3}, "it")
+    state = {"a": [torch.ones(3)], "b": {"c": torch.tensor([1, torch.inf])}}
+    with pytest.raises(FloatingPointError, match=r"it was not saved: .* 1 tensors, the first b\.c"):
+        check_finite(state, "it")

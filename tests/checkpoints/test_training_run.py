@@ -1,71 +1,96 @@
-"""The configuration beside a checkpoint: written, found, refused."""
+"""Whether a command is the run of a checkpoint: one record, one comparison."""
 
 import pytest
 import torch
-from vissl.config import AttrDict
+from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.checkpoints.training_run import learning_rates, run_config, write_run_config
-from tests.helpers.configs import compose
+from pirl_plugin.checkpoints.run_folder import SECTION
+from pirl_plugin.checkpoints.training_run import (
+    RUN_CONFIG,
+    describe_other_images,
+    describe_other_run,
+    image_size_of,
+    run_config,
+    run_record,
+    write_run_config,
+)
 
-
-def test_run_config__is_what_was_written(tmp_path):
-    config = {"MODEL": {"FSDP_CONFIG": {"compute_dtype": torch.float16}}, "SEED_VALUE": 3}
-    write_run_config(AttrDict(config), tmp_path)
-    assert run_config(tmp_path / "checkpoint.torch") == {
-        "MODEL": {"FSDP_CONFIG": {"compute_dtype": "float16"}},
-        "SEED_VALUE": 3,
-    }
-
-
-def test_run_config__has_absolute_paths(tmp_path, monkeypatch):
-    """Commands that read them are given in other folders."""
-    monkeypatch.chdir(tmp_path)
-    train = {"DATA_PATHS": ["photos/train", "/else", "s3://bucket/a"], "LABEL_PATHS": []}
-    model = {
-        "WEIGHTS_INIT": {"PARAMS_FILE": "a.torch"},
-        "TRUNK": {"PIRL_ENSEMBLE": {"PARAMS_FILES": ["", "/b.torch"]}},
-    }
-    config = AttrDict({"MODEL": model, "DATA": {"TRAIN": train, "MEAN": [0.1]}})
-    write_run_config(config, tmp_path)
-    written = run_config(tmp_path / "checkpoint.torch")
-    assert written["MODEL"] == {
-        "WEIGHTS_INIT": {"PARAMS_FILE": str(tmp_path / "a.torch")},
-        "TRUNK": {"PIRL_ENSEMBLE": {"PARAMS_FILES": ["", "/b.torch"]}},
-    }
-    found = written["DATA"]["TRAIN"]
-    expected = [str(tmp_path / "photos" / "train"), "/else", "s3://bucket/a"]
-    assert found == {"DATA_PATHS": expected, "LABEL_PATHS": []}
-    assert config.DATA.TRAIN.DATA_PATHS[0] == "photos/train"
+QUICK = "config=pretrain/pirl/quick_jigsaw"
 
 
-def test_run_config__is_found_where_a_link_leads(tmp_path):
-    assert run_config(tmp_path / "checkpoint.torch") is None
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "model.torch").touch()
-    (tmp_path / "run" / "train_config.yaml").write_text("SEED_VALUE: 1")
-    (tmp_path / "link.torch").symlink_to(tmp_path / "run" / "model.torch")
-    assert run_config(tmp_path / "link.torch") == {"SEED_VALUE": 1}
+def compose(*overrides):
+    composed = compose_hydra_configuration(list(overrides))
+    return convert_to_attrdict(composed, dump_config=False)[1]
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1", ""])
-def test_run_config__refuses_what_is_none(text, tmp_path):
-    (tmp_path / "train_config.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"train_config\.yaml is no configuration of a VISSL run"):
-        run_config(tmp_path / "checkpoint.torch")
+@pytest.fixture(scope="module")
+def content():
+    return {SECTION: run_record(compose(QUICK), {"train": "one"})}
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    "override",
     [
-        ("pretrain/pirl/jigsaw_8node", "0.12 → 0.00012"),
-        ("pretrain/pirl/jigsaw_baseline_8node", "0.12 → 0.00012"),
-        ("benchmark/pirl/linear_imagenet1k", "0.01 → 0.001 → 0.0001"),  # step
-        ("benchmark/pirl/semi_supervised_imagenet1k_1percent", "0.01 → 0.001 → 0.0001"),
-        ("pretrain/simclr/simclr_8node_resnet", "0.6 → 4.8 → 0"),  # composite
+        "config.DISTRIBUTED.NUM_PROC_PER_NODE=2",
+        "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8",
+        "config.DATA.TRAIN.DATA_PATHS=[elsewhere]",
+        "config.LOSS.pirl_loss.bank.placement=sharded",
+        "config.CHECKPOINT.DIR=elsewhere",
+        "config.DATA.NUM_DATALOADER_WORKERS=3",
     ],
 )
-def test_learning_rates__are_those_that_the_schedule_reads(name, expected):
-    """Every schedule has ``start_value``, the host's default, which most do not read."""
-    schedule = compose(f"config={name}").OPTIMIZER.param_schedulers.lr
-    assert learning_rates(schedule) == expected
-    assert learning_rates({**schedule, "name": "constant", "value": 0.3}) == "0.3"
+def test_same_run__on_other_machines(override, content):
+    assert describe_other_run(compose(QUICK, override), content, "FILE") is None
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("config.LOSS.pirl_loss.temperature=0.5", "LOSS.pirl_loss.temperature = 0.5: expected 0.2"),
+        ("config.MODEL.TRUNK.PIRL_RESNET.DEPTH=18", "PIRL_RESNET.DEPTH = 18: expected 10"),
+        ("config.OPTIMIZER.num_epochs=7", "OPTIMIZER.num_epochs = 7: expected"),
+        ("config.OPTIMIZER.weight_decay=0.5", "OPTIMIZER.weight_decay = 0.5: expected"),
+        ("config.SEED_VALUE=77", "SEED_VALUE = 77: expected 0"),
+    ],
+)
+def test_other_run__is_named_by_its_keys(override, key, content):
+    other = describe_other_run(compose(QUICK, override), content, "FILE")
+    assert key in other
+    assert "as in FILE; give the configuration of its run" in other
+
+
+def test_initial_weights__are_compared_by_content(tmp_path):
+    files = [tmp_path / name for name in ("a.pth", "b.pth", "c.pth")]
+    for number, file in enumerate(files):
+        torch.save({"a": torch.full((3,), float(number // 2))}, file)
+    option = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE="
+    content = {SECTION: run_record(compose(QUICK, f"{option}{files[0]}"), {})}
+
+    def other(file):
+        return describe_other_run(compose(QUICK, f"{option}{file}"), content, "FILE")
+
+    files[0].rename(tmp_path / "moved.pth")
+    assert other(tmp_path / "moved.pth") is None
+    assert other(tmp_path / "gone.pth") is None  # nothing reads it again
+    assert "PARAMS_FILE" in other(files[2])
+    assert "PARAMS_FILE" in describe_other_run(compose(QUICK), content, "FILE")
+
+
+def test_images__are_compared_by_their_list(content):
+    assert describe_other_images({"train": "one", "test": "new"}, content, "FILE") is None
+    assert "DATA.TRAIN.DATA_PATHS" in describe_other_images({"train": "two"}, content, "FILE")
+    assert describe_other_images({"train": "two"}, {}, "FILE") is None
+
+
+def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(content, tmp_path):
+    torch.save({"classy_state_dict": {}, **content}, tmp_path / "model_phase0.torch")
+    (tmp_path / RUN_CONFIG).write_bytes(b"\xff{")
+    found = run_config(tmp_path / "model_phase0.torch")
+    assert found["MODEL"]["TRUNK"]["PIRL_RESNET"]["DEPTH"] == 10
+    assert image_size_of(found) == image_size_of(compose(QUICK))
+    torch.save({}, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match=f"{RUN_CONFIG}: expected the configuration of a run"):
+        run_config(tmp_path / "other.pth")
+    write_run_config(compose(QUICK, "config.DATA.TRAIN.DATA_PATHS=[images]"), tmp_path)
+    (path,) = run_config(tmp_path / "other.pth")["DATA"]["TRAIN"]["DATA_PATHS"]
+    assert path.startswith("/")

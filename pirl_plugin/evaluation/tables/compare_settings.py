@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.checkpoints.training_run import SCHEDULES
 from pirl_plugin.evaluation.tables.paper_settings.free import OPTIONAL
 from pirl_plugin.settings import TRAIN_STEP
 
@@ -22,6 +21,18 @@ IMAGENET, PLACES, INATURALIST, VOC07, YFCC = (
     "VOC07",
     "YFCC-1M",
 )
+_BOTH = ("start_value", "end_value")
+_RESTARTS = ("restart_interval_length", "wave_type", "lr_multiplier", "is_adaptive")
+SCHEDULES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "cosine": (_BOTH, ()),
+    "cosine_warm_restart": (_BOTH, _RESTARTS),
+    "linear": (_BOTH, ()),
+    "inverse_sqrt": (("start_value",), ("warmup_interval_length",)),
+    "constant": (("value",), ()),
+    "step": (("values",), ()),
+    "multistep": (("values",), ("milestones",)),
+}
+"""Schedule of the learning rate → the keys of its rates, and the others that it reads."""
 ABSENT = "absent"
 _EARLIER = re.compile(r"train_config_(\d+)\.yaml")
 _DATA_SETS = {  # of a configuration's DATASET_NAMES → the paper's name

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import compare_with_model
-from pirl_plugin.checkpoints.vissl_layout import read_trunk_state
+from pirl_plugin.checkpoints.load import read_trunk_state
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
 from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
@@ -116,7 +116,7 @@ class PIRLEnsemble(nn.Module):
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
                     raise ValueError(
                         f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: "
-                        f"{mismatch.summary()}; set that section to the network of the file"
+                        f"{mismatch}; set that section to the network of the file"
                     )
                 trunk.load_state_dict(weights, strict=False)
             self.members.append(trunk)

@@ -17,7 +17,7 @@ from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, me
 from pirl_plugin.evaluation.measures import random_effective_rank
 from pirl_plugin.utils.rows import evenly_spaced
 from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
-from pirl_plugin.vissl.hooks.rows import limited_to
+from pirl_plugin.vissl.hooks.checkpoint import limited_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

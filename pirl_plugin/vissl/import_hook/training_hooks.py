@@ -30,11 +30,7 @@ def add_our_hooks(module: HostModule) -> None:
     ) -> list[ClassyHook]:
         hooks = original(hooks, loss_cfg, cfg)
         if is_ours(cfg):
-            from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
-            from pirl_plugin.vissl.hooks.run_config import RunConfigHook
-
             logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
-            hooks.extend([RunConfigHook(), CheckpointHook.from_config(cfg)])
             hooks.extend(fault_hooks(cfg))
         if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
             from pirl_plugin.vissl.hooks.input import PIRLInputHook
@@ -44,12 +40,15 @@ def add_our_hooks(module: HostModule) -> None:
             from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
             from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings
             from pirl_plugin.vissl.hooks.report import PIRLReportHook
-            from pirl_plugin.vissl.hooks.shard_checkpoint import ShardCheckpointHook
 
-            # Before the host's own: shards are saved before the checkpoint they belong to.
-            hooks.extend([MemoryBankHook(), ShardCheckpointHook(), PIRLReportHook()])
+            hooks.extend([MemoryBankHook(), PIRLReportHook()])
             monitor = read_section(MonitorSettings, cfg, "HOOKS.PIRL_MONITOR")
             hooks.extend([MonitorHook(monitor)] if monitor.enabled else [])
+        if is_ours(cfg):
+            from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
+
+            # After the bank has its size, and before the host's own hook, which saves.
+            hooks.append(CheckpointHook.from_config(cfg))
         if shows_page():
             from pirl_plugin.vissl.hooks.progress import ProgressHook
 
@@ -84,8 +83,7 @@ def fault_hooks(cfg: AttrDict) -> list[ClassyHook]:
     """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
     from pirl_plugin.vissl.hooks.base import RunSettings
     from pirl_plugin.vissl.hooks.finite import FiniteHook
-    from pirl_plugin.vissl.hooks.rows import RowPathsHook
     from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
 
     settings = RunSettings.from_config(cfg)
-    return [UnreadableHook(settings.max_unreadable), FiniteHook(), RowPathsHook()]
+    return [UnreadableHook(settings.max_unreadable), FiniteHook()]

@@ -1,13 +1,9 @@
-"""Checkpoints that the host starts from: read safely, found whatever their layout, and compared.
-
-Two steps of :mod:`pirl_plugin.vissl.import_hook.table`.
-"""
+"""Checkpoints that the host starts from: read safely, found whatever their layout, and compared."""
 
 from __future__ import annotations
 
 import functools
 import logging
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +18,10 @@ if TYPE_CHECKING:
     from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
     from vissl.trainer.train_task import SelfSupervisionTask
 
-    from pirl_plugin.checkpoints.compare import Mismatch
     from pirl_plugin.vissl.host_module import HostModule
 
     # Where the weights are, the prefix to remove from their names and the one to add.
     Names = tuple[str | list[str] | None, str | None, str | None]
-
-_OURS_ONLY = (".pkl", ".safetensors")  # files that the host's own reader does not know
-# Errors whose text is one sentence for the user; their tracebacks add nothing.
-_SENTENCES = "MismatchError|DiskFullError|NonFiniteStateError|DamagedError"
 
 
 def refuse_mismatches(module: HostModule) -> None:
@@ -38,8 +29,7 @@ def refuse_mismatches(module: HostModule) -> None:
 
     The host went on from random initialisation, or from a part of the weights. Heads are not
     compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. Where the file has another layout,
-    such as a plain state dictionary of torchvision, its trunk is looked for. Approaches of VISSL
-    start as they do without this plugin.
+    such as a plain state dictionary of torchvision, its trunk is looked for.
     """
     original = module.init_model_from_consolidated_weights
 
@@ -64,52 +54,33 @@ def refuse_mismatches(module: HostModule) -> None:
 
 
 def read_more_formats(module: HostModule) -> None:
-    """Feature: ``PARAMS_FILE`` takes safetensors, pickles of arrays, and files that are trusted.
+    """Feature: ``PARAMS_FILE`` takes all that the export reads, without running code in it.
 
-    ``MODEL.WEIGHTS_INIT.TRUST_PICKLE: True`` lets a file run code where torch's safe loading
-    refuses it. All other files are left to the host's reader, which loads safely.
+    ``MODEL.WEIGHTS_INIT.TRUST_PICKLE: True`` lets a file run code where safe loading refuses it.
     """
     task = module.SelfSupervisionTask
     original = task._restore_model_weights
 
     @functools.wraps(original)
     def _restore_model_weights(
-        self: SelfSupervisionTask, model: BaseSSLMultiInputOutputModel
+        self: SelfSupervisionTask, model: BaseSSLMultiInputOutputModel, *args: Any, **kwargs: Any
     ) -> BaseSSLMultiInputOutputModel:
-        weights_init = self.config.MODEL.WEIGHTS_INIT
-        path, trusted = weights_init.PARAMS_FILE, bool(weights_init.get("TRUST_PICKLE"))
-        if not trusted and _host_reads(path):
-            return original(self, model)
+        weights = self.config.MODEL.WEIGHTS_INIT
+        path = weights.PARAMS_FILE
+        if (
+            not is_ours(self.config)
+            or "://" in path
+            or self.config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP
+        ):
+            return original(self, model, *args, **kwargs)
         from pirl_plugin.checkpoints.read import read_checkpoint
 
         logging.info(f"Initializing model from: {path}")
-        model.init_model_from_weights_params_file(self.config, read_checkpoint(Path(path), trusted))
+        content = read_checkpoint(Path(path), bool(weights.get("TRUST_PICKLE")))
+        model.init_model_from_weights_params_file(self.config, content, *args, **kwargs)
         return model
 
     task._restore_model_weights = _restore_model_weights
-
-
-def _host_reads(path: str) -> bool:
-    """Whether the host's ``torch.load`` takes a file: not numpy's arrays, nor other formats."""
-    from torch.serialization import get_unsafe_globals_in_checkpoint
-
-    if path.endswith(_OURS_ONLY):
-        return False
-    try:
-        return not get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # torch's older format, which this function does not take, and the host does
-        return True
-
-
-def report_failure(error: BaseException) -> None:
-    """End in one sentence a run that failed for a checkpoint, in this process or in one it spawned.
-
-    Raises:
-        SystemExit: where it did.
-    """
-    found = re.search(rf"(?:{_SENTENCES}): (.+)", f"{type(error).__name__}: {error}")
-    if found is not None:
-        raise SystemExit(f"pirl_plugin: {found[1]}") from None
 
 
 def fitting(
@@ -120,75 +91,52 @@ def fitting(
     skipped: list[str],
     names: Names,
 ) -> tuple[Mapping[str, Any], Names]:
-    """The checkpoint and the names that the host is to look under, once they fit the model's trunk.
+    """Return the checkpoint, and the names that the host is to look under, once they fit.
 
     Raises:
-        MismatchError: they do not fit, as they are or with the trunk looked for.
+        ValueError: they do not fit the model's trunk, as they are or with the trunk looked for.
     """
-    from pirl_plugin.checkpoints.compare import MismatchError, compare_with_model
-    from pirl_plugin.checkpoints.vissl_layout import trunk_of_checkpoint, vissl_checkpoint
+    from pirl_plugin.checkpoints.compare import compare_with_model
+    from pirl_plugin.checkpoints.load import trunk_of_checkpoint, vissl_checkpoint
 
-    path, wanted = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, _trunk_of(model.state_dict(), skipped)
-    whole = state
-    renamed = _renamed(module, config, state, *names)
-    mismatch = None
-    if renamed is not None:
-        mismatch = compare_with_model(wanted, _trunk_of(renamed, []))
-        if not mismatch:
-            return state, names
-        if len(mismatch.missing) < mismatch.expected:  # some of it is there: another network
-            raise MismatchError(_does_not_fit(config, mismatch, whole))
-    try:
-        state = vissl_checkpoint(trunk_of_checkpoint(state, path))
-    except ValueError as error:
-        if renamed is None:
-            what = (
-                f"has no '{names[0]}', and {error}; set "
-                f"config.MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME to where its weights are"
-            )
-            raise MismatchError(f"{path} {what}") from error
-        assert mismatch is not None  # as ``renamed`` is not
-        raise MismatchError(_does_not_fit(config, mismatch, whole)) from error
-    logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
-    names = ("classy_state_dict", None, None)
-    renamed = _renamed(module, config, state, *names)
-    assert renamed is not None  # ``vissl_checkpoint`` makes what the names say
-    if mismatch := compare_with_model(wanted, _trunk_of(renamed, [])):
-        raise MismatchError(_does_not_fit(config, mismatch, whole))
-    return state, names
-
-
-def _does_not_fit(config: AttrDict, mismatch: Mismatch, given: Mapping[str, Any]) -> str:
-    """What differs, which network the checkpoint has, and what gives it to the configuration."""
-    from pirl_plugin.checkpoints.networks import network_in, network_of_section
-
-    found, asked = network_in(given), network_of_section(config.MODEL.TRUNK)
-    remedy = "give config.MODEL.TRUNK the values of the run that made the checkpoint"
-    if found is not None and (asked is None or asked.title != found.title):
-        if overrides := found.overrides(_group_of(config)):
-            remedy = f"give {' '.join(overrides)}"
-        remedy = f"the checkpoint is {found.with_article}; {remedy}"
-    elif not mismatch.shapes:
-        remedy += ", or name what may stay at random in config.MODEL.WEIGHTS_INIT.SKIP_LAYERS"
-    return (
-        f"{config.MODEL.WEIGHTS_INIT.PARAMS_FILE} does not fit the trunk "
-        f"'{config.MODEL.TRUNK.NAME}': {mismatch.summary()}; {remedy}"
-    )
-
-
-def _group_of(config: AttrDict) -> str:
-    """The group of overlays that changes the trunk of a configuration."""
-    if config.MODEL.FEATURE_EVAL_SETTINGS.EVAL_MODE_ON:
-        return "linear"
-    return "finetune" if config.DATA.TRAIN.LABEL_SOURCES else "models"
-
-
-def _trunk_of(state: Mapping[str, Tensor], skipped: list[str]) -> dict[str, Tensor]:
-    return {
+    path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+    wanted = {
         name: value
-        for name, value in state.items()
+        for name, value in model.state_dict().items()
         if name.startswith("trunk.") and not any(part in name for part in skipped)
     }
+
+    def mismatch(of: Mapping[str, Any], names: Names) -> object:
+        renamed = _renamed(module, config, of, *names)
+        if renamed is None:
+            return f"it has no '{names[0]}'"
+        return compare_with_model(
+            wanted, {n: t for n, t in renamed.items() if n.startswith("trunk.")}
+        )
+
+    if not (as_it_is := mismatch(state, names)):
+        return state, names
+    ours: Names = ("classy_state_dict", None, None)
+    try:
+        found = vissl_checkpoint(trunk_of_checkpoint(state, path))
+    except ValueError as error:
+        raise ValueError(f"{path} does not fit config.MODEL.TRUNK: {as_it_is}; {error}") from error
+    if differs := mismatch(found, ours):
+        raise ValueError(
+            f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {differs}; "
+            f"{_network_in(found)}give config.MODEL.TRUNK the values of the run that made it"
+        )
+    logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
+    return found, ours
+
+
+def _network_in(checkpoint: Mapping[str, object]) -> str:
+    from pirl_plugin.checkpoints.trunk import find_any_trunk
+
+    try:
+        return f"it is of {find_any_trunk(checkpoint, 'the checkpoint').title}; "
+    except ValueError:  # of another kind
+        return ""
 
 
 def _renamed(
@@ -199,13 +147,14 @@ def _renamed(
     removed: str | None,
     added: str | None,
 ) -> Mapping[str, Tensor] | None:
-    """The weights under the model's own names, as the host renames them; None without ``key``."""
+    """Return the weights by the model's own names, as the host renames them."""
     for part in key if isinstance(key, list) else [key] if key else []:
         if part not in state:
             return None
         state = state[part]
     if key == "classy_state_dict":
-        return module.get_checkpoint_model_state_dict(config, state)
+        found: Mapping[str, Tensor] = module.get_checkpoint_model_state_dict(config, state)
+        return found
     if removed:
         state = module.replace_module_prefix(state, removed)
     if added:

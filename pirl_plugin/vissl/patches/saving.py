@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
     from vissl.utils.checkpoint import CheckpointWriter
 
-    from pirl_plugin.checkpoints.host_checkpoint import HostCheckpoint
     from pirl_plugin.vissl.host_module import HostModule
 
 
 def save_whole(module: HostModule) -> None:
     """Never worked: checkpoints were written in place, and lost when that was cut short.
 
-    They are written beside, flushed and renamed, for all approaches. What is saved in runs of this
-    plugin is further checked, entered in a ledger, and pruned.
+    They are written beside, flushed and renamed, for all approaches. In runs of this plugin its
+    hook completes what is saved, and removes what need not stay.
     """
     in_place = module.save_checkpoint
 
@@ -28,13 +28,14 @@ def save_whole(module: HostModule) -> None:
     def save_checkpoint(
         checkpoint_folder: str, state: object, checkpoint_file: str = "checkpoint.torch"
     ) -> str:
-        from pirl_plugin.checkpoints.write import write_checkpoint
+        import torch
+
+        from pirl_plugin.files import atomic_write
 
         if "://" in checkpoint_folder:  # not a disk: the host's path managers know how
             return str(in_place(checkpoint_folder, state, checkpoint_file))
-        folder = Path(checkpoint_folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(state, folder / checkpoint_file)
+        with atomic_write(Path(checkpoint_folder, checkpoint_file)) as file:
+            torch.save(state, file)
         return f"{checkpoint_folder}/{checkpoint_file}"
 
     module.save_checkpoint = save_checkpoint
@@ -42,15 +43,16 @@ def save_whole(module: HostModule) -> None:
     consolidated = writer.save_consolidated_checkpoint
 
     @functools.wraps(consolidated)
-    def save_consolidated_checkpoint(self: CheckpointWriter, content: HostCheckpoint) -> None:
-        from pirl_plugin.checkpoints.saver import saver_of
+    def save_consolidated_checkpoint(self: CheckpointWriter, content: dict[str, Any]) -> None:
+        from pirl_plugin.vissl.hooks.checkpoint import HOOKS
 
-        saver, name = saver_of(self.checkpoint_folder), self.get_checkpoint_name()
-        if saver is None:
+        hook = HOOKS.get(os.path.realpath(self.checkpoint_folder))
+        name = self.get_checkpoint_name()
+        if hook is None:
             consolidated(self, content)
-        elif saver.prepare(content, name):
+        elif hook.prepare(content, name):
             consolidated(self, content)
-            saver.record(content, name)
+            hook.record(content, name)
 
     writer.save_consolidated_checkpoint = save_consolidated_checkpoint
     patched("checkpoints written in place")

@@ -51,13 +51,12 @@ def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
     for loss in ("pirl_loss", "moco_loss_of_others"):
         config = AttrDict({"LOSS": {"name": loss}, "HOOKS": {}, "CHECKPOINT": {}})
         names[loss] = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
-    faults = ["RunConfigHook", "CheckpointHook", "UnreadableHook", "FiniteHook", "RowPathsHook"]
-    ours = ["PIRLInputHook", "MemoryBankHook", "ShardCheckpointHook", "PIRLReportHook"]
-    ours.append("MonitorHook")
+    faults = ["UnreadableHook", "FiniteHook"]
+    ours = ["PIRLInputHook", "MemoryBankHook", "PIRLReportHook", "MonitorHook", "CheckpointHook"]
     assert names == {"pirl_loss": [*faults, *ours], "moco_loss_of_others": []}
     section = {"LOSS": {"name": "cross_entropy"}, "HOOKS": {"PIRL_INPUT": {"autocast": None}}}
     config = AttrDict(
         {**section, "CHECKPOINT": {}}
     )  # a covariant baseline: our uint8 views, a loss of the host's
     hooks = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
-    assert hooks == [*faults, "PIRLInputHook"]
+    assert hooks == [*faults, "PIRLInputHook", "CheckpointHook"]

@@ -1,0 +1,88 @@
+"""Runs of the unmodified host that are killed or stopped: they end as if nothing had happened."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.helpers import faults
+from tests.helpers.host_runs import run, settings
+
+FINAL = "model_final_checkpoint_phase1.torch"
+ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
+# The rate changes once an epoch, so that going on in mid-epoch must find it again.
+RATE = [
+    "config.OPTIMIZER.param_schedulers.lr.name=cosine",
+    "config.OPTIMIZER.param_schedulers.lr.start_value=0.02",
+    "config.OPTIMIZER.param_schedulers.lr.end_value=0.001",
+    "config.OPTIMIZER.param_schedulers.lr.update_interval=epoch",
+]
+
+
+def train(data, out, placement, *overrides, fault=None, check=None):
+    """Two epochs of three steps on two ranks, with a fault where one is named."""
+    return run(
+        *settings(data, out, epochs=2, processes=2),
+        *RATE,
+        f"config.LOSS.pirl_loss.bank.placement={placement}",
+        *overrides,
+        environment={"PYTHONPATH": str(Path(faults.__path__[0])), **(fault or {})},
+        check=fault is None if check is None else check,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(request, image_folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp(request.param)
+    train(image_folder, out, request.param, ALL)
+    return request.param, out
+
+
+def tensors(content, name=""):
+    if isinstance(content, torch.Tensor):
+        yield name, content
+    elif isinstance(content, (dict, list)):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            yield from tensors(value, f"{name}.{key}")
+
+
+def assert_same(out, whole):
+    """The final checkpoints, and the shards of their banks, hold the same bits."""
+    files = [FINAL] + [str(p.relative_to(whole)) for p in whole.glob("memory_bank/step_6/*")]
+    for file in files:
+        found, expected = (torch.load(folder / file) for folder in (out, whole))
+        for (name, tensor), (_, other) in zip(tensors(found), tensors(expected), strict=True):
+            assert torch.equal(tensor.nan_to_num(), other.nan_to_num()), (file, name)
+    counts = ("phase_idx", "train_phase_idx", "iteration", "iteration_num")
+    found, expected = (torch.load(folder / FINAL) for folder in (out, whole))
+    assert [found[key] for key in counts] == [expected[key] for key in counts]
+    assert found["classy_state_dict"]["num_updates"] == expected["classy_state_dict"]["num_updates"]
+
+
+@pytest.mark.parametrize("whole", ["replicated", "sharded"], indirect=True)
+def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
+    """SIGTERM to the launcher in mid-epoch; the run goes on; then its newest file is damaged."""
+    placement, whole = whole
+    a, b = tmp_path / "a", tmp_path / "b"
+    fault = {"FAULT_IN_STEP": "2:SIGTERM:launcher"}
+    stopped = train(image_folder, a, placement, ALL, fault=fault)
+    assert stopped.returncode == 143, stopped.stdout[-2000:] + stopped.stderr[-2000:]
+    assert "stopped by SIGTERM after step" in stopped.stdout
+    a.rename(b)
+    assert os.readlink(b / "checkpoint.torch").startswith("model_iteration")
+    result = train(image_folder, b, placement, ALL)
+    assert f"Resume from file: {b}/model_iteration" in result.stdout
+    assert_same(b, whole)
+    shutil.rmtree(b / "memory_bank" / "step_6", ignore_errors=True)
+    (b / FINAL).write_bytes((b / FINAL).read_bytes()[:-1000])
+    (b / "train_config.yaml").write_text("{not: [yaml")
+    result = train(image_folder, b, placement)
+    assert f"Skipped {b}/{FINAL}: " in result.stdout
+    assert f"going on from {b}/model_phase0.torch" in result.stdout
+    assert_same(b, whole)
+    other = train(image_folder, b, placement, "config.LOSS.pirl_loss.temperature=0.5", check=False)
+    assert other.returncode != 0
+    assert "LOSS.pirl_loss.temperature = 0.5: expected 0.2" in other.stderr
