@@ -67,11 +67,8 @@ def read_more_formats(module: HostModule) -> None:
     ) -> BaseSSLMultiInputOutputModel:
         weights = self.config.MODEL.WEIGHTS_INIT
         path = weights.PARAMS_FILE
-        if (
-            not is_ours(self.config)
-            or "://" in path
-            or self.config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP
-        ):
+        sharded = "fsdp" in self.config.MODEL.TRUNK.NAME
+        if not is_ours(self.config) or "://" in path or sharded:
             return original(self, model, *args, **kwargs)
         from pirl_plugin.checkpoints.read import read_checkpoint
 
