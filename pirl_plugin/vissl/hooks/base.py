@@ -40,16 +40,13 @@ class RunSettings:
     """
 
     max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
-    changed_data: str = "refuse"  # images other than the checkpoint's; or match, keep
     timeout_minutes: float = 10  # how long a rank waits for another one
 
     def __post_init__(self) -> None:
         for name, good, expected in (
             ("max_unreadable", 0 <= self.max_unreadable <= 1, "a share from 0 to 1"),
-            ("changed_data", self.changed_data in ("refuse", "match", "keep"),
-             "one of refuse, match, keep"),
             ("timeout_minutes", 0 < self.timeout_minutes < 1e6, "minutes above 0"),
-        ):  # fmt: skip
+        ):
             if not good:
                 value = getattr(self, name)
                 raise ValueError(f"config.HOOKS.PIRL_RUN.{name} = {value}: expected {expected}")

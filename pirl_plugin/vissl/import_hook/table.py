@@ -99,6 +99,7 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "vissl.utils.svm_utils.svm_trainer": (f"{_EVALUATION}:svm_starts_again",),
     "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_EVALUATION}:low_shot_means_are_numbers",),
+    "vissl.utils.profiler": (f"{_PATCHES}:go_on_without_nvtx",),
     "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
     "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
     "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),

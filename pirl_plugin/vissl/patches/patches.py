@@ -206,3 +206,10 @@ def _refuse_pickles(paths: Iterable[str | Sequence[str]]) -> None:
                 f"without pickled objects, which could run code; save it with numpy.save("
                 f"…, allow_pickle=False)"
             )
+
+
+def go_on_without_nvtx(module: HostModule) -> None:
+    """Broke: git main takes ``nvtx`` for installed, and imports it in each step."""
+    if hasattr(module, "is_nvtx_available") and importlib.util.find_spec("nvtx") is None:
+        module.is_nvtx_available = lambda: False
+        patched("nvtx")
