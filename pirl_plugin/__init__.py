@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
     from pirl_plugin.export import export_checkpoint
-    from pirl_plugin.images.collator import collate_views
+    from pirl_plugin.images.image_dataset import collate_views
     from pirl_plugin.images.image_dataset import ImageDataset
     from pirl_plugin.loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
     from pirl_plugin.negatives import draw_negatives
     from pirl_plugin.sharded_bank import ShardedMemoryBank
-    from pirl_plugin.views.image import ImageViews
+    from pirl_plugin.views.base import ImageViews
     from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
     from pirl_plugin.views.normalization import normalize_images
     from pirl_plugin.views.rotation import RotationViews
@@ -63,7 +63,7 @@ __all__ = [
 # Public name -> the module that defines it; the block above is the same for type checkers.
 _MODULES = {
     "ImageDataset": "pirl_plugin.images.image_dataset",
-    "ImageViews": "pirl_plugin.views.image",
+    "ImageViews": "pirl_plugin.views.base",
     "JigsawViews": "pirl_plugin.views.jigsaw",
     "MemoryBank": "pirl_plugin.bank",
     "PIRLHead": "pirl_plugin.models.head",
@@ -72,7 +72,7 @@ _MODULES = {
     "RotationViews": "pirl_plugin.views.rotation",
     "ShardedMemoryBank": "pirl_plugin.sharded_bank",
     "alignment": "pirl_plugin.evaluation.measures",
-    "collate_views": "pirl_plugin.images.collator",
+    "collate_views": "pirl_plugin.images.image_dataset",
     "draw_negatives": "pirl_plugin.negatives",
     "effective_rank": "pirl_plugin.evaluation.measures",
     "export_checkpoint": "pirl_plugin.export",

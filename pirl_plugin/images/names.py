@@ -25,16 +25,20 @@ DISK_FILELIST = "pirl_disk_filelist"
 DISK_VOC07 = "pirl_disk_voc07"
 DISK_INATURALIST18 = "pirl_disk_inaturalist18"
 DISK_SHARDS = "pirl_disk_shards"
+DISK_HF = "pirl_disk_hf"
 
-_SOURCES = "pirl_plugin.images.sources"
 SOURCES = {
-    DISK_FOLDER: f"{_SOURCES}.folder:FolderSource",
-    DISK_FILELIST: f"{_SOURCES}.filelist:FileListSource",
-    DISK_VOC07: f"{_SOURCES}.voc07:VOC07Source",
-    DISK_INATURALIST18: f"{_SOURCES}.inaturalist18:INaturalist18Source",
-    DISK_SHARDS: f"{_SOURCES}.shards:ShardSource",
+    DISK_FOLDER: "pirl_plugin.images.sources:FolderSource",
+    DISK_FILELIST: "pirl_plugin.images.filelist:FileListSource",
+    DISK_VOC07: "pirl_plugin.images.datasets:VOC07Source",
+    DISK_INATURALIST18: "pirl_plugin.images.datasets:INaturalist18Source",
+    DISK_SHARDS: "pirl_plugin.images.shards:ShardSource",
+    DISK_HF: "pirl_plugin.images.datasets:HuggingFaceSource",
 }
 """Data source -> its class, ``module:attribute``."""
+
+INDEX = "index.npz"
+"""Where ``prepare --shards`` writes which images the tars of a folder hold."""
 
 SETTINGS_FILE = "prepare.json"
 """What ``pirl-plugin prepare`` notes in the folder that it writes."""

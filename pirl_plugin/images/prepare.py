@@ -7,25 +7,49 @@ on with the same command.
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import multiprocessing
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import tarfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
 
-from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
-from pirl_plugin.files import atomic_write, remove_unfinished
-from pirl_plugin.images.names import SETTINGS_FILE
-from pirl_plugin.processes import usable_cores
+import torch
+from PIL import Image
+from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from pirl_plugin.images.prepare_work import Result, Settings
+from pirl_plugin.files import atomic_write
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.names import INDEX, SETTINGS_FILE
+from pirl_plugin.images.shards import scan_tar, write_index
+from pirl_plugin.images.sources import FolderSource
 
 _PROBLEMS = "unreadable.txt"
-_BLOCK = 32
+_BLOCK = 32  # images that a process copies at a time
 _PER_SHARD = 5000
 _SHOWN = 5
+_JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
+
+
+class Settings(NamedTuple):
+    """What to make: folders, shorter side of a copy in pixels, quality of the JPEGs."""
+
+    source: Path
+    out: Path
+    size: int
+    quality: int
+
+
+class Result(NamedTuple):
+    """Copies made and found, and a sentence for each image that has none."""
+
+    written: int
+    present: int
+    problems: list[str]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,51 +59,30 @@ def main(arguments: Sequence[str]) -> int:
         arguments: after ``prepare``.
 
     Returns:
-        0; 1 where no image could be copied, or a copy's place was taken.
+        0; 1 where no image could be copied.
 
     Raises:
-        SystemExit: what was found, what was expected and what to do.
+        FileNotFoundError: there is no such folder of images.
+        ValueError: the output folder is not one of this command, or a tar in it is damaged.
     """
     options = _parser().parse_args(arguments)
-    from concurrent.futures import BrokenExecutor
-
-    from pirl_plugin.images.prepare_work import Settings
-    from pirl_plugin.images.sources.folder import FolderSource
-    from pirl_plugin.images.sources.shard_index import INDEX, write_index
-
-    source, out = options.input.resolve(), options.output
+    source, out = options.input.resolve(), options.output.resolve()
     if out == source or source in out.parents:
-        raise SystemExit(f"pirl_plugin: OUT = {out} lies in IN: expected another folder")
-    try:
-        images = FolderSource(source)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"pirl_plugin: {error}") from None
+        raise ValueError(f"OUT = {out}: expected a folder outside IN = {source}")
     settings = Settings(source, out, options.size, options.quality)
-    shards = options.shards
-    _claim(settings, {"shards": shards, "images": len(images)} if shards else {})
-    if shards:
-        (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
-    work = _shards(settings, images, shards) if shards else _blocks(settings, images)
-    try:
-        if not shards:
-            _make_class_folders(settings, images)
-        total = _run(work, len(images), options.workers)
-        if shards:
-            write_index(settings.out)
-    except KeyboardInterrupt:
-        print("\npirl_plugin: interrupted; the same command goes on", file=sys.stderr)
-        return 130
-    except OSError as error:
-        raise SystemExit(
-            f"pirl_plugin: {error}: a copy could not be written; make room, and repeat the command"
-        ) from None
-    except ValueError as error:
-        raise SystemExit(f"pirl_plugin: {error}") from None
-    except BrokenExecutor:
-        raise SystemExit(
-            "pirl_plugin: a worker process died, possibly for lack of memory; repeat the "
-            "command with fewer --workers"
-        ) from None
+    images = FolderSource(source)
+    layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
+    _claim(settings, layout)
+    labels = images.labels().tolist()
+    members = [(os.path.relpath(images.path_of(row), source), labels[row]) for row in range(len(images))]
+    work, count = (_write_shard, options.shards) if options.shards else (_copy_block, _BLOCK)
+    (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
+    if not options.shards and min(labels) >= 0:  # so that a class without a copy keeps its number
+        for name in class_folders(source):
+            (out / name).mkdir(exist_ok=True)
+    total = _run(work, settings, members, count, options.workers)
+    if options.shards:
+        write_index(out)
     return _report(settings, total)
 
 
@@ -87,130 +90,76 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin prepare",
         description="Make a smaller copy of a folder of images, with the same folders and names.",
-        formatter_class=HelpFormatter,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("input", metavar="IN", type=user_path, help="folder of images")
-    parser.add_argument(
-        "output", metavar="OUT", type=output_folder, help="new folder, or one to complete"
-    )
-    parser.add_argument(
-        "--size", type=whole_number(1), default=256, help="shorter side of a copy, pixels"
-    )
-    parser.add_argument(
-        "--quality", type=whole_number(1, 95), default=90, help="of the JPEGs, 1 to 95"
-    )
-    parser.add_argument("--workers", type=whole_number(1), default=usable_cores(), help="processes")
-    parser.add_argument(
-        "--shards", type=whole_number(1), nargs="?", const=_PER_SHARD, metavar="N",
+    add = parser.add_argument
+    add("input", metavar="IN", type=Path, help="folder of images")
+    add("output", metavar="OUT", type=Path, help="new folder, or one to complete")
+    add("--size", type=_positive, default=256, help="shorter side of a copy, pixels")
+    add("--quality", type=int, choices=range(1, 96), metavar="1…95", default=90, help="of the JPEGs")
+    add("--workers", type=_positive, default=len(os.sched_getaffinity(0)), help="processes")
+    add(
+        "--shards", type=_positive, nargs="?", const=_PER_SHARD, metavar="N",
         help=f"write tars of N images (WebDataset's layout; {_PER_SHARD} if N is left out)",
     )  # fmt: skip
     return parser
 
 
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
+    return int(text)
+
+
 def _claim(settings: Settings, layout: dict[str, int]) -> None:
     """Take a new or empty folder, or one that was begun with the same settings.
 
-    Args:
-        settings: of the copies.
-        layout: what must be the same, too, for an earlier part to fit.
-
     Raises:
-        SystemExit: it holds something else.
+        ValueError: it holds something else.
     """
     file = settings.out / SETTINGS_FILE
-    remove_unfinished(settings.out, subfolders=True)
     wanted = {
-        "source": str(settings.source),
-        "size": settings.size,
-        "quality": settings.quality,
-        **layout,
-    }
-    try:
-        found = json.loads(file.read_text()) if file.exists() else None
-    except ValueError:
-        found = {}
-    if found is None and settings.out.exists() and any(settings.out.iterdir()):
-        raise SystemExit(
-            f"pirl_plugin: OUT = {settings.out} holds files that are not of this command: expected "
-            f"a new or empty folder; name another"
-        )
-    if found is not None and found != wanted:
-        raise SystemExit(
-            f"pirl_plugin: OUT = {settings.out} was begun with {found}: expected {wanted}; name "
-            f"another folder, or repeat the command that began it"
-        )
-    if found is None:
+        "source": str(settings.source), "size": settings.size, "quality": settings.quality, **layout
+    }  # fmt: skip
+    if file.is_file():
+        found = json.loads(file.read_text())
+        if found != wanted:
+            raise ValueError(
+                f"OUT = {settings.out} was begun with {found}: expected {wanted}; name another "
+                f"folder, or repeat the command that began it"
+            )
+    elif settings.out.exists() and any(settings.out.iterdir()):
+        raise ValueError(f"OUT = {settings.out} holds other files: expected a new or empty folder")
+    else:
         with atomic_write(file) as new:
             new.write(json.dumps(wanted).encode())
 
 
-def _make_class_folders(settings: Settings, images: Any) -> None:
-    """Make the folder of each class, also of one without a copy, so that classes keep numbers."""
-    from pirl_plugin.images.sources.paths import class_folders
-
-    if images.labels().min() >= 0:  # no image lies beside the folders
-        for name in class_folders(os.fspath(settings.source)):
-            (settings.out / name).mkdir(exist_ok=True)
-
-
-def _blocks(settings: Settings, images: Any) -> Iterator[tuple[Any, ...]]:
-    from pirl_plugin.images.prepare_work import copy_block
-
-    names = [os.path.relpath(path, settings.source) for path in images.paths()]
-    for start in range(0, len(names), _BLOCK):
-        yield copy_block, settings, names[start : start + _BLOCK]
-
-
-def _shards(settings: Settings, images: Any, count: int) -> Iterator[tuple[Any, ...]]:
-    from pirl_plugin.images.prepare_work import write_shard
-
-    names = [os.path.relpath(path, settings.source) for path in images.paths()]
-    members = list(zip(names, images.labels().tolist(), strict=True))
-    for number, start in enumerate(range(0, len(members), count)):
-        yield write_shard, settings, f"shard-{number:06d}.tar", members[start : start + count]
-
-
-def _run(work: Iterator[tuple[Any, ...]], count: int, workers: int) -> Result:
-    """Do all work on ``workers`` processes, with a bar.
-
-    Raises:
-        OSError: a copy could not be written.
-        ValueError: a tar of an earlier run is not whole.
-    """
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-
-    from tqdm import tqdm
-
-    from pirl_plugin.images.prepare_work import Result
-
-    context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    if sys.platform == "linux":
-        context.set_forkserver_preload(["pirl_plugin.images.prepare_work"])
-    total = Result()
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker) as pool:
-        pending = [pool.submit(*each) for each in work]
+def _run(
+    work: Callable[[Settings, int, list[tuple[str, int]]], Result],
+    settings: Settings,
+    members: list[tuple[str, int]],
+    count: int,
+    workers: int,
+) -> Result:
+    """Give ``count`` images at a time to processes, with a bar."""
+    written, present, problems = 0, 0, []
+    with (
+        ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool,
+        tqdm(total=len(members), unit=" images", mininterval=1) as bar,
+    ):
+        parts = enumerate(range(0, len(members), count))
+        pending = [pool.submit(work, settings, n, members[at : at + count]) for n, at in parts]
         try:
-            with tqdm(total=count, unit=" images", mininterval=1) as bar:
-                for done in as_completed(pending):
-                    result = done.result()
-                    total.written += result.written
-                    total.present += result.present
-                    total.in_the_way += result.in_the_way
-                    total.problems += result.problems
-                    bar.update(result.written + result.present + len(result.problems))
+            for done in as_completed(pending):
+                result = done.result()
+                written, present = written + result.written, present + result.present
+                problems += result.problems
+                bar.update(result.written + result.present + len(result.problems))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return total
-
-
-def _start_worker() -> None:
-    import signal
-
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command itself ends the pool
-    torch.set_num_threads(1)
+    return Result(written, present, sorted(problems))
 
 
 def _report(settings: Settings, total: Result) -> int:
@@ -219,10 +168,102 @@ def _report(settings: Settings, total: Result) -> int:
         f"{len(total.problems)} without a copy: {settings.out}"
     )
     if total.problems:
-        file = settings.out / _PROBLEMS
-        listed = [problem.encode("utf-8", "backslashreplace") for problem in sorted(total.problems)]
-        file.write_bytes(b"".join(line + b"\n" for line in listed))
-        for line in listed[:_SHOWN]:
+        lines = [each.encode("utf-8", "backslashreplace") for each in total.problems]
+        (settings.out / _PROBLEMS).write_bytes(b"\n".join(lines) + b"\n")
+        for line in lines[:_SHOWN]:
             print(f"  {line.decode()}")
-        print(f"all are listed in {file}")
-    return int(total.in_the_way > 0 or total.written + total.present == 0)
+        print(f"all are listed in {settings.out / _PROBLEMS}")
+    return int(total.written + total.present == 0)
+
+
+def resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray, str]:
+    """Read an image and shrink its shorter side to ``size`` pixels, as a JPEG.
+
+    Args:
+        path: of the file.
+        size: pixels.
+        quality: of the JPEG, 1 … 95.
+
+    Returns:
+        The encoded copy, and what is to be added to the file's name: ``.jpg`` where the format
+        changed. An image that is no larger is kept byte for byte.
+
+    Raises:
+        UnreadableImageError: it cannot be decoded.
+        OSError: it cannot be read.
+    """
+    data = read_file(path)
+    pixels = decode_image(data, scaled_to=2 * size)
+    height, width = pixels.shape[1:]
+    if min(height, width) <= size:
+        return data, ""
+    scale = size / min(height, width)
+    smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
+    image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    file = io.BytesIO()
+    image.resize(smaller, Image.Resampling.LANCZOS).save(file, "JPEG", quality=quality)
+    return file.getvalue(), "" if Path(path).suffix.lower() in _JPEG_SUFFIXES else ".jpg"
+
+
+def _copy_block(settings: Settings, number: int, members: list[tuple[str, int]]) -> Result:
+    """Make the copies of a block of images, those that are missing."""
+    written, present, problems = 0, 0, []
+    for name, _ in members:
+        changed = settings.out / f"{name}.jpg"
+        other = (settings.source / f"{name}.jpg").exists()  # whose copy would have this name
+        places = [settings.out / name, *([] if other else [changed])]
+        if any(place.is_file() and place.stat().st_size for place in places):
+            present += 1
+            continue
+        try:
+            content, suffix = resized_copy(
+                str(settings.source / name), settings.size, settings.quality
+            )
+            if suffix and other:
+                raise UnreadableImageError(f"its copy would have the name of {name}.jpg; rename it")
+        except (OSError, ValueError, MemoryError) as error:
+            problems.append(f"{settings.source / name}: {error or 'too little memory'}")
+            continue
+        target = changed if suffix else settings.out / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f".unfinished.{number}")
+        unfinished.write_bytes(content)
+        unfinished.replace(target)
+        written += 1
+    return Result(written, present, problems)
+
+
+def _write_shard(settings: Settings, number: int, members: list[tuple[str, int]]) -> Result:
+    """Write one tar of copies, unless it is there from an earlier run."""
+    target = settings.out / f"shard-{number:06d}.tar"
+    if target.exists():
+        held = len(scan_tar(target, 0)[0])
+        lost = len(members) - held
+        return Result(0, held, [f"{target} lacks {lost} images; remove it to try again"] * lost)
+    problems: list[str] = []
+    keys: set[str] = set()
+    with (
+        atomic_write(target) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, label in members:
+            try:
+                content, suffix = resized_copy(
+                    str(settings.source / name), settings.size, settings.quality
+                )
+            except (OSError, ValueError, MemoryError) as error:
+                problems.append(f"{settings.source / name}: {error or 'too little memory'}")
+                continue
+            # WebDataset's key ends at the first dot of the name, so it may hold none.
+            key = str(Path(name).with_name(Path(name).stem.replace(".", "_")))
+            key = f"{key}_{len(keys)}" if key in keys else key
+            keys.add(key)
+            _add(tar, f"{key}{suffix or Path(name).suffix.lower()}", content)
+            _add(tar, f"{key}.cls", str(label).encode())
+    return Result(len(keys), 0, problems)
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))

@@ -1,56 +1,122 @@
-"""What the views of all tasks share: the untransformed view I, and the choice of backend."""
+"""What the views of all tasks share, and the image I alone (NPID, Wu et al. 2018)."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from pirl_plugin.utils.value_checks import check_choice
-from pirl_plugin.views.checks import check_pixels, check_scale, check_size, make_photometric
-from pirl_plugin.views.geometry import random_resized_crop_box
-from pirl_plugin.views.kernels.backends import BACKENDS, Bytes, Rows
+from pirl_plugin.views.kernels import render
+from pirl_plugin.views.photometric import Photometric
+from pirl_plugin.views.pixels import (
+    as_pixels,
+    crop_resize,
+    random_resized_crop_box,
+    torch_seeded_generator,
+)
 
-IGNORED_LABEL = -1
-"""Of an image that could not be read: neither loss nor memory bank sees it."""
-RATIO = (3 / 4, 4 / 3)
 _CORNER = np.zeros((1, 2), np.int32)
 
 
 class Views:
-    """What all tasks share: the untransformed view I, and the choice of backend."""
+    """A transform: an image → a dictionary of uint8 views.
+
+    A subclass says in ``_make`` what it makes of pixels, and in ``shapes`` how large; that is all
+    that new views need.
+
+    Args:
+        image_size: side of I, pixels.
+        image_scale: smallest and largest share of the image's area for I's crop.
+        **photometric: parameters of ``Photometric``; each view draws its own.
+
+    Raises:
+        ValueError: for a parameter that is unknown or out of range.
+    """
+
+    labelled = False
+    """Whether the views come with a ``label``, the number of a pretext task's transformation."""
 
     def __init__(
         self,
         image_size: int = 224,
         image_scale: Sequence[float] = (0.08, 1.0),
-        backend: str = "fused",
         **photometric: Any,
     ) -> None:
         self.image_size = check_size("image_size", image_size)
         self.image_scale = check_scale("image_scale", image_scale)
-        check_choice("backend", backend, BACKENDS)
-        self._backend = BACKENDS[backend]
-        named = [p.name for p in inspect.signature(type(self)).parameters.values()]
-        self.photometric = make_photometric(photometric, named[:-1])
+        known = [field.name for field in fields(Photometric)]
+        if unknown := sorted(photometric.keys() - set(known)):
+            raise ValueError(
+                f"{unknown[0]} = {photometric[unknown[0]]!r}: expected a parameter of "
+                f"{type(self).__name__} or one of {', '.join(known)}; remove it"
+            )
+        self.photometric = Photometric(**photometric)
+
+    def __call__(
+        self, image: Any, rng: np.random.Generator | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Make the views of one image.
+
+        Args:
+            image: a PIL image, a uint8 array (H, W, 3) or a uint8 tensor (3, H, W).
+            rng: generator that all draws come from; None for one that is seeded by torch's, as
+                transforms of torchvision are.
+
+        Returns:
+            ``images`` uint8 (3, S, S), and what else :attr:`shapes` names, uint8.
+
+        Raises:
+            ValueError: it is no such image.
+        """
+        return self._make(as_pixels(image), torch_seeded_generator() if rng is None else rng)
+
+    def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        raise NotImplementedError
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each view, by name."""
+        return {"images": (3, self.image_size, self.image_size)}
+
+    def placeholder(self) -> dict[str, torch.Tensor]:
+        """Black views of the same shapes, for an image that could not be read."""
+        views = {name: torch.zeros(size, dtype=torch.uint8) for name, size in self.shapes.items()}
+        return {**views, "label": torch.tensor(0)} if self.labelled else views
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Views:
+        """Make the views that an entry of a configuration's ``TRANSFORMS`` describes.
+
+        ``name`` and ``indices`` are the host's. ``photometric`` may hold photometric parameters
+        together; those beside it come first.
+
+        Example:
+            >>> ImageViews.from_entry({"name": "PIRLImage", "photometric": {"hue": 0.1}}).photometric.hue
+            0.1
+        """
+        given = {key: value for key, value in entry.items() if key not in ("name", "indices")}
+        return cls(**{**(given.pop("photometric", None) or {}), **given})
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Random resized crop, photometric augmentation and flip: uint8 (3, S, S)."""
-        return self._render(*self._draw(pixels, rng))
+        return self._render_image(*self._draw_image(pixels, rng))
 
-    def _draw(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[Bytes, Rows]:
-        """What ``_render`` makes a standard view of: uint8 (S, S, 3) and float32 (1, NUM_COLUMNS).
+    def _draw_image(
+        self, pixels: torch.Tensor, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """Crop uint8 (S, S, 3) and parameters float32 (1, NUM_COLUMNS) of a standard view.
 
         Tasks of two views cut both before they render I: the image is then still in the cache.
         """
         crop = self._random_crop(pixels, self.image_scale, self.image_size, rng)
         return crop, self.photometric.sample(rng, 1)
 
-    def _render(self, crop: Bytes, rows: Rows) -> torch.Tensor:
-        return self._backend.render(crop, _CORNER, rows, self.image_size)[0]
+    def _render_image(self, crop: NDArray[np.uint8], rows: NDArray[np.float32]) -> torch.Tensor:
+        return render(crop, _CORNER, rows, self.image_size)[0]
 
     def _random_crop(
         self,
@@ -58,13 +124,43 @@ class Views:
         scale: tuple[float, float],
         size: int,
         rng: np.random.Generator,
-    ) -> Bytes:
-        check_pixels(pixels)
+    ) -> NDArray[np.uint8]:
         height, width = pixels.shape[1:]
-        box = random_resized_crop_box(height, width, scale, RATIO, rng)
-        return self._backend.crop_resize(pixels, box, size)
+        return crop_resize(pixels, random_resized_crop_box(height, width, scale, rng), size)
 
 
-def black(*shape: int) -> torch.Tensor:
-    """Zeros, uint8."""
-    return torch.zeros(shape, dtype=torch.uint8)
+class ImageViews(Views):
+    """I alone, for λ = 0: NPID has no transformed version. Args as the rotation's.
+
+    For one generator it is the same I as every other task's.
+
+    Example:
+        >>> views = ImageViews(image_size=32)
+        >>> sample = views(torch.zeros(3, 60, 80, dtype=torch.uint8))
+        >>> {name: tuple(view.shape) for name, view in sample.items()}
+        {'images': (3, 32, 32)}
+    """
+
+    def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        return {"images": self._standard_view(pixels, rng)}
+
+
+def check_size(name: str, value: int) -> int:
+    """Return ``value`` if it is a positive integer, else raise ValueError."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} = {value!r}: expected a whole number of at least 1")
+    return int(value)
+
+
+def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """Return the pair of area shares 0 < low <= high <= 1, else raise ValueError."""
+    try:
+        low, high = (float(share) for share in value)
+    except (TypeError, ValueError):
+        low, high = 0.0, 0.0
+    if not 0 < low <= high <= 1:
+        raise ValueError(
+            f"{name} = {value}: expected [smallest, largest], shares of the image's area above 0 "
+            f"and up to 1; set it to a pair such as [0.08, 1.0]"
+        )
+    return low, high

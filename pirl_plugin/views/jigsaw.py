@@ -1,22 +1,24 @@
-"""The image I and a jigsaw of nine patches (App. A.1), of a rotated crop too (§4.3)."""
+"""The image I and a jigsaw of nine patches (App. A.1), of a rotated crop too (§4.3).
+
+And the covariant pretext task, one of PIRL's baselines: which permutation was it?
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from pirl_plugin.images.columns import FLIP
-from pirl_plugin.utils.value_checks import check_choice, refuse
-from pirl_plugin.views.base import Views, black
-from pirl_plugin.views.checks import check_scale, check_size
-from pirl_plugin.views.geometry import patch_offsets
-from pirl_plugin.views.kernels.backends import Bytes
+from pirl_plugin.views.base import Views, check_scale, check_size
+from pirl_plugin.views.kernels import render
 from pirl_plugin.views.permutations import PermutationSet
+from pirl_plugin.views.photometric import FLIP
 
-FLIPS = ("patch", "image", "none")
+_FLIPS = ("patch", "image", "none")
 
 
 class JigsawViews(Views):
@@ -35,15 +37,13 @@ class JigsawViews(Views):
             ``patch`` each patch on its own, ``image`` the whole crop before it is cut, ``none``.
             The paper does not say; ``patch`` is what VISSL does, so what the published models
             were trained with.
-        backend: ``fused`` (numba kernel) or ``pil`` (its oracle).
         **photometric: parameters of ``Photometric``; each patch draws its own.
 
     Raises:
         ValueError: for a parameter that is unknown or out of range.
 
     Example:
-        >>> views = JigsawViews()
-        >>> sample = views(torch.zeros(3, 300, 400, dtype=torch.uint8), np.random.default_rng(0))
+        >>> sample = JigsawViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
         >>> {name: tuple(view.shape) for name, view in sample.items()}
         {'images': (3, 224, 224), 'patches': (9, 3, 64, 64)}
     """
@@ -60,36 +60,32 @@ class JigsawViews(Views):
         patches_scale: Sequence[float] = (0.6, 1.0),
         num_permutations: int | None = None,
         flip: str = "patch",
-        backend: str = "fused",
         **photometric: Any,
     ) -> None:
-        super().__init__(image_size, image_scale, backend, **photometric)
+        super().__init__(image_size, image_scale, **photometric)
         self.patches_crop_size = check_size("patches_crop_size", patches_crop_size)
         self.patch_size = check_size("patch_size", patch_size)
         self.grid = check_size("grid", grid)
         self.patches_scale = check_scale("patches_scale", patches_scale)
-        cell = patches_crop_size // grid
-        if patch_size > cell:
-            side = f"the side of a cell, patches_crop_size {patches_crop_size} // grid {grid}"
-            remedy = "lower it, or raise patches_crop_size"
-            refuse("patch_size", patch_size, f"at most {cell}, {side}", remedy)
-        check_choice("flip", flip, FLIPS)
+        if patch_size > patches_crop_size // grid:
+            raise ValueError(
+                f"patch_size = {patch_size}: expected at most the side of a cell, "
+                f"patches_crop_size // grid = {patches_crop_size // grid}; lower it"
+            )
+        if flip not in _FLIPS:
+            raise ValueError(f"flip = {flip!r}: expected one of {', '.join(_FLIPS)}")
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 
-    def __call__(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-        """Make the views of one image.
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each view, by name."""
+        return {**super().shapes, "patches": (self.grid**2, 3, self.patch_size, self.patch_size)}
 
-        Args:
-            pixels: uint8 (3, H, W), RGB.
-            rng: generator that all draws come from.
-
-        Returns:
-            ``images`` uint8 (3, S, S) and ``patches`` uint8 (grid², 3, P, P).
-        """
-        drawn = self._draw(pixels, rng)
+    def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        drawn = self._draw_image(pixels, rng)
         patches = self._shuffled(pixels, rng)[1]
-        return {"images": self._render(*drawn), "patches": patches}
+        return {"images": self._render_image(*drawn), "patches": patches}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """The order's number in the permutation set, and uint8 (grid², 3, P, P) in that order."""
@@ -106,12 +102,7 @@ class JigsawViews(Views):
             rows[:, FLIP] = rows[0, FLIP]
             if rows[0, FLIP]:
                 corners[:, 1] = self.patches_crop_size - self.patch_size - corners[:, 1]
-        return number, self._backend.render(crop, corners[order], rows, self.patch_size)
-
-    def placeholder(self) -> dict[str, torch.Tensor]:
-        """Black views of the same shapes, for an image that could not be read."""
-        patches = (self.grid**2, 3, self.patch_size, self.patch_size)
-        return {"images": black(3, self.image_size, self.image_size), "patches": black(*patches)}
+        return number, render(crop, corners[order], rows, self.patch_size)
 
 
 class RotationJigsawViews(JigsawViews):
@@ -119,7 +110,7 @@ class RotationJigsawViews(JigsawViews):
 
     Example:
         >>> views = RotationJigsawViews(image_size=64, patches_crop_size=66, patch_size=16)
-        >>> sample = views(torch.zeros(3, 300, 400, dtype=torch.uint8), np.random.default_rng(0))
+        >>> sample = views(torch.zeros(3, 300, 400, dtype=torch.uint8))
         >>> {name: tuple(view.shape) for name, view in sample.items()}
         {'images': (3, 64, 64), 'patches': (9, 3, 16, 16)}
     """
@@ -127,7 +118,72 @@ class RotationJigsawViews(JigsawViews):
     _turns = True
 
 
-def _turn(canvas: Bytes, quarters: int) -> Bytes:
+class JigsawTask(JigsawViews):
+    """``patches``, and as ``label`` int64 () the number of their order in the permutation set.
+
+    The pretext task does not see I.
+
+    Source: Noroozi & Favaro 2016 (arXiv 1603.09246); Goyal et al. 2019 (arXiv 1905.01235).
+
+    Args:
+        num_permutations: size of the permutation set, and so of the classifier's output.
+        **parameters: as the jigsaw's.
+
+    Raises:
+        ValueError: for a parameter that is unknown or out of range.
+    """
+
+    labelled = True
+
+    def __init__(self, num_permutations: int, **parameters: Any) -> None:
+        if num_permutations is None:
+            raise ValueError(
+                "num_permutations = None: expected a number, as the classifier has one output for "
+                "each permutation; set it to one such as 2000"
+            )
+        super().__init__(num_permutations=num_permutations, **parameters)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each view, by name."""
+        return {"patches": super().shapes["patches"]}
+
+    def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+        number, patches = self._shuffled(pixels, rng)
+        return {"patches": patches, "label": torch.tensor(number)}
+
+
+def patch_offsets(
+    crop_size: int, grid: int, patch_size: int, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """Draw one patch in each cell of a grid (App. A.1: 64 px in each 85-px cell of a 255 crop).
+
+    Each patch's position is uniform over all places inside its cell: 0 … 21 in both directions
+    for the paper's sizes, both ends included.
+
+    Args:
+        crop_size: side of the square crop, pixels.
+        grid: cells a side.
+        patch_size: side of a patch, pixels, at most ``crop_size // grid``.
+        rng: generator to draw from.
+
+    Returns:
+        int32 (grid², 2): top and left of each patch in the crop, cells row by row.
+    """
+    cell = crop_size // grid
+    inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
+    inside += _cell_corners(grid, cell)
+    return inside
+
+
+@functools.cache
+def _cell_corners(grid: int, cell: int) -> NDArray[np.int32]:
+    """Top and left of each cell, int32 (grid², 2), row by row."""
+    cells = np.arange(grid * grid, dtype=np.int32)
+    return np.stack([cells // grid * cell, cells % grid * cell], axis=1)
+
+
+def _turn(canvas: NDArray[np.uint8], quarters: int) -> NDArray[np.uint8]:
     """Turn (S, S, 3) counter-clockwise, moving pixels whole (twice as fast as byte by byte)."""
     turned = np.rot90(canvas.view("V3")[..., 0], quarters)
     return np.ascontiguousarray(turned).view(np.uint8).reshape(canvas.shape)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Mean and standard deviation of ImageNet's channels, on a scale of 0 to 1."""
 
 
 def normalize_images(
@@ -42,23 +44,13 @@ def normalize_images(
         tensor([1., 1., 2.])
     """
     if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-        found = images.dtype if isinstance(images, Tensor) else f"a {type(images).__name__}"
-        raise ValueError(
-            f"images are {found}: expected a tensor of torch.uint8, levels from 0 to 255; "
-            f"give the levels as they were decoded"
-        )
+        found = getattr(images, "dtype", type(images).__name__)
+        raise ValueError(f"images are {found}: expected a uint8 tensor, levels from 0 to 255")
     if images.ndim != 4 or images.shape[1] != 3:
-        remedy = "give images[None]" if images.ndim == 3 else "give RGB, channels first"
+        raise ValueError(f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W), RGB")
+    if len(mean) != 3 or len(std) != 3 or not all(deviation > 0 for deviation in std):
         raise ValueError(
-            f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W); {remedy}"
-        )
-    if len(mean) != 3 or len(std) != 3:
-        raise ValueError(
-            f"mean = {mean}, std = {std}: expected three numbers each; give one for each channel"
-        )
-    if not all(deviation > 0 for deviation in std):
-        raise ValueError(
-            f"std = {std}: expected three numbers above 0; give each channel's deviation"
+            f"mean = {mean}, std = {std}: expected three numbers each, the deviations above 0"
         )
     # What is made of a FakeTensor's device is fake, too, and must not be kept.
     constants = _scale_and_shift if type(images) is Tensor else _scale_and_shift.__wrapped__

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.utils.kinds import integer
-
 GREEDY_LIMIT = 10_000
 """Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
 
@@ -53,10 +51,11 @@ class PermutationSet:
         if num_permutations is None:
             return
         most = total if total < 2**63 else GREEDY_LIMIT  # those beyond have no int64 number
-        of_all = f"{num_patches}! = {total}"
-        expected = f"a whole number from 1 to {of_all if most == total else f'{most}, of {of_all}'}"
-        remedy = "set it to such a number, or to null for all orders"
-        integer(1, most, expected=expected).check("num_permutations", num_permutations, remedy)
+        if not isinstance(num_permutations, int) or not 1 <= num_permutations <= most:
+            raise ValueError(
+                f"num_permutations = {num_permutations!r}: expected a whole number from 1 to "
+                f"{most} for {num_patches} patches, or null for all orders"
+            )
         rng = np.random.default_rng(seed)
         chosen: _Orders = np.empty((0, num_patches), np.int8)
         if num_permutations <= GREEDY_LIMIT:

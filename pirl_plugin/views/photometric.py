@@ -8,28 +8,29 @@ in the paper, off by default), greyscale, blur (off by default) and a horizontal
 import functools
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.columns import (
-    DRAWS,
-    NUM_COLUMNS,
-)
-from pirl_plugin.utils.kinds import number
-from pirl_plugin.utils.value_checks import refuse
-from pirl_plugin.views.kernels.parameters import (
-    BLUR_HIGH,
-    BLUR_LOW,
-    BLUR_P,
-    EQUALIZE_P,
-    EXTRAS_P,
-    FLIP_P,
-    GREY_P,
-    JITTER_P,
-    NUM_CHANCES,
-    fill_rows,
-)
+from pirl_plugin.compiled import compiled
+
+# Columns of a row of parameters, and of the uniform draws that it is made from.
+FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
+EXTRAS, POSTERIZE, SHARPNESS, SOLARIZE, EQUALIZE, BLUR = 10, 11, 12, 13, 14, 15
+NUM_COLUMNS = 16
+DRAWS = 20  # one for each column, the two below, and two to spare
+_JITTER_DRAW, _BLUR_DRAW = 16, 17
+
+# Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
+_BITS, _NUM_BITS = 4, 5
+_SHARP, _SHARP_SPAN = 0.1, 1.8
+_NUM_THRESHOLDS = 257
+
+# Places in ``chances``: probabilities, and the limits of the blur.
+_FLIP_P, _GREY_P, _JITTER_P, _EXTRAS_P, _EQUALIZE_P, _BLUR_P, _BLUR_LOW, _BLUR_HIGH = range(8)
+
+_LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,20 @@ class Photometric:
     flip_p: float = 0.5
 
     def __post_init__(self) -> None:
-        limits = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
         for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
-            limit = limits.get(name, 1.0)
-            kind = number(0, limit, expected=f"a number in [0, {limit:g}]")
-            kind.check(name, getattr(self, name), "set it to such a number; 0 is off")
-        try:
-            low, high = (float(sigma) for sigma in self.blur_sigma)
-        except (TypeError, ValueError):
-            low, high = 0.0, 0.0
+            value: Any = getattr(self, name)
+            limit = _LIMITS.get(name, 1.0)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= limit or value == math.inf:
+                raise ValueError(
+                    f"{name} = {value!r}: expected a number in [0, {limit:g}]; 0 switches it off"
+                )
+        low, high = self.blur_sigma
         if not 0 < low <= high < math.inf:
-            expected = "[smallest, largest], standard deviations in pixels above 0"
-            refuse("blur_sigma", self.blur_sigma, expected, "set it to a pair, as [0.1, 2.0]")
+            raise ValueError(
+                f"blur_sigma = {self.blur_sigma}: expected [smallest, largest], pixels above 0; "
+                f"set it to a pair such as [0.1, 2.0]"
+            )
 
     def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
         """Draw the parameters of some views, each on its own.
@@ -94,17 +97,55 @@ class Photometric:
             none. Factors of 1 and a hue of 0 mean that the operation is skipped.
         """
         rows = np.empty((num_views, NUM_COLUMNS), np.float32)
-        fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
+        _fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
         return rows
 
     @functools.cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """The jitter's ranges and the probabilities, as ``fill_rows`` takes them."""
+        """Lowest and highest factors (4,), and ``chances`` (8,), as ``_fill_rows`` takes them."""
         spans = np.array([self.brightness, self.contrast, self.saturation], np.float64)
         low = np.append(np.maximum(0.0, 1.0 - spans), -float(self.hue))
         high = np.append(1.0 + spans, float(self.hue))
-        chances = np.empty(NUM_CHANCES)
-        chances[[FLIP_P, GREY_P, JITTER_P]] = self.flip_p, self.grayscale_p, self.jitter_p
-        chances[[EXTRAS_P, EQUALIZE_P, BLUR_P]] = self.photometric_p, self.equalize_p, self.blur_p
-        chances[[BLUR_LOW, BLUR_HIGH]] = self.blur_sigma
-        return low, high, chances
+        probabilities = (
+            self.flip_p, self.grayscale_p, self.jitter_p, self.photometric_p, self.equalize_p,
+            self.blur_p,
+        )  # fmt: skip
+        return low, high, np.array([*probabilities, *self.blur_sigma], np.float64)
+
+
+@compiled
+def _fill_rows(draws, low, high, chances, rows):
+    """Turn uniform draws into rows of parameters, in one compiled call, not thirty of numpy.
+
+    Args:
+        draws: float64 (n, DRAWS), uniform in [0, 1).
+        low: float64 (4,), smallest brightness, contrast and saturation factor and hue shift.
+        high: float64 (4,), the largest.
+        chances: float64 (8,), probabilities and the blur's limits, by the names above.
+        rows: float32 (n, NUM_COLUMNS), filled; see ``Photometric.sample``.
+    """
+    for v in range(rows.shape[0]):
+        draw, row = draws[v], rows[v]
+        row[FLIP] = draw[FLIP] < chances[_FLIP_P]
+        row[GREY] = draw[GREY] < chances[_GREY_P]
+        for place in range(4):  # the order that sorts the draws: insertion
+            at = place
+            while at > 0 and draw[ORDER + int(row[ORDER + at - 1])] > draw[ORDER + place]:
+                row[ORDER + at] = row[ORDER + at - 1]
+                at -= 1
+            row[ORDER + at] = place
+        if draw[_JITTER_DRAW] >= chances[_JITTER_P]:
+            row[BRIGHTNESS:HUE] = 1.0
+            row[HUE] = 0.0
+        else:
+            for k in range(4):
+                row[BRIGHTNESS + k] = low[k] + draw[BRIGHTNESS + k] * (high[k] - low[k])
+        row[EXTRAS] = draw[EXTRAS] < chances[_EXTRAS_P]
+        row[POSTERIZE] = _BITS + np.floor(draw[POSTERIZE] * _NUM_BITS)
+        row[SHARPNESS] = _SHARP + draw[SHARPNESS] * _SHARP_SPAN
+        row[SOLARIZE] = np.floor(draw[SOLARIZE] * _NUM_THRESHOLDS)
+        row[EQUALIZE] = draw[EQUALIZE] < chances[_EQUALIZE_P]
+        row[BLUR] = 0.0
+        if draw[BLUR] < chances[_BLUR_P]:
+            span = chances[_BLUR_HIGH] - chances[_BLUR_LOW]
+            row[BLUR] = chances[_BLUR_LOW] + draw[_BLUR_DRAW] * span

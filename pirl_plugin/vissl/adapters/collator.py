@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from pirl_plugin.images.collator import collate_views
-from pirl_plugin.images.names import JIGSAW, ROTATION, ROTATION_JIGSAW
+from pirl_plugin.images.image_dataset import collate_views
 
 
 def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
@@ -20,23 +19,22 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
             entry counts; valid is 1).
 
     Returns:
-        What :func:`pirl_plugin.images.collator.collate_views` returns, each tensor in a list of
-        one, as VISSL's collators return them.
+        What ``collate_views`` returns, each tensor in a list of one, as VISSL's collators return
+        them; ``label`` is the image's row unless a pretext task has its own.
 
     Raises:
-        TypeError: if ``data`` is not a dict of views.
+        ValueError: ``data`` is not a dict of views.
     """
     views = batch[0]["data"]
     if not isinstance(views, dict):
-        raise TypeError(
+        raise ValueError(
             f"config.DATA.TRAIN.COLLATE_FUNCTION = pirl_collator got data of type "
-            f"{type(views).__name__}: expected the dict of views that {JIGSAW}, {ROTATION} or "
-            f"{ROTATION_JIGSAW} makes; put one in config.DATA.TRAIN.TRANSFORMS, or choose another "
-            f"collate function"
+            f"{type(views).__name__}: expected the dict of views of one of PIRL's transforms; put "
+            f"one in config.DATA.TRAIN.TRANSFORMS, or choose another collate function"
         )
     samples = [
         {
-            "label": sample["data_idx"][0],
+            "label": int(sample["data_idx"][0]),
             **sample["data"],
             "data_valid": int(sample["data_valid"][0]) == 1,
         }

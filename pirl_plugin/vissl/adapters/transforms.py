@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER
-from pirl_plugin.views.entry import parameters_of
-from pirl_plugin.views.image import ImageViews
-from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
-from pirl_plugin.views.pretext import JigsawTask, RotationTask
-from pirl_plugin.views.random import image_generator
-from pirl_plugin.views.rotation import RotationViews
+from pirl_plugin.views.base import ImageViews, Views
+from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
+from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.rotation import RotationTask, RotationViews
 from pirl_plugin.vissl.adapters.source import SourceImage
 from pirl_plugin.vissl.bases import ClassyTransform
 
@@ -31,22 +28,22 @@ class _PIRLTransform(ClassyTransform):
         ValueError: for a parameter that is unknown or out of range.
     """
 
-    views_class: ClassVar[type[ImageViews] | type[JigsawViews] | type[RotationViews]]
+    views_class: ClassVar[type[Views]]
 
     def __init__(self, **parameters: Any) -> None:
-        self.views = self.views_class(**parameters)
+        self.views = self.views_class.from_entry(parameters)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the dict of views into ``sample["data"]``.
 
         Raises:
-            TypeError: if the image does not come from one of our sources.
+            ValueError: the image does not come from one of our sources.
         """
         source = sample["data"][0]
         if not isinstance(source, SourceImage):
-            raise TypeError(
-                f"{type(self).__name__} got a {type(source).__name__}, expected a SourceImage: set "
-                f"config.DATA.TRAIN.DATA_SOURCES: [{DISK_FOLDER}] (or {DISK_FILELIST}) and put "
+            raise ValueError(
+                f"{type(self).__name__} got a {type(source).__name__}: expected an image of a "
+                f"pirl_disk_* source; set config.DATA.TRAIN.DATA_SOURCES, and put "
                 f"{type(self).__name__} first in config.DATA.TRAIN.TRANSFORMS"
             )
         if sample["data_valid"][0] == 1:
@@ -59,7 +56,7 @@ class _PIRLTransform(ClassyTransform):
     @classmethod
     def from_config(cls: type[_Self], config: Mapping[str, Any]) -> _Self:
         """Make the transform of a YAML entry."""
-        return cls(**parameters_of(config))
+        return cls(**config)
 
 
 class PIRLJigsaw(_PIRLTransform):

@@ -1,43 +1,37 @@
-"""The fused kernel: all photometric operations on all views of an image, in compiled loops.
+"""The kernels of the views: photometric operations on all views of an image, in compiled loops.
 
 A view is cut into three planes of bytes. Chunks of them go through the colour jitter as float32
 that stays in the first-level cache, one vectorised loop an operation, rounded down after each one
-as PIL does when it stores bytes. The results equal PIL's bit for bit. Two things need the whole
-view and so split the work into passes: the mean grey level for contrast, and the extrema
-(or histogram) for autocontrast and equalize.
+as PIL does when it stores bytes. The results equal PIL's bit for bit, those of the blur too. Two
+operations need the whole view and so split the work into passes: contrast needs the mean grey
+level, autocontrast and equalize the extrema or the histogram.
 
 Loops run over slices that start at the neighbour wanted: an index such as ``x - width`` makes
 numba check for negative indices and keeps the loop from being vectorised.
-
-All functions are in this one file on purpose: numba's on-disk cache is keyed on the file of the
-compiled function and, by ``utils.numba``, on the constants that it imports; a change of a function
-in a second file would go unnoticed.
 """
 
 import numba
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.images.columns import (
+from pirl_plugin.compiled import compiled
+from pirl_plugin.views.photometric import (
     BLUR,
     BRIGHTNESS,
     CONTRAST,
-    DRAWS,
     EQUALIZE,
     EXTRAS,
     FLIP,
     GREY,
     HUE,
-    NUM_COLUMNS,
     ORDER,
     POSTERIZE,
     SATURATION,
     SHARPNESS,
     SOLARIZE,
+    Photometric,
 )
-from pirl_plugin.utils.numba import compiled
-from pirl_plugin.views.kernels.blur import blur_views
-from pirl_plugin.views.kernels.parameters import NUM_CHANCES, fill_rows
 
 _jit = numba.njit(nogil=True, error_model="numpy")
 _F0, _F1, _F2, _F4, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 6))
@@ -54,6 +48,9 @@ _PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
 # Floats: a quotient of two bytes times 255, rounded down, as PIL's doubles give it.
 _BELOW_255 = np.float32(255 - 3 * 2**-16)
 _LEAST_STEP = np.float32(2**-14)
+_BLUR_PASSES = 3
+_BLUR_ONE = 1 << 24
+_BLUR_HALF, _BLUR_SHIFT = np.uint32(1 << 23), np.uint32(24)
 
 
 @_jit
@@ -312,18 +309,8 @@ def _greyscale(r, g, b):
 
 
 @compiled
-def render_views(canvas, corners, rows, out):
-    """Cut views out of an image and apply each one's parameter row (all but blur).
-
-    Args:
-        canvas: uint8 (H, W, 3), C-contiguous.
-        corners: int32 (n, 2), top and left of each view in the canvas, pixels.
-        rows: float32 (n, NUM_COLUMNS), as drawn by ``Photometric.sample``.
-        out: uint8 (n, 3, P, P), C-contiguous, filled. Every view must lie inside the canvas.
-
-    Returns:
-        Whether any row asks for the blur.
-    """
+def _render(canvas, corners, rows, out):
+    """Fill ``out``, all but the blur; return whether any row asks for it."""
     size = out.shape[3]
     flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
@@ -345,16 +332,110 @@ def render_views(canvas, corners, rows, out):
     return blurred
 
 
+def box_radii(sigmas: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Radius of the box filter, three passes of which have the variance of a Gaussian.
+
+    Args:
+        sigmas: float32 (n,), pixels.
+
+    Returns:
+        float32 (n,), pixels; not whole numbers.
+    """
+    variance = (sigmas.astype(np.float64) ** 2 / _BLUR_PASSES).astype(np.float32).astype(np.float64)
+    length = np.sqrt(12.0 * variance + 1.0).astype(np.float32)
+    whole = np.floor((length.astype(np.float64) - 1.0) / 2.0)
+    part = ((2 * whole + 1) * (whole * (whole + 1) - 3 * variance)).astype(np.float32)
+    part = part / (6 * (variance - (whole + 1) ** 2)).astype(np.float32)
+    return (whole.astype(np.float32) + part).astype(np.float32)
+
+
+@_jit
+def _add(line, sums):
+    for x in range(sums.size):
+        sums[x] += line[x]
+
+
+@_jit
+def _weigh(sums, first, last, out, inner, outer):
+    for x in range(sums.size):
+        ends = np.uint32(np.uint32(first[x]) + np.uint32(last[x]))
+        total = np.uint32(sums[x] * inner) + np.uint32(ends * outer)
+        out[x] = np.uint8(np.uint32(np.uint32(total) + _BLUR_HALF) >> _BLUR_SHIFT)
+
+
+@_jit
+def _along_rows(plane, padded, sums, reach, inner, outer):
+    """One box filter along every row of (P, P), in place; ``padded`` holds P + 2·reach + 2."""
+    size = sums.size
+    for y in range(size):
+        line = plane[y]
+        padded[: reach + 1] = line[0]
+        padded[reach + 1 : reach + 1 + size] = line
+        padded[reach + 1 + size :] = line[size - 1]
+        sums[:] = 0
+        for step in range(1, 2 * reach + 2):
+            _add(padded[step : step + size], sums)
+        last = padded[2 * reach + 2 : 2 * reach + 2 + size]
+        _weigh(sums, padded[:size], last, line, inner, outer)
+
+
+@_jit
+def _along_columns(plane, out, sums, reach, inner, outer):
+    """One box filter along every column of (P, P), a row at a time, into ``out``."""
+    size = sums.size
+    for y in range(size):
+        sums[:] = 0
+        for step in range(-reach, reach + 1):
+            _add(plane[min(max(y + step, 0), size - 1)], sums)
+        first, last = plane[max(y - reach - 1, 0)], plane[min(y + reach + 1, size - 1)]
+        _weigh(sums, first, last, out[y], inner, outer)
+
+
+@compiled
+def _blur(views, radii):
+    size = views.shape[3]
+    sums = np.empty(size, np.uint32)
+    spare = np.empty((size, size), np.uint8)
+    for v in range(views.shape[0]):
+        reach = int(radii[v])
+        inner = np.uint32(_BLUR_ONE / (np.float64(radii[v]) * 2.0 + 1.0))
+        outer = np.uint32((_BLUR_ONE - (2 * reach + 1) * np.int64(inner)) // 2)
+        padded = np.empty(size + 2 * reach + 2, np.uint8)
+        for channel in range(3):
+            plane = views[v, channel]
+            for _ in range(_BLUR_PASSES):
+                _along_rows(plane, padded, sums, reach, inner, outer)
+            for _ in range(_BLUR_PASSES):
+                _along_columns(plane, spare, sums, reach, inner, outer)
+                plane[:] = spare
+
+
+def render(
+    canvas: NDArray[np.uint8], corners: NDArray[np.int32], rows: NDArray[np.float32], size: int
+) -> torch.Tensor:
+    """Cut views out of an image and apply each one's parameter row.
+
+    Args:
+        canvas: uint8 (H, W, 3), C-contiguous.
+        corners: int32 (n, 2), top and left of each view in the canvas, pixels.
+        rows: float32 (n, NUM_COLUMNS), as drawn by ``Photometric.sample``.
+        size: side P of a view, pixels. Every view must lie inside the canvas.
+
+    Returns:
+        uint8 (n, 3, P, P).
+    """
+    views = np.empty((len(rows), 3, size, size), np.uint8)
+    if _render(canvas, corners, rows, views):
+        for v in rows[:, BLUR].nonzero()[0]:
+            _blur(views[v : v + 1], box_radii(rows[v : v + 1, BLUR]))
+    return torch.from_numpy(views)
+
+
 def warm_up() -> None:
     """Compile all kernels of the views, or load them from numba's cache on disk.
 
     The first call on a machine takes seconds, later ones a fraction of one. Call it in the parent
     before workers start, so that they need not compile them each.
     """
-    canvas: NDArray[np.uint8] = np.zeros((4, 4, 3), np.uint8)
-    row: NDArray[np.float32] = np.zeros((1, NUM_COLUMNS), np.float32)
-    fill_rows(np.zeros((1, DRAWS)), np.zeros(4), np.zeros(4), np.zeros(NUM_CHANCES), row)
-    row[0, POSTERIZE] = 8
-    views: NDArray[np.uint8] = np.empty((1, 3, 4, 4), np.uint8)
-    render_views(canvas, np.zeros((1, 2), np.int32), row, views)
-    blur_views(views, np.ones(1, np.float32))
+    rows = Photometric(blur_p=1).sample(np.random.default_rng(0), 1)
+    render(np.zeros((4, 4, 3), np.uint8), np.zeros((1, 2), np.int32), rows, 4)

@@ -1,1 +1,0 @@
-"""Where images come from: folders, lists and annotated data sets."""

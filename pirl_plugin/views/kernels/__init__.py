@@ -1,1 +1,0 @@
-"""How views are computed: numba kernels, and PIL as their oracle."""

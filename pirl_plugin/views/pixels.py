@@ -1,0 +1,205 @@
+"""What views start from: pixels of any kind of image, a generator, and a crop of a given size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
+from PIL import Image
+from torch.nn import functional as F
+
+_WORD = 2**64
+_EPOCH_BITS = 24
+_TRIES = 10
+_RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
+_STRIP = 1 << 20  # pixels that are converted at a time
+
+
+class _Key(ISeedSequence):
+    """Hands Philox its key as if it were a seed's hash.
+
+    ``Philox(key=…)`` does the same, but first asks the operating system for a seed that it does not
+    use: 11 µs instead of 4.
+    """
+
+    def __init__(self, low: int, high: int) -> None:
+        self._words = np.array([low, high], np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> NDArray[Any]:
+        """The key, uint64 (2,), low word first."""
+        return self._words
+
+
+def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """Make the generator from which every draw for one image in one epoch is taken.
+
+    Philox is a counter-based generator: its 128-bit key alone fixes the stream, so the views of
+    an image depend on neither the number of workers, nor their order, nor on what was resumed.
+
+    Args:
+        seed: the run's seed, any integer (taken modulo 2⁶⁴).
+        epoch: number of the pass over the data set, in [0, 2²⁴).
+        index: row of the image in the data set, in [0, 2⁴⁰).
+
+    Returns:
+        A fresh generator, equal to ``Philox(key=seed·2⁶⁴ + index·2²⁴ + epoch)``.
+
+    Raises:
+        ValueError: if ``epoch`` or ``index`` is out of range.
+
+    Example:
+        >>> a, b = image_generator(0, 3, 7), image_generator(0, 3, 7)
+        >>> bool(a.random() == b.random())
+        True
+    """
+    seed, epoch, index = int(seed), int(epoch), int(index)
+    if not (0 <= epoch < 2**_EPOCH_BITS and 0 <= index < 2 ** (64 - _EPOCH_BITS)):
+        raise ValueError(
+            f"epoch = {epoch}, index = {index}: expected numbers in [0, 2**24) and [0, 2**40); "
+            f"count both from 0"
+        )
+    key = _Key(index << _EPOCH_BITS | epoch, seed % _WORD)
+    return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]
+
+
+def torch_seeded_generator() -> np.random.Generator:
+    """A generator seeded by torch's, which a ``DataLoader`` seeds in each worker and each pass."""
+    low, high = torch.randint(2**62, (2,)).tolist()
+    return np.random.Generator(np.random.Philox(_Key(low, high)))  # type: ignore[arg-type]
+
+
+def as_pixels(image: Any) -> torch.Tensor:
+    """Any image as a uint8 tensor (3, H, W), RGB.
+
+    Args:
+        image: a PIL image of any mode (alpha is dropped, 16-bit greys are scaled); a uint8 array
+            (H, W), (H, W, 1), (H, W, 3) or (H, W, 4); a uint8 tensor with the channels first.
+
+    Raises:
+        ValueError: it is of another type or shape.
+    """
+    if isinstance(image, Image.Image):
+        deep = image.mode[0] in "IF"
+        return torch.from_numpy(_grey_to_8_bits(image) if deep else _to_rgb(image)).permute(2, 0, 1)
+    pixels = image
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+        pixels = torch.from_numpy(np.ascontiguousarray(image))
+        pixels = pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+    if not isinstance(pixels, torch.Tensor) or pixels.dtype != torch.uint8:
+        found = f"{image.dtype} values" if hasattr(image, "dtype") else f"a {type(image).__name__}"
+        raise ValueError(
+            f"the image is {found}: expected a PIL image, or uint8 levels from 0 to 255; put the "
+            f"views before ToTensor and Normalize"
+        )
+    pixels = pixels[None] if pixels.ndim == 2 else pixels
+    if pixels.ndim != 3 or len(pixels) not in (1, 3, 4):
+        raise ValueError(
+            f"the image is of shape {tuple(image.shape)}: expected a tensor (3, H, W) or an array "
+            f"(H, W, 3), one image at a time"
+        )
+    return pixels[:3] if len(pixels) >= 3 else pixels.expand(3, -1, -1)
+
+
+def _strips(image: Image.Image) -> list[tuple[int, int]]:
+    """First row and end of each strip of about ``_STRIP`` pixels."""
+    rows = max(1, _STRIP // image.width)
+    return [(top, min(top + rows, image.height)) for top in range(0, image.height, rows)]
+
+
+def _to_rgb(image: Image.Image) -> NDArray[np.uint8]:
+    """Convert to uint8 (H, W, 3), a strip at a time: PIL's own conversion needs three copies."""
+    pixels = np.empty((image.height, image.width, 3), np.uint8)
+    for top, end in _strips(image):
+        strip = image.crop((0, top, image.width, end))
+        pixels[top:end] = np.asarray(strip if image.mode == "RGB" else strip.convert("RGB"))
+    return pixels
+
+
+def _grey_to_8_bits(image: Image.Image) -> NDArray[np.uint8]:
+    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``) to uint8 (H, W, 3).
+
+    ``I;16`` is full scale at 65,535. The other modes do not say: full scale is the smallest of 1
+    (``F`` only), 255 and 65,535 that holds the brightest pixel, or else that pixel.
+    """
+    grey = np.nan_to_num(np.asarray(image, dtype=np.float32), posinf=0.0, neginf=0.0)
+    scales = [65_535.0] if image.mode.startswith("I;16") else [255.0, 65_535.0]
+    scales = [1.0, *scales] if image.mode == "F" else scales
+    brightest = float(grey.max())
+    full = next((scale for scale in scales if brightest <= scale), brightest)
+    scaled = np.clip(np.rint(grey * (255.0 / full)), 0, 255).astype(np.uint8)
+    return np.repeat(scaled[..., None], 3, axis=2)
+
+
+class Box(NamedTuple):
+    """A rectangle of an image, in pixels: rows [top, top + height), columns likewise."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+def random_resized_crop_box(
+    height: int, width: int, scale: tuple[float, float], rng: np.random.Generator
+) -> Box:
+    """Draw the box of a random resized crop, with the distribution of torchvision's.
+
+    Up to ten tries: area uniform in ``scale`` (a share of the image), aspect ratio (width over
+    height) log-uniform in [3/4, 4/3], position uniform. If none fits, the largest central crop
+    whose aspect ratio lies in that range. It always takes 40 numbers from ``rng``, so what is drawn
+    next does not depend on the image's size.
+
+    Source: Szegedy et al. 2015 (arXiv 1409.4842), as in torchvision's ``RandomResizedCrop``.
+
+    Args:
+        height: of the image, pixels, at least 1.
+        width: of the image, pixels, at least 1.
+        scale: smallest and largest area, shares of the image's area.
+        rng: generator to draw from.
+
+    Returns:
+        A box inside the image, at least 1 × 1.
+    """
+    log_low, log_high = math.log(_RATIO[0]), math.log(_RATIO[1])
+    for area_draw, ratio_draw, top_draw, left_draw in rng.random((_TRIES, 4)).tolist():
+        area = height * width * (scale[0] + area_draw * (scale[1] - scale[0]))
+        aspect = math.exp(log_low + ratio_draw * (log_high - log_low))
+        crop_w = round(math.sqrt(area * aspect))
+        crop_h = round(math.sqrt(area / aspect))
+        if 0 < crop_w <= width and 0 < crop_h <= height:
+            top = int(top_draw * (height - crop_h + 1))
+            left = int(left_draw * (width - crop_w + 1))
+            return Box(top, left, crop_h, crop_w)
+    crop_h, crop_w = height, width
+    if width < _RATIO[0] * height:
+        crop_h = max(1, round(width / _RATIO[0]))
+    elif width > _RATIO[1] * height:
+        crop_w = max(1, round(height * _RATIO[1]))
+    return Box((height - crop_h) // 2, (width - crop_w) // 2, crop_h, crop_w)
+
+
+def crop_resize(pixels: torch.Tensor, box: Box, size: int) -> NDArray[np.uint8]:
+    """Crop ``box`` and resize it to a square, bilinear with antialiasing.
+
+    Torch's kernel for channels-last bytes: about 0.02 grey levels from PIL's on average. A copy
+    of the crop is made first, which is faster than resizing a strided view.
+
+    Args:
+        pixels: uint8 (3, H, W), best channels-last.
+        box: inside the image.
+        size: side of the result, pixels.
+
+    Returns:
+        uint8 (size, size, 3), C-contiguous.
+    """
+    top, left, height, width = box
+    # Of numpy, because fewer calls do it; four dimensions, or torch would not see channels-last.
+    crop = np.empty((1, height, width, 3), np.uint8)
+    crop[0] = pixels.permute(1, 2, 0).numpy()[top : top + height, left : left + width]
+    channels_last = torch.from_numpy(crop).permute(0, 3, 1, 2)
+    resized = F.interpolate(channels_last, size=(size, size), mode="bilinear", antialias=True)
+    return np.ascontiguousarray(resized.permute(0, 2, 3, 1).numpy()[0])
