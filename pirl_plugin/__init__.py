@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
     from pirl_plugin.export import export_checkpoint
-    from pirl_plugin.images.image_dataset import collate_views
-    from pirl_plugin.images.image_dataset import ImageDataset
+    from pirl_plugin.images.image_dataset import ImageDataset, collate_views
     from pirl_plugin.loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
     from pirl_plugin.negatives import draw_negatives

@@ -38,7 +38,7 @@ def compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     except RuntimeError as error:  # no folder for it
         _warn(function.__name__, error)
         return numba.njit(**_OPTIONS)(function)
-    cache = kernel._cache  # type: ignore[attr-defined]  # numba offers no other way
+    cache = kernel._cache  # numba offers no other way
     load, save = cache.load_overload, cache.save_overload
 
     def load_overload(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from torch import Tensor
 
-from pirl_plugin.utils.numba import compiled
+from pirl_plugin.compiled import compiled
 
 _AHEAD = 16  # rows in flight: as much as a core keeps of unanswered reads, and few enough for L1
 _LINE = 64  # bytes of a cache line

@@ -76,12 +76,12 @@ def main() -> None:
             batch = {name: values.to(device) for name, values in batch.items()}
             outputs = model(batch["images"], batch["patches"])
             value = loss(
-                outputs[-1], outputs[:-1], batch["label"]
+                outputs[-1], outputs[:-1], batch["index"]
             )  # DDP averages its gradient over the ranks
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
-            loss.update(batch["label"], outputs[-1])  # gathers f(v_I) from all ranks
+            loss.update(batch["index"], outputs[-1])  # gathers f(v_I) from all ranks
         mean = value.detach()  # its mean over the ranks is the mean over all images
         distributed.all_reduce(mean)
         if distributed.get_rank() == 0:

@@ -50,13 +50,13 @@ class PIRL(lightning.LightningModule):
         """Compute Eq. 5."""
         f_image = self.f(self.trunk(normalize_images(batch["images"])))
         g_transformed = self.g(self.trunk(normalize_images(batch["patches"])))
-        value = self.loss(f_image, g_transformed, batch["label"])
-        self.log("loss", value, prog_bar=True, batch_size=len(batch["label"]))
+        value = self.loss(f_image, g_transformed, batch["index"])
+        self.log("loss", value, prog_bar=True, batch_size=len(batch["index"]))
         return {"loss": value, "f_image": f_image.detach()}
 
     def on_train_batch_end(self, outputs: dict, batch: dict, batch_idx: int) -> None:
         """Move the memory bank, after the optimiser's step."""
-        self.loss.update(batch["label"], outputs["f_image"])
+        self.loss.update(batch["index"], outputs["f_image"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """SGD, as in the paper; the loss has no parameters."""

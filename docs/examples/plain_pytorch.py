@@ -30,10 +30,10 @@ for epoch in range(10):
         patches = pirl.normalize_images(batch["patches"])
         f_image = f(trunk(images))  # (B, 128)
         g_transformed = g(trunk(patches))  # (9B, 512) -> (B, 128)
-        value = loss(f_image, g_transformed, batch["label"])  # Eq. 5
+        value = loss(f_image, g_transformed, batch["index"])  # Eq. 5
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        loss.update(batch["label"], f_image)  # the memory bank follows f(v_I)
+        loss.update(batch["index"], f_image)  # the memory bank follows f(v_I)
     print(epoch, value.item())  # log(N + 1) = 6.9 where all images look alike
 torch.save(trunk.state_dict(), "trunk.pth")  # for a resnet18 without fc

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pirl_plugin.images.decode import decode_image
-from pirl_plugin.images.sources.paths import find_images
+from pirl_plugin.images.folders import find_images
 from pirl_plugin.quickstart.sample import write_sample_dataset
 
 if TYPE_CHECKING:

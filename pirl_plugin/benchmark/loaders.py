@@ -65,7 +65,7 @@ def measure(pipeline: str, folder: Path, workers: int) -> dict[str, Any]:
     else:
         preload = ["pirl_plugin.vissl.preload"]
         multiprocessing.set_forkserver_preload(preload)
-        dataset, collate = our_pipeline(folder, "jigsaw", pipeline)
+        dataset, collate = our_pipeline(folder, "jigsaw")
     count = dataset.num_samples()
     loader = torch.utils.data.DataLoader(
         dataset,

@@ -18,18 +18,16 @@ TRANSFORMS = ("jigsaw", "rotation", "rotation_jigsaw")
 OUR_CONFIG = "config=pretrain/pirl/{}_8node"
 
 
-def our_pipeline(folder: Path, transform: str, backend: str) -> tuple[Any, Callable[..., Any]]:
+def our_pipeline(folder: Path, transform: str) -> tuple[Any, Callable[..., Any]]:
     """Our data set and its collate function, as the transform's config sets them up.
 
     Args:
         folder: of images.
         transform: one of ``TRANSFORMS``.
-        backend: ``fused`` or ``pil``.
     """
     config = compose(
         OUR_CONFIG.format(transform), f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]"
     )
-    config.DATA.TRAIN.TRANSFORMS[0].update(backend=backend)
     return _built(config)
 
 

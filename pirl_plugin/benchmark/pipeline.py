@@ -1,4 +1,4 @@
-"""From image file to batch: VISSL's own PIRL pipeline, our two backends, and the lower bound.
+"""From image file to batch: VISSL's own PIRL pipeline, ours, and the lower bound.
 
 One process, one thread, its CPU time, all pipelines in turn on the same images. Each is a data set
 that the host builds from a config, read sample by sample and collated: what a loader's worker does.
@@ -70,8 +70,7 @@ def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
     pipelines = {
         "vissl": vissl_pipeline(folder, transform),
         "vissl_filelist": vissl_pipeline(folder, transform, "disk_filelist"),
-        "pil": our_pipeline(folder, transform, "pil"),
-        "fused": our_pipeline(folder, transform, "fused"),
+        "fused": our_pipeline(folder, transform),
     }
     functions = {name: _batch(*made) for name, made in pipelines.items() if made is not None}
     fused = pipelines["fused"]
@@ -106,7 +105,7 @@ def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
 def _normalise_ms(folder: Path, rounds: int) -> float:
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
 
-    dataset, collate = our_pipeline(folder, "jigsaw", "fused")
+    dataset, collate = our_pipeline(folder, "jigsaw")
     indices = range(min(32, dataset.num_samples()))
     batch = collate([dataset[index] for index in indices])
     views = {name: batch[name][0] for name in ("patches", "images")}

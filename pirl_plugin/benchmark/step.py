@@ -71,8 +71,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def _input(data: Path | None, images: int) -> tuple[dict[str, Tensor], float]:
     """Views of the photos as a loader gives them, and images a second of one core's pipeline."""
-    from pirl_plugin.images.collator import collate_views
-    from pirl_plugin.images.image_dataset import ImageDataset
+    from pirl_plugin.images.image_dataset import ImageDataset, collate_views
     from pirl_plugin.views.jigsaw import JigsawViews
 
     with image_folder(data, images) as folder:

@@ -20,14 +20,14 @@ from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.files import atomic_write
-from pirl_plugin.images.sources.folder import FolderSource
-from pirl_plugin.images.sources.paths import class_folders
+from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.images.folders import class_folders
 from pirl_plugin.processes import usable_cores
 from pirl_plugin.views.normalization import normalize_images
-from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD
 
 if TYPE_CHECKING:
-    from pirl_plugin.images.sources.base import ImageSource
+    from pirl_plugin.images.sources import ImageSource
 
 _LONGEST = 4  # longer side over the shorter one, of what is resized
 _MOST_WORKERS = 16

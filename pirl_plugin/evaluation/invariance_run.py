@@ -21,7 +21,7 @@ from pirl_plugin.evaluation.pretext_checkpoint import (
     view_size_of,
 )
 from pirl_plugin.evaluation.pretext_embeddings import embed, sample_rows, with_own_statistics
-from pirl_plugin.images.sources.paths import find_images
+from pirl_plugin.images.folders import find_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

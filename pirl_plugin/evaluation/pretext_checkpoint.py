@@ -24,7 +24,6 @@ from pirl_plugin.images.names import (
     ROTATION_JIGSAW,
 )
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.views.entry import parameters_of
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.rotation import RotationViews
 
@@ -131,7 +130,7 @@ def _views(
     made, size = _VIEWS.get(entry.get("name", "")), image_size or _SIZE
     if made is None:
         return JigsawViews(image_size=size)
-    return made(**{"image_size": size, **parameters_of(entry)})
+    return made.from_entry({"image_size": size, **entry})
 
 
 def _nested(content: Mapping[str, object], *keys: str) -> Mapping[str, Any]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image
-from pirl_plugin.images.read import read_file
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.views.jigsaw import JigsawViews
-from pirl_plugin.views.random import image_generator
+from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.views.rotation import RotationViews
 
 Views = JigsawViews | RotationViews

@@ -40,8 +40,8 @@ class VOC07Source(ImageSource):
         lists = sorted(Path(path, "ImageSets", "Main").glob(f"*_{part}.txt"))
         if not lists:
             raise FileNotFoundError(
-                f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt: expected VOC2007, the "
-                f"folder that holds ImageSets/Main and JPEGImages"
+                f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt: expected the "
+                f"folder VOC2007, which holds ImageSets/Main and JPEGImages"
             )
         columns = [_read_class(file) for file in lists]
         names = sorted(columns[0])
@@ -124,7 +124,9 @@ class HuggingFaceSource(MapSource):
             found: Any = datasets.load_from_disk(str(folder))
         else:
             files = [str(f) for f in sorted(folder.rglob("*.parquet"))] or [str(folder)]
-            splits = {name: [f for f in files if name in Path(f).name] for name in ("train", "test")}
+            splits = {
+                name: [f for f in files if name in Path(f).name] for name in ("train", "test")
+            }
             splits["test"] = splits["test"] or [f for f in files if "valid" in Path(f).name]
             chosen = splits.get(split.lower()) or (files if not any(splits.values()) else [])
             found = datasets.Dataset.from_parquet(chosen)
@@ -136,7 +138,9 @@ class HuggingFaceSource(MapSource):
         features = found.features
         images = [name for name, kind in features.items() if isinstance(kind, datasets.Image)]
         if not images:
-            raise ValueError(f"{os.fspath(path)} has {', '.join(features)}: expected a column of images")
+            raise ValueError(
+                f"{os.fspath(path)} has {', '.join(features)}: expected a column of images"
+            )
         kinds = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
         self._class = next((n for n in (*kinds, "label", "labels") if n in features), None)
         self._features = features

@@ -109,7 +109,9 @@ def _entries(file: str) -> Iterator[tuple[str, str | None]]:
         try:
             array = np.load(file, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            raise ValueError(f"{file} cannot be read ({error}): save np.array(paths, str)") from None
+            raise ValueError(
+                f"{file} cannot be read ({error}): save np.array(paths, str)"
+            ) from None
         if array.ndim != 1 or array.dtype.kind not in "US":
             raise ValueError(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
         yield from ((os.fsdecode(path), None) for path in array)
@@ -124,7 +126,9 @@ def _entries(file: str) -> Iterator[tuple[str, str | None]]:
             if "\0" in line:
                 raise ValueError(f"{file} is no text: expected a list of images")
             path, _, label = line.rpartition(" " if " " in line else "\t")
-            if path.rstrip().lower().endswith(extensions) and not label.lower().endswith(extensions):
+            if path.rstrip().lower().endswith(extensions) and not label.lower().endswith(
+                extensions
+            ):
                 yield path.rstrip(), label
             elif line:
                 yield line, None

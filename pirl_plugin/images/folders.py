@@ -95,7 +95,9 @@ def describe_skipped(folder: str, skipped: Counter[str], log: logging.Logger) ->
         if name.startswith("/"):
             log.warning(f"{folder}: the folder {name[1:]} is left out: hidden, a system's, or shut")
         elif not name:
-            log.warning(f"{folder}: {count} files without an extension skipped; rename images 1.jpg")
+            log.warning(
+                f"{folder}: {count} files without an extension skipped; rename images 1.jpg"
+            )
         elif name in _UNREAD:
             remedy = "pip install pillow-heif" if name in _HEIF else "convert to JPEG or PNG"
             log.warning(f"{folder}: {count} {name} files skipped: no decoder here; {remedy}")

@@ -74,7 +74,9 @@ def main(arguments: Sequence[str]) -> int:
     layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
     _claim(settings, layout)
     labels = images.labels().tolist()
-    members = [(os.path.relpath(images.path_of(row), source), labels[row]) for row in range(len(images))]
+    members = [
+        (os.path.relpath(images.path_of(row), source), labels[row]) for row in range(len(images))
+    ]
     work, count = (_write_shard, options.shards) if options.shards else (_copy_block, _BLOCK)
     (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
     if not options.shards and min(labels) >= 0:  # so that a class without a copy keeps its number
@@ -96,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     add("input", metavar="IN", type=Path, help="folder of images")
     add("output", metavar="OUT", type=Path, help="new folder, or one to complete")
     add("--size", type=_positive, default=256, help="shorter side of a copy, pixels")
-    add("--quality", type=int, choices=range(1, 96), metavar="1…95", default=90, help="of the JPEGs")
+    add(
+        "--quality", type=int, choices=range(1, 96), metavar="1…95", default=90, help="of the JPEGs"
+    )
     add("--workers", type=_positive, default=len(os.sched_getaffinity(0)), help="processes")
     add(
         "--shards", type=_positive, nargs="?", const=_PER_SHARD, metavar="N",

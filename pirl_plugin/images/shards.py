@@ -201,7 +201,8 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
             is no number.
     """
     images: dict[str, tuple[int, int, str]] = {}
-    dotted: list[tuple[str, int, int, str]] = []
+    dotted: list[tuple[Any, ...]] = []
+    others: dict[str, Any] = {}
     labels: dict[str, int] = {}
     extensions = image_extensions()
     skipped = 0
@@ -212,7 +213,7 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
                 stem, _, _ = file.partition(".")
                 rest, suffix = os.path.splitext(file.lower())
                 is_image = suffix in extensions and not file.startswith(".")
-                if not is_image and suffix != ".cls" or member.isdir():
+                if (not is_image and suffix != ".cls") or member.isdir():
                     continue
                 if not member.isreg() or member.issparse():
                     raise ValueError(
@@ -239,10 +240,13 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
         if key in images:
             skipped += 1
         else:
-            name = place[2]
-            images[os.path.splitext(name if "/" in name else f"/{name}")[0]] = (*place,)  # type: ignore[assignment]
+            own = os.path.splitext(place[2] if "/" in place[2] else f"/{place[2]}")[0]
+            others[own] = tuple(place)
+    images.update(others)
     if skipped:
         logging.root.info(f"{path}: {skipped} images beside others of their key are skipped")
-    found = sorted((at, size, name, labels.get(key, NO_LABEL)) for key, (at, size, name) in images.items())
+    found = sorted(
+        (at, size, name, labels.get(key, NO_LABEL)) for key, (at, size, name) in images.items()
+    )
     rows = [(shard, at, size, label) for at, size, _, label in found]
     return [name for _, _, name, _ in found], np.array(rows, MEMBERS)

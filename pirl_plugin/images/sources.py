@@ -145,7 +145,7 @@ class ImageSource:
 
     def unreadable_paths(self) -> list[str]:
         """Paths of the files found unreadable so far, as :attr:`num_unreadable`."""
-        return [_printable(self.path_of(row)) for row in self._unreadable.array.nonzero()[0]]
+        return [_printable(self.path_of(int(row))) for row in self._unreadable.array.nonzero()[0]]
 
     def _report(self, row: int, error: Exception) -> None:
         if not self._unreadable.array[row]:
@@ -196,7 +196,7 @@ class FolderSource(ImageSource):
 
 
 class MapSource(ImageSource):
-    """Any map-style data set of images: torchvision's, Hugging Face's, ``Subset``, a list, …
+    """Any map-style data set of images: torchvision's, Hugging Face's, ``Subset``, a list.
 
     Args:
         dataset: has ``len``, and items that are PIL images, uint8 tensors or arrays, paths, or

@@ -30,7 +30,7 @@ from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
 from pirl_plugin.files import atomic_write, read_json_lines
 from pirl_plugin.images.decode import decode_image
 from pirl_plugin.quickstart.run import Data, Split, knn_by_class
-from pirl_plugin.views.random import image_generator
+from pirl_plugin.views.pixels import image_generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,8 +27,8 @@ from pirl_plugin.evaluation.features import read_images, trunk_features, val_fol
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
 from pirl_plugin.files import atomic_write
-from pirl_plugin.images.sources.folder import FolderSource
-from pirl_plugin.images.sources.paths import check_all_in_classes, class_folders
+from pirl_plugin.images.folders import check_all_in_classes, class_folders
+from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.processes import processor_name, stream
 from pirl_plugin.quickstart.sample import write_sample_dataset

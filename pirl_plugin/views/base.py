@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from pirl_plugin.views.pixels import (
 )
 
 _CORNER = np.zeros((1, 2), np.int32)
+_Self = TypeVar("_Self", bound="Views")
 
 
 class Views:
@@ -88,14 +89,15 @@ class Views:
         return {**views, "label": torch.tensor(0)} if self.labelled else views
 
     @classmethod
-    def from_entry(cls, entry: Mapping[str, Any]) -> Views:
+    def from_entry(cls: type[_Self], entry: Mapping[str, Any]) -> _Self:
         """Make the views that an entry of a configuration's ``TRANSFORMS`` describes.
 
         ``name`` and ``indices`` are the host's. ``photometric`` may hold photometric parameters
         together; those beside it come first.
 
         Example:
-            >>> ImageViews.from_entry({"name": "PIRLImage", "photometric": {"hue": 0.1}}).photometric.hue
+            >>> entry = {"name": "PIRLImage", "photometric": {"hue": 0.1}}
+            >>> ImageViews.from_entry(entry).photometric.hue
             0.1
         """
         given = {key: value for key, value in entry.items() if key not in ("name", "indices")}

@@ -110,9 +110,10 @@ def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
     """``${pirl_cpu_workers:KEY}``: a reader for each thread of a process, but for one."""
     import torch
 
-    from pirl_plugin.vissl.patches.loading import draws_by_image
+    from pirl_plugin.images.names import PIRL_TRANSFORMS
 
-    if not draws_by_image(_root_.config.DATA.TRAIN.TRANSFORMS):
+    names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
+    if not names <= PIRL_TRANSFORMS:  # their draws depend on the number of workers
         return 1
     return max(min(torch.get_num_threads() // processes, _MOST_READERS) - 1, 0)
 
@@ -126,7 +127,7 @@ def _half_of_images(most: int, *, _root_: DictConfig) -> int:
     """``${pirl_half_of_images:4096}``: that many negatives; in a small folder, half its images."""
     from itertools import chain, islice
 
-    from pirl_plugin.images.sources.paths import find_images
+    from pirl_plugin.images.folders import find_images
 
     folders = [str(path) for path in _root_.config.DATA.TRAIN.DATA_PATHS]
     images = chain.from_iterable(map(find_images, folders))

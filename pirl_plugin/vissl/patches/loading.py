@@ -1,7 +1,4 @@
-"""The host's loader: it resumes in the middle of an epoch, and its workers ignore stop signals.
-
-On a CPU its workers read between the steps, not beside them.
-"""
+"""The host's loader: it resumes in the middle of an epoch, and its workers ignore stop signals."""
 
 from __future__ import annotations
 
@@ -14,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DistributedSampler
 
-from pirl_plugin.images.names import PIRL_TRANSFORMS
-from pirl_plugin.images.readers import Readers
 from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 
 class ResumingSampler(DistributedSampler[Any]):
@@ -63,43 +58,6 @@ def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
         return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])
 
     return get
-
-
-def draws_by_image(transforms: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether all random numbers of a split's transforms are keyed on the image, as ours are.
-
-    Then a sample is the same whichever process makes it; with others it depends on the worker.
-
-    Args:
-        transforms: ``config.DATA.TRAIN.TRANSFORMS``.
-    """
-    return all(transform.get("name") in PIRL_TRANSFORMS for transform in transforms)
-
-
-def reads_between_steps(config: Any) -> bool:
-    """Whether a run's workers are its :class:`Readers`: on a CPU, where that changes no sample.
-
-    ``HOOKS.PIRL_INPUT.prefetch`` says otherwise where it is not null.
-
-    Args:
-        config: the host's, of a run of ours.
-    """
-    prefetch = (config.HOOKS.get("PIRL_INPUT") or {}).get("prefetch")
-    if prefetch is None:
-        prefetch = config.MACHINE.DEVICE != "cpu"
-    return not prefetch and draws_by_image(config.DATA.TRAIN.TRANSFORMS)
-
-
-def read_between_steps(dataset: Any, workers: int, method: str) -> None:
-    """Have workers read a batch together with this process whenever torch's loader asks for one.
-
-    Args:
-        dataset: the host's, which gets a ``__getitems__``: what the loader calls for a batch.
-        workers: how many.
-        method: how they are started.
-    """
-    if workers and not hasattr(dataset, "__getitems__"):
-        dataset.__getitems__ = Readers(dataset, workers, ignore_stop_signals, method)
 
 
 def kill_workers_at_exit() -> None:

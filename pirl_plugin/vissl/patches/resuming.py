@@ -107,8 +107,6 @@ def sample_what_is_left(module: HostModule) -> None:
         from pirl_plugin.vissl.patches.loading import (
             WorkerStart,
             kill_workers_at_exit,
-            read_between_steps,
-            reads_between_steps,
             resuming_sampler,
         )
 
@@ -117,10 +115,6 @@ def sample_what_is_left(module: HostModule) -> None:
             seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
             kwargs["worker_init_fn"] = WorkerStart(seeds, dataset.cfg.MACHINE.DEVICE == "cpu")
             kill_workers_at_exit()
-            if reads_between_steps(dataset.cfg):
-                workers = kwargs["num_dataloader_workers"]
-                read_between_steps(dataset, workers, kwargs["multi_processing_method"])
-                kwargs["num_dataloader_workers"] = 0
         return original(dataset, dataset_config, *args, **kwargs)
 
     module.build_dataloader = build_dataloader

@@ -1,0 +1,279 @@
+"""Decoding, sources, the data set, its batches, and smaller copies."""
+
+import io
+import logging
+import multiprocessing
+import os
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torchvision.datasets import ImageFolder
+
+from pirl_plugin.images import names, prepare
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.folders import find_images
+from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.images.shards import ShardSource
+from pirl_plugin.images.shared import SharedArray
+from pirl_plugin.images.sources import FolderSource, open_source
+from pirl_plugin.views.base import ImageViews
+from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.rotation import RotationTask
+
+VIEWS = ImageViews(image_size=16)
+
+
+def encoded(kind, mode="RGB", size=(40, 30), **options):
+    coarse = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).convert(mode)
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path, make_image):
+    """Two classes of two images, and one file that is no image."""
+    for number, name in enumerate(["cat/0.png", "cat/1.jpg", "dog/2.png", "dog/3.png"]):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_image(path, number)
+    (tmp_path / "data" / "dog" / "4.jpg").write_bytes(b"no image")
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("JPEG", "RGB"), ("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGBA"), ("GIF", "P")],
+)
+def test_decode__equals_pil(kind, mode):
+    data = encoded(kind, mode)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(decode_image(data).permute(1, 2, 0), expected)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_decode__is_upright(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    plain, turned = encoded(kind), encoded(kind, exif=exif.tobytes())
+    source = Image.open(io.BytesIO(plain))
+    undone = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # as PIL numbers its transpositions
+    expected = source.transpose(undone[orientation]) if orientation > 1 else source
+    np.testing.assert_array_equal(decode_image(turned).permute(1, 2, 0), np.asarray(expected))
+
+
+def test_decode__16_bit_grey_and_large_jpegs():
+    file = io.BytesIO()
+    Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
+    assert decode_image(file.getvalue()).unique().tolist() == [100]
+    assert decode_image(encoded("JPEG", size=(3200, 3000))).shape == (3, 750, 800)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no image", encoded("JPEG")[:400], encoded("PNG")[:80], b"\xff\xd8\xff\xe0"]
+)
+def test_decode__one_kind_of_error(data):
+    with pytest.raises(UnreadableImageError):
+        decode_image(data)
+
+
+def test_read_file__does_not_wait_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_file(str(tmp_path / "pipe"))
+
+
+def test_find_images__order_of_torchvision_without_system_folders(folder, make_image, caplog):
+    for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
+        (folder / name).mkdir()
+        make_image(folder / name / "x.png", 9)
+    (folder / "dog" / "up").symlink_to(folder)
+    found = list(find_images(str(folder)))
+    assert found == ["cat/0.png", "cat/1.jpg", "dog/2.png", "dog/3.png", "dog/4.jpg"]
+    source = FolderSource(folder)
+    assert caplog.text.count("lost+found") == 1
+    assert source.labels().tolist() == [0, 0, 1, 1, 1]
+    assert source.class_numbers() == {"cat": 0, "dog": 1}
+
+
+def test_unreadable__named_once_counted_and_masked(folder, caplog):
+    images = ImageDataset(folder, VIEWS)
+    loader = DataLoader(images, 5, num_workers=2, collate_fn=collate_views)
+    for _ in range(2):
+        (batch,) = loader
+        assert batch["index"].tolist() == [0, 1, 2, 3, -1]
+        assert batch["data_valid"].tolist() == [True] * 4 + [False]
+    assert images.source.num_unreadable == 1
+    assert images.source.unreadable_paths() == [str(folder / "dog" / "4.jpg")]
+    with caplog.at_level(logging.WARNING):
+        assert not images[4]["data_valid"]
+    assert "4.jpg" not in caplog.text  # a worker named it
+
+
+def test_views_of_a_pass__keyed_by_epoch_or_new_each_time(folder):
+    images = ImageDataset(folder, VIEWS, seed=5)
+    assert not torch.equal(images[0]["images"], images[0]["images"])
+    loader = DataLoader(images, 5, num_workers=1, persistent_workers=True, collate_fn=collate_views)
+    first, second = next(iter(loader)), next(iter(loader))
+    assert not torch.equal(first["images"], second["images"])
+    images.set_epoch(3)  # which a running worker sees
+    third = next(iter(loader))
+    expected = VIEWS(images.source[2][0], image_generator(5, 3, 2))
+    assert torch.equal(third["images"][2], expected["images"])
+
+
+def test_image_dataset__takes_any_data_set_of_images(folder):
+    (folder / "dog" / "4.jpg").unlink()
+    tensors = [torch.full((3, 20, 30), k, dtype=torch.uint8) for k in range(4)]
+    paths = sorted(map(str, folder.glob("*/*")))
+    joined = ConcatDataset([ImageFolder(folder), Subset(ImageFolder(folder), [3, 1])])
+    for given, count in (
+        (tensors, 4), ([{"pixels": t, "label": 1} for t in tensors], 4), (joined, 6), (paths, 4),
+        ([folder / "cat", str(folder / "dog")], 4),
+    ):  # fmt: skip
+        images = ImageDataset(given, VIEWS)
+        assert [images[row]["index"] for row in range(len(images))] == list(range(count))
+        assert all(images[row]["data_valid"] for row in range(count))
+    assert len(ImageDataset([(1, t) for t in tensors], VIEWS, key=1)) == 4
+    with pytest.raises(ValueError, match="expected a path, or a data set"):
+        ImageDataset(7, VIEWS)
+
+
+def test_collate__patches_pretext_labels_and_other_keys():
+    pixels = [torch.full((3, 60, 80), k, dtype=torch.uint8) for k in range(3)]
+    samples = [{**JigsawViews(image_size=16)(p), "__key__": "a"} for p in pixels]
+    batch = collate_views(samples)
+    assert batch["patches"].shape == (27, 3, 64, 64)
+    assert torch.equal(batch["patches"][9:18], samples[1]["patches"])
+    assert batch["__key__"] == ["a"] * 3
+    turned = collate_views([ImageDataset(pixels, RotationTask(16))[row] for row in range(3)])
+    assert set(turned["label"].tolist()) <= {0, 1, 2, 3}
+    assert turned["index"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "labels"),
+    [
+        ("a.csv", "image,label\ncat/0.png,b\ndog/2.png,a\n", [1, 0]),
+        ("b.csv", "cat/0.png,7\ndog/2.png,5\n", [7, 5]),
+        ("c.txt", "\ufeffcat/0.png 3\n\ndog/2.png 1\n", [3, 1]),
+        ("d.txt", "cat/0.png\r\ndog/2.png\r\n", [0, 1]),
+    ],
+)
+def test_filelist__formats(folder, name, text, labels):
+    (folder / name).write_text(text, newline="")
+    source = open_source(folder / name)
+    assert source.paths() == [str(folder / "cat/0.png"), str(folder / "dog/2.png")]
+    assert source.labels().tolist() == labels
+
+
+def test_filelist__arrays_prefixes_and_missing_files(folder):
+    np.save(folder / "list.npy", ["/old/cat/0.png", "/old/dog/2.png"])
+    options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
+    assert open_source(folder / "list.npy", **options)[1][1]
+    with pytest.raises(FileNotFoundError, match="none of 2 files"):
+        ImageDataset(folder / "list.npy", VIEWS)
+    np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="cannot be read"):
+        open_source(folder / "objects.npy")
+
+
+def add(tar, name, data):
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
+def test_shards__of_others(tmp_path):
+    data = encoded("PNG")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name in ("x/0.png", "x/0.seg.png", "x/v1.0.png", "x/v1.1.png", "x/._0.png"):
+            add(tar, name, data)
+        add(tar, "x/0.cls", b"3")
+    source = open_source(tmp_path)
+    assert [os.path.basename(path) for path in source.paths()] == ["0.png", "v1.0.png", "v1.1.png"]
+    assert source.file_of(0) == str(tmp_path / "a.tar")
+    assert source[2][1]
+    (tmp_path / "b.tar").write_bytes((tmp_path / "a.tar").read_bytes()[:1500])
+    with pytest.raises(ValueError, match=r"b\.tar is not a whole tar"):
+        ShardSource(tmp_path)
+    (tmp_path / "c.tar.gz").touch()
+    with pytest.raises(ValueError, match="compressed"):
+        ShardSource(tmp_path)
+
+
+def test_hugging_face__arrow_and_parquet(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    images = [Image.new("RGB", (20, 10), (k, 0, 0)) for k in range(3)]
+    features = datasets.Features(
+        {"picture": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+    )
+    data = datasets.Dataset.from_dict({"picture": images, "label": [1, 0, 1]}, features=features)
+    data.save_to_disk(tmp_path / "arrow")
+    (tmp_path / "parquet").mkdir()
+    data.to_parquet(tmp_path / "parquet" / "train-0.parquet")
+    for name in ("arrow", "parquet"):
+        source = open_source(tmp_path / name)
+        assert source[2][0][:, 0, 0].tolist() == [2, 0, 0]
+        assert source.labels().tolist() == [1, 0, 1]
+        assert source.class_numbers() == {"a": 0, "b": 1}
+    assert ImageDataset(data, VIEWS)[1]["index"] == 1
+
+
+def test_voc_and_inaturalist(tmp_path, make_image):
+    for part in ("ImageSets/Main", "JPEGImages", "train_val2018"):
+        (tmp_path / part).mkdir(parents=True)
+    for number, name in enumerate(("a", "b")):
+        make_image(tmp_path / "JPEGImages" / f"{name}.jpg", number)
+    (tmp_path / "ImageSets/Main/cat_trainval.txt").write_text("b  1\na -1\n")
+    (tmp_path / "ImageSets/Main/dog_trainval.txt").write_text("a  0\nb -1\n")
+    voc = open_source(tmp_path, names.DISK_VOC07)
+    assert voc.labels().tolist() == [[0, -1], [1, 0]]
+    (tmp_path / "train2018.json").write_text(
+        '{"images": [{"id": 4, "file_name": "JPEGImages/a.jpg"}, {"id": 2, "file_name": '
+        '"JPEGImages/b.jpg"}], "annotations": [{"image_id": 2, "category_id": 8}, '
+        '{"image_id": 4, "category_id": 6}]}'
+    )
+    assert open_source(tmp_path, names.DISK_INATURALIST18).labels().tolist() == [6, 8]
+
+
+def _add_one(shared):
+    shared.array += 1
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_shared_array__is_seen_by_processes_and_copied_by_pickle(method):
+    shared = SharedArray(np.arange(3))
+    process = multiprocessing.get_context(method).Process(target=_add_one, args=(shared,))
+    process.start()
+    process.join()
+    assert shared.array.tolist() == [1, 2, 3]
+    copy = pickle.loads(pickle.dumps(shared))
+    copy.array[0] = 9
+    assert shared.array[0] == 1
+
+
+@pytest.mark.parametrize("shards", [[], ["--shards", "2"]])
+def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, shards, capsys):
+    make_image(folder / "cat" / "0.png", 0, 90)
+    out = tmp_path / "out"
+    command = [str(folder), str(out), "--size", "60", "--workers", "1", *shards]
+    assert prepare.main(command) == 0
+    assert "4 images written, 0 found from before, 1 without" in capsys.readouterr().out
+    assert "4.jpg" in (out / "unreadable.txt").read_text()
+    source = open_source(out)
+    assert source.labels().tolist() == [0, 0, 1, 1]
+    assert source[0][0].shape == (3, 60, 60)
+    assert torch.equal(source[1][0], FolderSource(folder)[1][0])
+    assert prepare.main(command) == 0
+    assert "0 images written, 4 found" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="was begun with"):
+        prepare.main([*command, "--size", "61"])

@@ -1,0 +1,54 @@
+"""Our sources, transforms and collate function as VISSL's, and its resuming sampler."""
+
+import torch
+from PIL import Image
+
+from pirl_plugin.images.names import PIRL_TRANSFORMS
+from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.vissl.adapters import transforms
+from pirl_plugin.vissl.adapters.collator import pirl_collator
+from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
+from pirl_plugin.vissl.patches.loading import ResumingSampler
+
+
+def dataset(folder, name):
+    entry = [{"name": name}] if name else []
+    return PIRLDiskDataset(
+        {"SEED_VALUE": 3, "DATA": {"TRAIN": {"TRANSFORMS": entry}}},
+        "pirl_disk_folder", str(folder), "TRAIN",
+    )  # fmt: skip
+
+
+def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
+    for number in range(2):
+        make_image(tmp_path / f"{number}.png", number)
+    (tmp_path / "2.png").write_bytes(b"")
+    data = dataset(tmp_path, "PIRLJigsaw")
+    data.set_epoch(4)
+    jigsaw = transforms.PIRLJigsaw.from_config({"name": "PIRLJigsaw", "image_size": 32})
+    samples = []
+    for row in range(3):
+        image, valid = data[row]
+        samples.append(
+            jigsaw({"data": [image], "data_idx": [row], "data_valid": [int(valid)], "label": [row]})
+        )
+    batch = pirl_collator(samples)
+    assert batch["label"][0].tolist() == [0, 1, -1]
+    assert batch["data_valid"][0].tolist() == [True, True, False]
+    expected = JigsawViews(image_size=32)(data[1][0].pixels, image_generator(3, 4, 1))
+    assert torch.equal(batch["images"][0][1], expected["images"])
+    assert isinstance(dataset(tmp_path, "")[0][0], Image.Image)
+    assert data.unreadable_paths() == [str(tmp_path / "2.png")]
+
+
+def test_transforms__each_registered_name_has_a_class():
+    assert all(hasattr(transforms, name) for name in PIRL_TRANSFORMS)
+
+
+def test_sampler__goes_on_in_the_middle_of_an_epoch():
+    sampler = ResumingSampler(range(11), batch_size=2, num_replicas=2, rank=1, shuffle=True)
+    whole = list(sampler)
+    sampler.set_start_iter(2)
+    assert list(sampler) == whole[4:]
+    assert len(sampler) == 6
