@@ -20,11 +20,10 @@ from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.files import atomic_write
-from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.processes import usable_cores
-from pirl_plugin.views.normalization import normalize_images
-from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 
 if TYPE_CHECKING:
     from pirl_plugin.images.sources import ImageSource

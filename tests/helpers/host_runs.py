@@ -48,7 +48,6 @@ def settings(data, out, epochs, processes=1, workers=0):
         f"config.OPTIMIZER.num_epochs={epochs}",
         f"config.DISTRIBUTED.NUM_PROC_PER_NODE={processes}",
         f"config.DATA.NUM_DATALOADER_WORKERS={workers}",
-        "config.HOOKS.PIRL_INPUT.prefetch=true",  # as on a GPU
         "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
         "config.DATA.TRAIN.TRANSFORMS="
         "[{name: PIRLJigsaw, image_size: 24, patches_crop_size: 30, patch_size: 8}]",

@@ -25,7 +25,7 @@ def test_torchrun__runs_the_hosts_script_on_two_ranks(image_folder, tmp_path):
 
 def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path, epochs=3)
-    overrides += ["config.HOOKS.PIRL_INPUT.prefetch=null", "config.LOG_FREQUENCY=1"]
+    overrides += ["config.LOG_FREQUENCY=1"]
     command = [*torchrun("--max-restarts=1", "-m", "pirl_plugin", "train")]
     with started(overrides, tmp_path / "console", command=command) as training:
         training.wait_for(STEP, 6)

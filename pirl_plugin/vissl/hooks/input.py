@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.views.normalization import normalize_images
-from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 from pirl_plugin.vissl.hooks.base import QuietHook
 from pirl_plugin.vissl.sections import read_section
 
@@ -31,7 +30,6 @@ class InputSettings:
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
     autocast: str | None = None  # or bfloat16, to run the model (never the loss) in it
     compile: bool = False  # the trunk by torch.compile, for minutes, and again for another shape
-    prefetch: bool | None = None  # batches made while the model trains; None: on a GPU
 
     def __post_init__(self) -> None:
         key = "config.HOOKS.PIRL_INPUT"
