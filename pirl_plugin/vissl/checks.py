@@ -7,22 +7,18 @@ line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundErro
 
 from __future__ import annotations
 
-import difflib
-import functools
-import math
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.settings import MICRO_BATCHES, SVM_SCRIPTS, is_ours, num_micro_batches
-from pirl_plugin.vissl.fit import check_fit
+from pirl_plugin.vissl.fit import check_fit, splits_of
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from omegaconf import DictConfig
     from vissl.config import AttrDict
@@ -34,26 +30,19 @@ _SECTIONS = {  # key -> the dataclass of its values
     "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.base:RunSettings",
     "CHECKPOINT.PIRL": "pirl_plugin.checkpoints.run_folder:Keep",
 }
-_LEAST = {  # key -> smallest value: below it a run trains nothing, or fails at its end
-    **dict.fromkeys(
-        ("OPTIMIZER.num_epochs", "LOG_FREQUENCY", "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
-         "DISTRIBUTED.NUM_NODES", "DISTRIBUTED.NUM_PROC_PER_NODE",
-         "CHECKPOINT.CHECKPOINT_FREQUENCY"), 1,
-    ),
-    **dict.fromkeys(
-        ("OPTIMIZER.weight_decay", "OPTIMIZER.param_schedulers.lr.start_value",
-         "OPTIMIZER.param_schedulers.lr.end_value", "DATA.NUM_DATALOADER_WORKERS", "SEED_VALUE"), 0,
-    ),
-}  # fmt: skip
+_AT_LEAST_1 = (  # below it a run trains nothing, or fails at its end
+    "OPTIMIZER.num_epochs",
+    "LOG_FREQUENCY",
+    "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
+    "DISTRIBUTED.NUM_NODES",
+    "DISTRIBUTED.NUM_PROC_PER_NODE",
+    "CHECKPOINT.CHECKPOINT_FREQUENCY",
+)
 _RATE = "config.OPTIMIZER.param_schedulers.lr."
-_KINDS = {
-    bool: "true or false", int: "a whole number", float: "a number", str: "text",
-    list: "a list in brackets", dict: "a section of keys",
-}  # fmt: skip
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check values before the host reads them; configurations that are not ours pass.
+    """Check our sections and a few values; configurations that are not ours pass.
 
     Args:
         composed: OmegaConf's, whole.
@@ -75,11 +64,10 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     if "pirl_loss" in config["LOSS"] and config["LOSS"]["name"] != "pirl_loss":
         name = config["LOSS"]["name"]
         print(f"config.LOSS.pirl_loss is not read: config.LOSS.name = {name}", file=sys.stderr)
-    _check_kinds(config, _defaults(), "config")
-    for key, least in _LEAST.items():
+    for key in _AT_LEAST_1:
         value = OmegaConf.select(composed, f"config.{key}")
-        if value is not None and value < least:
-            raise ValueError(f"config.{key} = {value}: expected at least {least}")
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"config.{key} = {value}: expected a whole number of at least 1")
     scales = OmegaConf.select(composed, f"{_RATE}auto_lr_scaling.auto_scale")
     unread = ("value", "values", "start_value") if scales else ("auto_lr_scaling.base_value",)
     read = "auto_lr_scaling.base_value" if scales else "start_value"
@@ -89,48 +77,6 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
                 f"{override}: expected a rate that is read, as {_RATE}auto_lr_scaling.auto_scale = "
                 f"{scales}; set {_RATE}{read}, or auto_scale={not scales} as well"
             )
-
-
-@functools.cache
-def _defaults() -> dict[str, Any]:
-    import vissl.config
-    import yaml
-
-    text = Path(vissl.config.__file__).with_name("defaults.yaml").read_text()
-    defaults: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    for key in _SECTIONS:
-        defaults["config"][key.partition(".")[0]][key.partition(".")[2]] = {}
-    defaults["config"]["MODEL"]["TRUNK"]["PIRL_RESNET"] = {
-        "WIDTH_MULTIPLIER": 1.0,
-        "SMALL_STEM": False,
-    }
-    return defaults["config"]
-
-
-def _check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], key: str) -> None:
-    """Compare values with VISSL's defaults: the kind of each, and names that are almost one."""
-    for name, value in values.items():
-        here = f"{key}.{name}"
-        if name not in defaults:
-            if near := difflib.get_close_matches(str(name), defaults, 1, 0.85):
-                raise ValueError(
-                    f"{here} = {value!r}: expected a key that is read; the nearest is "
-                    f"{key}.{near[0]}"
-                )
-            continue
-        default = defaults[name]
-        kind = next((kind for kind in _KINDS if isinstance(default, kind)), None)
-        fits = isinstance(value, kind) if kind else True
-        if kind in (int, float):
-            fits = isinstance(value, (int, kind)) and not isinstance(value, bool)
-        if kind is str and isinstance(default, str) and default[:1].isdigit():
-            fits = True  # 1e-8, which YAML 1.1 takes for text
-        if not fits and kind is not None:
-            raise ValueError(f"{here} = {value!r}: expected {_KINDS[kind]}, as {default!r}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{here} = {value}: expected a finite number")
-        if isinstance(value, dict) and default:
-            _check_kinds(value, default, here)
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
@@ -154,7 +100,12 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
         )
     if not config.SLURM.USE_SLURM:
         _check_device(config)
-    _check_micro_batches(config)
+    count, batch = num_micro_batches(config), config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
+    if count < 1 or batch % count:
+        raise ValueError(
+            f"config.{MICRO_BATCHES} = {count}: expected a number that divides "
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}, the batch of a process"
+        )
     _check_data(config)
     _check_weights(config)
     check_fit(config, () if config.TEST_ONLY else sources_of(config, "TRAIN"))
@@ -164,8 +115,6 @@ def _check_device(config: AttrDict) -> None:
     import torch
 
     device, wanted = config.MACHINE.DEVICE, config.DISTRIBUTED.NUM_PROC_PER_NODE
-    if device not in ("gpu", "cpu"):
-        raise ValueError(f"config.MACHINE.DEVICE = {device}: expected gpu or cpu")
     found = torch.cuda.device_count()
     if device == "gpu" and wanted > found:
         remedy = "+config/pirl/machines=cpu" if not found else f"NUM_PROC_PER_NODE={found}"
@@ -178,20 +127,6 @@ def _check_device(config: AttrDict) -> None:
             f"config.DISTRIBUTED.BACKEND = {config.DISTRIBUTED.BACKEND} with config.MACHINE.DEVICE "
             f"= cpu: expected gloo; set it, or give +config/pirl/machines=cpu"
         )
-
-
-def _check_micro_batches(config: AttrDict) -> None:
-    count, batch = num_micro_batches(config), config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-    if count < 1 or batch % count:
-        raise ValueError(
-            f"config.{MICRO_BATCHES} = {count}: expected a number that divides "
-            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}, the batch of a process"
-        )
-
-
-def splits_of(config: AttrDict) -> list[str]:
-    """Return the splits that a run reads."""
-    return ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
 
 
 def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
@@ -255,14 +190,15 @@ def _check_data(config: AttrDict) -> None:
 
 
 def _check_weights(config: AttrDict) -> None:
-    section, files = config.MODEL.TRUNK.get("PIRL_ENSEMBLE") or {}, {}
+    """See that the checkpoints that weights are read from exist."""
+    files = {"MODEL.WEIGHTS_INIT.PARAMS_FILE": [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]}
     if config.MODEL.TRUNK.NAME == "pirl_ensemble":
-        files = {"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": section["PARAMS_FILES"]}
-    files["config.MODEL.WEIGHTS_INIT.PARAMS_FILE"] = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
+        members = config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+        files["MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"] = members
     for key, paths in files.items():
         for path in paths:
             if path and "://" not in path and not os.path.exists(path):
                 raise FileNotFoundError(
-                    f"{key} = {path}: expected a checkpoint that exists; name one, or '' to start "
-                    f"from random initialisation"
+                    f"config.{key} = {path}: expected a checkpoint that exists; name one, or '' to "
+                    f"start from random initialisation"
                 )

@@ -28,8 +28,7 @@ def check_fit(config: AttrDict, sources: Sequence[tuple[str, str]] = ()) -> None
 
     Args:
         config: the host's, inferred.
-        sources: name and path of the training data; its images are counted where a last batch of
-            one image would be refused.
+        sources: name and path of the training data, to count its images.
 
     Raises:
         ValueError: one of them cannot be built, or does not take what the one before it gives.
@@ -47,8 +46,7 @@ def check_fit(config: AttrDict, sources: Sequence[tuple[str, str]] = ()) -> None
         build_optimizer(config.OPTIMIZER)
         for schedule in build_optimizer_schedulers(config.OPTIMIZER).values():
             schedule(0.0)
-    splits = ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
-    batches = {split: _batch(config, split) for split in splits}
+    batches = {split: _batch(config, split) for split in splits_of(config)}
     section = copy.deepcopy(config.MODEL)
     if "PIRL_ENSEMBLE" in section.TRUNK:  # its checkpoints are read later
         files = section.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
@@ -64,6 +62,11 @@ def check_fit(config: AttrDict, sources: Sequence[tuple[str, str]] = ()) -> None
                 _check_last_batch(config, model, batches["TRAIN"], sources)
         except NotImplementedError:  # a module of the host that meta tensors cannot pass
             return
+
+
+def splits_of(config: AttrDict) -> list[str]:
+    """Return the splits that a run reads."""
+    return ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
 
 
 @contextmanager
@@ -111,35 +114,31 @@ def _batch(config: AttrDict, split: str) -> dict[str, Tensor]:
 def _check_outputs(
     config: AttrDict, model: nn.Module, split: str, batch: Mapping[str, Tensor]
 ) -> None:
+    """See that the heads fit the trunk, and the loss the heads."""
     from pirl_plugin.loss import PIRLLossConfig
 
     sizes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in batch.items())
     with _of(f"config.MODEL with {sizes} of config.DATA.{split}"):
         outputs = _forward(model, batch, _IMAGES)
-        if split != "TRAIN" or config.LOSS.name != "pirl_loss":
-            return
-        loss = PIRLLossConfig.from_mapping({**config.LOSS.pirl_loss, "num_train_samples": -1})
-        loss.weights(len(outputs))
-        for output in outputs:
-            found = tuple((output[0] if isinstance(output, list) else output).shape)
-            if found != (_IMAGES, loss.embedding_dim):
+        if outputs is None:
+            raise ValueError("expected a head of config.MODEL.HEAD.PARAMS for each input")
+        if split == "TRAIN" and config.LOSS.name == "pirl_loss":
+            loss = PIRLLossConfig.from_mapping({**config.LOSS.pirl_loss, "num_train_samples": -1})
+            loss.weights(len(outputs))
+            shapes = {tuple((o[0] if isinstance(o, list) else o).shape) for o in outputs}
+            if shapes != {(_IMAGES, loss.embedding_dim)}:
                 raise ValueError(
-                    f"a head gives {found} for {_IMAGES} images: expected "
-                    f"{(_IMAGES, loss.embedding_dim)}, the width LOSS.pirl_loss.embedding_dim"
+                    f"the heads give {shapes}: expected the images, {_IMAGES}, and the width "
+                    f"LOSS.pirl_loss.embedding_dim = {loss.embedding_dim}"
                 )
 
 
 def _forward(model: nn.Module, batch: Mapping[str, Tensor], images: int) -> Any:
-    import torch
-
     inputs = {
-        name: torch.empty(len(x) * images // _IMAGES, *x.shape[1:], device="meta")
+        name: x.new_empty((len(x) * images // _IMAGES, *x.shape[1:]), device="meta").float()
         for name, x in batch.items()
     }
-    outputs = model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
-    if outputs is None:
-        raise ValueError("expected a head of config.MODEL.HEAD.PARAMS for each input")
-    return outputs
+    return model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
 
 
 def _check_last_batch(
@@ -149,20 +148,17 @@ def _check_last_batch(
     sources: Sequence[tuple[str, str]],
 ) -> None:
     """Refuse a last batch of one image where BatchNorm needs more, as of views of 32 pixels."""
-    try:
-        _forward(model, batch, 1)
-        return
-    except ValueError as error:
-        if "more than 1 value" not in str(error) or config.DATA.TRAIN.DROP_LAST:
-            return
     from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
 
     ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
     images = sum(len(PIRLDiskDataset(config, *source, "TRAIN")) for source in sources)
     size = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-    if math.ceil(images / ranks) % size == 1 or size == num_micro_batches(config):
-        raise ValueError(
-            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {size}: expected no batch of one image of "
-            f"such small views, which BatchNorm cannot normalise; set config.DATA.TRAIN.DROP_LAST="
-            f"true, or another batch size"
-        )
+    last = not config.DATA.TRAIN.DROP_LAST and math.ceil(images / ranks) % size == 1
+    if last or size == num_micro_batches(config):
+        try:
+            _forward(model, batch, 1)
+        except ValueError as error:  # of BatchNorm
+            raise ValueError(
+                f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {size}: expected no batch of one image "
+                f"of such small views; set config.DATA.TRAIN.DROP_LAST=true, or another batch size"
+            ) from error

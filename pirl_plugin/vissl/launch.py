@@ -188,7 +188,7 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
 
 def _begin_extraction(config: AttrDict, folder: Path) -> None:
     from pirl_plugin.checkpoints.training_run import write_run_config
-    from pirl_plugin.vissl.patches.evaluation_patches import remove_old_results
+    from pirl_plugin.vissl.patches.svm import remove_old_results
 
     remove_old_results(config)
     write_run_config(config, folder)

@@ -29,24 +29,17 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     section: Any = config
     for name in key.split("."):
         section = section.get(name) if hasattr(section, "get") else None
-    if section is not None and not hasattr(section, "items"):
-        raise ValueError(f"config.{key} = {section!r}: expected a section of keys; remove it")
-    values = _plain(section or {})
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(kind), values)
+        merged = OmegaConf.merge(OmegaConf.structured(kind), _plain(section or {}))
         settings: Settings = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except OmegaConfBaseException as error:
-        at = error.full_key or str(error.key)
+        at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
-        if reason.startswith("Key "):
-            known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-            near = difflib.get_close_matches(at.rpartition(".")[2], known, 1, 0) or known
-            raise ValueError(
-                f"config.{key}.{at}: expected a key of config.{key}; the nearest is {near[0]}"
-            ) from None
-        raise ValueError(
-            f"config.{key}.{at}: expected a value of its type; {reason[0].lower()}{reason[1:]}"
-        ) from None
+        if not reason.startswith("Key "):
+            raise ValueError(f"{at}: expected a value of its type; {reason}") from None
+        known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        near = difflib.get_close_matches(at.rpartition(".")[2], known, 1, 0) or known
+        raise ValueError(f"{at}: expected a known key; the nearest is {near[0]}") from None
     return settings
 
 

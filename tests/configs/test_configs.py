@@ -20,9 +20,8 @@ COMPOSED_OVER = {
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_config__composes_from_any_folder(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert compose(f"config={name}").LOSS.name
+def test_config__composes_and_names_its_folder(name):
+    assert compose(f"config={name}").CHECKPOINT.DIR == f"runs/{name.rpartition('/')[2]}"
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -54,7 +53,7 @@ def test_quick_jigsaw__is_one_process_on_a_cpu():
     assert config.MODEL.TRUNK.NAME == "pirl_resnet"
 
 
-@pytest.mark.parametrize("name", ["plain/a-b_c.d", "josé", "a = b, (c) [d] #", "it's ~ {e}", "a b"])
+@pytest.mark.parametrize("name", ["josé = b, (c) [d] #", "it's ~ {e}"])
 def test_quoted__paths_of_any_name_compose(name):
     paths = [
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(name)}]",
@@ -64,11 +63,6 @@ def test_quoted__paths_of_any_name_compose(name):
     assert list(config.DATA.TRAIN.DATA_PATHS) == [config.CHECKPOINT.DIR] == [name]
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_checkpoints__go_to_a_folder_named_for_the_config(name):
-    assert compose(f"config={name}").CHECKPOINT.DIR == f"runs/{name.rpartition('/')[2]}"
-
-
 OLD = "config.DATA.TRAIN.TRANSFORMS.0"
 
 
@@ -76,7 +70,6 @@ OLD = "config.DATA.TRAIN.TRANSFORMS.0"
     ("override", "key", "value"),
     [
         (f"{OLD}.num_permutations=10", "num_permutations", 10),
-        (f"++{OLD}.num_permutations=10", "num_permutations", 10),
         (f"+{OLD}.brightness=0.1", "brightness", 0.1),
         ("config.DATA.TRAIN.VIEWS.num_permutations=10", "num_permutations", 10),
         ("config.DATA.TRAIN.TRANSFORMS=[{name: PredictJigsaw, num_permutations: 10}]", "name", ...),
@@ -88,15 +81,6 @@ def test_views__may_be_named_as_the_first_transform(override, key, value):
     assert value is ... or transform[key] == value
     if transform["num_permutations"] == 10:
         assert config.MODEL.HEAD.PARAMS[-1][1]["dims"] == [9000, 10]
-
-
-def test_heads__may_be_named_as_entries_of_their_list():
-    config = compose(
-        "config=pretrain/pirl/rotation_8node",
-        "config.MODEL.HEAD.PARAMS.0.1.hidden_dim=64",
-        "config.MODEL.HEAD.PARAMS.1.1.hidden_dim=32",
-    )
-    assert [head[1]["hidden_dim"] for head in config.MODEL.HEAD.PARAMS] == [64, 32]
 
 
 def test_first_transform__of_another_kind_is_what_it_says():

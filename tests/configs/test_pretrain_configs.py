@@ -1,6 +1,8 @@
 """The pre-training configs hold the paper's values, and every overlay fits every one of them."""
 
 import pytest
+import torch
+from classy_vision.dataset.transforms import build_transform
 from vissl.models import build_model
 
 from pirl_plugin.vissl.fit import check_fit
@@ -17,15 +19,14 @@ CONTRASTIVE = {
 }
 COVARIANT = {"jigsaw_baseline_8node": ["patches"], "rotation_baseline_8node": ["rotated"]}
 ALL = [*CONTRASTIVE, *COVARIANT]
-SOME = ["jigsaw_8node", "npid_8node", "rotation_baseline_8node"]  # one of each kind of base
-MODELS = {  # name: (width of its features, hidden width of f and g, depth, factor of width)
-    "resnet10": (256, None, 10, 0.5),
-    "resnet18": (512, None, 18, 1),
-    "resnet50": (2048, None, 50, 1),
-    "resnet50_mlp": (2048, 2048, 50, 1),
-    "resnet50_c2x": (4096, None, 50, 2),
-    "resnet50_c2x_mlp": (4096, 4096, 50, 2),
-    "resnet50_c4x": (8192, None, 50, 4),
+MODELS = {  # name: (width of its features, hidden width of f and g)
+    "resnet10": (256, None),
+    "resnet18": (512, None),
+    "resnet50": (2048, None),
+    "resnet50_mlp": (2048, 2048),
+    "resnet50_c2x": (4096, None),
+    "resnet50_c2x_mlp": (4096, 4096),
+    "resnet50_c4x": (8192, None),
 }
 
 
@@ -82,14 +83,9 @@ def test_jigsaws__cut_the_papers_patches(name):
     assert (jigsaw["patches_crop_size"], jigsaw["grid"], jigsaw["patch_size"]) == (255, 3, 64)
     assert jigsaw["patches_scale"] == [0.6, 1.0]
     assert jigsaw["num_permutations"] == (2000 if name == "jigsaw_baseline_8node" else None)
+    assert name == "jigsaw_baseline_8node" or jigsaw["image_size"] == 224
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n != "jigsaw_baseline_8node"])
-def test_image_views__are_of_the_papers_size(name):
-    assert compose(name).DATA.TRAIN.TRANSFORMS[0]["image_size"] == 224
-
-
-@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(
     ("machine", "images", "rate"),
     # rate = 0.03 · images / 256
@@ -101,8 +97,8 @@ def test_image_views__are_of_the_papers_size(name):
         ("cpu", 32, 0.00375),
     ],
 )
-def test_machines__let_the_learning_rate_follow_the_batch(name, machine, images, rate):
-    config = compose(name, f"+config/pirl/machines={machine}")
+def test_machines__let_the_learning_rate_follow_the_batch(machine, images, rate):
+    config = compose("jigsaw_8node", f"+config/pirl/machines={machine}")
     assert batch(config) == images
     schedule = config.OPTIMIZER.param_schedulers.lr
     assert schedule.start_value == pytest.approx(rate)
@@ -110,29 +106,28 @@ def test_machines__let_the_learning_rate_follow_the_batch(name, machine, images,
     assert config.MACHINE.DEVICE == ("cpu" if machine == "cpu" else "gpu")
 
 
-@pytest.mark.parametrize("machine", ["1gpu", "1node_8gpu", "4node_8gpu", "8node"])
-def test_machines__with_gpus_undo_what_a_quick_config_sets_for_a_cpu(machine):
-    config = compose("quick_jigsaw", f"+config/pirl/machines={machine}")
+def test_machines__with_gpus_undo_what_a_quick_config_sets_for_a_cpu():
+    config = compose("quick_jigsaw", "+config/pirl/machines=1gpu")
     assert (config.MACHINE.DEVICE, config.DISTRIBUTED.BACKEND) == ("gpu", "nccl")
     assert config.DATA.PIN_MEMORY is True
 
 
 @pytest.mark.parametrize(
     ("epochs", "length", "negatives"),
-    [("paper_800", 800, 32000), ("analysis_400", 400, 4096), ("epochs_200", 200, None)],
+    [("paper_800", 800, 32000), ("analysis_400", 400, 4096), ("epochs_200", 200, 32000)],
 )
-@pytest.mark.parametrize("name", SOME)
-def test_epochs__set_length_and_negatives(name, epochs, length, negatives):
-    config = compose(name, f"+config/pirl/epochs={epochs}")
+def test_epochs__set_length_and_negatives(epochs, length, negatives):
+    config = compose("jigsaw_8node", f"+config/pirl/epochs={epochs}")
     assert config.OPTIMIZER.num_epochs == length
-    if name in CONTRASTIVE:
-        assert config.LOSS.pirl_loss.num_negatives == (negatives or CONTRASTIVE[name][1])
+    assert config.LOSS.pirl_loss.num_negatives == negatives
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", ["jigsaw_8node", "rotation_8node", "npid_8node"])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [*(("jigsaw_8node", model) for model in MODELS), ("npid_8node", "resnet50_c2x_mlp")],
+)
 def test_models__keep_each_tasks_heads(name, model):
-    width, hidden, *_ = MODELS[model]
+    width, hidden = MODELS[model]
     config = compose(name, f"+config/pirl/models={model}")
     expected = [
         ["pirl_head", {"in_dim": width, "out_dim": 128, "hidden_dim": hidden, "num_patches": n}]
@@ -141,9 +136,8 @@ def test_models__keep_each_tasks_heads(name, model):
     assert config.MODEL.HEAD.PARAMS == expected
 
 
-@pytest.mark.parametrize("model", ["resnet18", "resnet50_c2x"])
-def test_models__keep_the_classifiers(model):
-    width, overlay = MODELS[model][0], f"+config/pirl/models={model}"
+def test_models__keep_the_classifiers():
+    width, overlay = MODELS["resnet50_c2x"][0], "+config/pirl/models=resnet50_c2x"
     rotation = compose("rotation_baseline_8node", overlay)
     check_fit(rotation)
     assert rotation.MODEL.HEAD.PARAMS == [["mlp", {"dims": [width, 4]}]]
@@ -160,31 +154,20 @@ def test_models__keep_the_classifiers(model):
 @pytest.mark.parametrize(
     ("model", "parameters"),
     # torchvision's ResNets without classifier; ResNet-50 of twice the width as in the paper.
-    [("resnet18", 11_176_512), ("resnet50", 23_508_032), ("resnet50_c2x", 93_907_072)],
+    [("resnet18", 11_176_512), ("resnet50_c2x", 93_907_072)],
 )
 def test_models__have_the_known_number_of_parameters(model, parameters):
-    config = compose("npid_8node", f"+config/pirl/models={model}")
-    trunk = build_model(config.MODEL, config.OPTIMIZER).trunk
+    config = compose("jigsaw_8node", f"+config/pirl/models={model}")
+    with torch.device("meta"):
+        trunk = build_model(config.MODEL, config.OPTIMIZER).trunk
     assert sum(parameter.numel() for parameter in trunk.parameters()) == parameters
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_gaussian_blur__reaches_every_transform(name):
-    from classy_vision.dataset.transforms import build_transform
-
-    config = compose(name, "+config/pirl/transforms=gaussian_blur")
-    made = build_transform(config.DATA.TRAIN.TRANSFORMS[0]).views.photometric
-    assert (made.blur_p, list(made.blur_sigma)) == (0.5, [0.1, 2.0])
-    assert (made.brightness, made.hue, made.jitter_p, made.photometric_p) == (0.8, 0.2, 0.8, 0)
-    plain = build_transform(compose(name).DATA.TRAIN.TRANSFORMS[0]).views.photometric
-    assert (plain.blur_p, plain.brightness) == (0, 0.4)
-
-
-@pytest.mark.parametrize("data", ["imagenet1k", "yfcc1m", "folder", "filelist"])
+@pytest.mark.parametrize("data", ["imagenet1k", "filelist"])
 def test_datasets__need_one_path(data):
     overlay = f"+config/pirl/datasets={data}"
     config = compose("rotation_8node", overlay, "config.DATA.TRAIN.DATA_PATHS=[here]")
-    kind = "filelist" if data in ("yfcc1m", "filelist") else "folder"
+    kind = "filelist" if data == "filelist" else "folder"
     assert config.DATA.TRAIN.DATA_SOURCES == [f"pirl_disk_{kind}"]
     assert config.DATA.TRAIN.DATA_PATHS == ["here"]
 
@@ -200,4 +183,8 @@ def test_overlays__go_together_over_every_config(name):
     assert config.MODEL.TRUNK.RESNETS.WIDTH_MULTIPLIER == 2
     assert config.OPTIMIZER.num_epochs == 200
     assert config.DATA.TRAIN.DATASET_NAMES == ["yfcc1m_filelist"]
-    assert config.DATA.TRAIN.TRANSFORMS[0]["photometric"]["blur_p"] == 0.5
+    made = build_transform(config.DATA.TRAIN.TRANSFORMS[0]).views.photometric
+    assert (made.blur_p, list(made.blur_sigma)) == (0.5, [0.1, 2.0])
+    assert (made.brightness, made.hue, made.jitter_p, made.photometric_p) == (0.8, 0.2, 0.8, 0)
+    plain = build_transform(compose(name).DATA.TRAIN.TRANSFORMS[0]).views.photometric
+    assert (plain.blur_p, plain.brightness) == (0, 0.4)

@@ -47,16 +47,17 @@ _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
 _PATCHES = "pirl_plugin.vissl.patches.patches"
 _SAVING = "pirl_plugin.vissl.patches.saving"
 _RESUMING = "pirl_plugin.vissl.patches.resuming"
-_EVALUATION = "pirl_plugin.vissl.patches.evaluation_patches"
-_GPU = "pirl_plugin.vissl.patches.gpu_patches"
+_SVM = "pirl_plugin.vissl.patches.svm"
+_TENSORS = "pirl_plugin.vissl.patches.tensors"
+_LABELS = "pirl_plugin.vissl.patches.labels"
 
 # Steps taken before the body of a host module runs.
 BEFORE: dict[str, tuple[str, ...]] = {
     "vissl": (
-        "pirl_plugin.vissl.patches.quiet:silence_host_warnings",
+        f"{_PATCHES}:silence_host_warnings",
         "pirl_plugin.vissl.launch:spin_shortly_in_the_hosts_script",
     ),
-    "classy_vision": ("pirl_plugin.vissl.patches.quiet:silence_host_warnings",),
+    "classy_vision": (f"{_PATCHES}:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
     "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),
     "vissl.utils.collect_env": (f"{_PATCHES}:provide_pkg_resources",),
@@ -76,16 +77,18 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
-    "classy_vision.generic.distributed_util": (f"{_PATCHES}:broadcast_without_copies",),
-    "classy_vision.dataset.dataloader_async_gpu_wrapper": (f"{_GPU}:copy_after_the_step_before",),
-    "vissl.utils.activation_checkpointing": (f"{_GPU}:sync_buffers_by_hand",),
+    "classy_vision.generic.distributed_util": (f"{_TENSORS}:broadcast_without_copies",),
+    "classy_vision.dataset.dataloader_async_gpu_wrapper": (
+        f"{_TENSORS}:copy_after_the_step_before",
+    ),
+    "vissl.utils.activation_checkpointing": (f"{_TENSORS}:sync_buffers_by_hand",),
     "vissl.data.dataset_catalog": (
-        f"{_PATCHES}:data_paths_suffice",
+        f"{_LABELS}:data_paths_suffice",
         "pirl_plugin.vissl.catalog:register_our_datasets",
     ),
-    "vissl.data.ssl_dataset": (f"{_PATCHES}:labels_of_our_sources",),
-    "vissl.trainer.trainer_main": (f"{_EVALUATION}:extract_features_on_cpu",),
-    "vissl.utils.svm_utils.evaluate": (f"{_EVALUATION}:average_precision_on_current_numpy",),
+    "vissl.data.ssl_dataset": (f"{_LABELS}:labels_of_our_sources",),
+    "vissl.trainer.trainer_main": (f"{_SVM}:extract_features_on_cpu",),
+    "vissl.utils.svm_utils.evaluate": (f"{_SVM}:average_precision_on_current_numpy",),
     "vissl.trainer.train_task": (
         "pirl_plugin.vissl.patches.checkpoints:read_more_formats",
         f"{_RESUMING}:skip_batches_done",
@@ -97,11 +100,11 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_SAVING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",
     ),
-    "vissl.utils.svm_utils.svm_trainer": (f"{_EVALUATION}:svm_starts_again",),
-    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_EVALUATION}:low_shot_means_are_numbers",),
+    "vissl.utils.svm_utils.svm_trainer": (f"{_SVM}:svm_starts_again",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
     "vissl.utils.profiler": (f"{_PATCHES}:go_on_without_nvtx",),
-    "vissl.utils.io": (f"{_EVALUATION}:missing_svm_result_is_a_failure",),
-    "extra_scripts.create_low_shot_samples": (f"{_EVALUATION}:low_shot_samples_from_a_list",),
+    "vissl.utils.io": (f"{_SVM}:missing_svm_result_is_a_failure",),
+    "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
     "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),
     "vissl.hooks": ("pirl_plugin.vissl.import_hook.training_hooks:add_our_hooks",),
     "vissl.utils.hydra_config": (

@@ -50,7 +50,7 @@ def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
     code = (
         "import sys; from pathlib import Path; import pirl_plugin;"
         + WITHOUT_BOOTSTRAP
-        + "bell = Path(pirl_plugin.__file__).with_name('host') / 'import_hook' / 'bootstrap.py';"
+        + "bell = Path(pirl_plugin.__file__).with_name('vissl') / 'import_hook' / 'bootstrap.py';"
         "exec(bell.read_text(), {});"
         "kinds = lambda: [type(f).__name__ for f in sys.meta_path];"
         "print('PIRLBootstrap' in kinds(), 'ImportHook' in kinds());"
@@ -64,7 +64,7 @@ def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
 def test_bootstrap__lets_the_host_in_where_the_package_has_moved_away():
     code = (
         "import sys;" + WITHOUT_BOOTSTRAP + "from pathlib import Path; import pirl_plugin;"
-        "bell = Path(pirl_plugin.__file__).with_name('host') / 'import_hook' / 'bootstrap.py';"
+        "bell = Path(pirl_plugin.__file__).with_name('vissl') / 'import_hook' / 'bootstrap.py';"
         "exec(bell.read_text(), {});"
         "sys.modules['pirl_plugin.vissl'] = None;"
         "import vissl; print(vissl.__version__)"

@@ -4,16 +4,20 @@ import contextlib
 import os
 import pickle
 import resource
-import subprocess
 import sys
 import types
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from classy_vision.dataset import dataloader_async_gpu_wrapper
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from vissl.utils import activation_checkpointing
 
-from pirl_plugin.vissl.patches import evaluation_patches, patches
+from pirl_plugin.vissl.patches import patches, svm
 from tests.helpers.processes import run_in_processes
 
 
@@ -29,27 +33,19 @@ def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):
     assert kinetics.Kinetics400 is theirs
 
 
-def test_pkg_resources__is_lent_and_taken_back(monkeypatch):
+def test_pkg_resources__is_there_while_the_host_imports_it(monkeypatch):
+    import vissl
+
     monkeypatch.delitem(sys.modules, "pkg_resources", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", _without("pkg_resources"))
     patches.provide_pkg_resources(None)
     stand_in = sys.modules["pkg_resources"]
-    assert stand_in.resource_filename("configs", "config/x.json").endswith("configs/config/x.json")
+    catalog = Path(stand_in.resource_filename("configs", "config/dataset_catalog.json"))
+    # beside the host, whatever else is named configs
+    assert catalog.parents[2] == Path(vissl.__file__).parents[1]
     assert torch.__version__.startswith(stand_in.get_distribution("torch").version)
-    with pytest.raises(ModuleNotFoundError, match="no package 'nowhere' to look for 'x' in"):
-        stand_in.resource_filename("nowhere", "x")
     patches.withdraw_pkg_resources(None)
     assert "pkg_resources" not in sys.modules
-
-
-def test_pkg_resources__finds_the_hosts_configs_beside_a_module_of_that_name(tmp_path):
-    (tmp_path / "configs.py").write_text("")
-    code = "import vissl.data, configs; print(configs.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(tmp_path / "configs.py")
 
 
 def test_pkg_resources__of_an_older_setuptools_stays(monkeypatch):
@@ -67,19 +63,6 @@ def _without(name):
     return lambda asked, *rest: None if asked == name else find(asked, *rest)
 
 
-def _broadcast(rank, world_size):
-    from classy_vision.generic.distributed_util import broadcast_object
-
-    sent = {"weights": torch.arange(1000), "step": 7} if rank == 0 else None
-    return broadcast_object(sent)
-
-
-def test_broadcast_object__hands_the_same_object_to_every_process():
-    for received in run_in_processes(_broadcast, 2):
-        assert torch.equal(received["weights"], torch.arange(1000))
-        assert received["step"] == 7
-
-
 class Planted:
     """Pickled, it runs a function when it is loaded."""
 
@@ -87,37 +70,32 @@ class Planted:
         return os.putenv, ("PIRL_PLANTED", "1")
 
 
-def _broadcast_planted(rank, world_size):
+def _broadcast(rank, world_size):
+    """What a process receives, its memory for 400 MB, and what it says of a file that runs code."""
     from classy_vision.generic.distributed_util import broadcast_object
 
-    if rank == 0:
-        broadcast_object({"weights": Planted()})
-        return "sent"
-    try:
-        broadcast_object(None)
-    except pickle.UnpicklingError as error:
-        return str(error)
-
-
-def test_broadcast_object__runs_no_code():
-    assert "Weights only load failed" in run_in_processes(_broadcast_planted, 2)[1]
-
-
-def _broadcast_large(rank, world_size):
-    from classy_vision.generic.distributed_util import broadcast_object
-
+    small = broadcast_object({"weights": torch.arange(1000), "step": 7} if rank == 0 else None)
     size = 400_000_000
     sent = {str(i): torch.ones(size // 40) for i in range(10)} if rank == 0 else None
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     received = broadcast_object(sent)
     assert all(bool((value == 1).all()) for value in received.values())
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / size
+    used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / size
+    try:
+        broadcast_object({"weights": Planted()} if rank == 0 else None)
+    except pickle.UnpicklingError as error:
+        return small, used, str(error)
+    return small, used, ""
 
 
-def test_broadcast_object__holds_the_checkpoint_once():
-    sender, receiver = run_in_processes(_broadcast_large, 2)
+def test_broadcast_object__is_the_same_everywhere_held_once_and_runs_no_code():
+    (first, sender, _), (second, receiver, refused) = run_in_processes(_broadcast, 2)
+    for received in (first, second):
+        assert torch.equal(received["weights"], torch.arange(1000))
+        assert received["step"] == 7
     assert sender < 0.3  # beside the checkpoint itself
     assert receiver < 1.3
+    assert "Weights only load failed" in refused
 
 
 def test_broadcast_object__of_one_process_is_immediate():
@@ -129,15 +107,6 @@ def test_broadcast_object__of_one_process_is_immediate():
 
     checkpoint = Checkpoint()
     assert broadcast_object(checkpoint) is checkpoint
-
-
-def test_broadcast_object__of_a_sound_host_is_left_alone():
-    def broadcast_object(obj, src=0, use_disk=True):
-        return obj
-
-    module = SimpleNamespace(broadcast_object=broadcast_object)
-    patches.broadcast_without_copies(module)
-    assert module.broadcast_object is broadcast_object
 
 
 def test_data_paths__need_no_catalog():
@@ -196,7 +165,7 @@ def test_extraction__runs_on_a_cpu_and_leaves_nothing_behind():
             seen["tensor"] = torch.ones(2).cuda(non_blocking=True)
 
     module = SimpleNamespace(SelfSupervisionTrainer=Trainer)
-    evaluation_patches.extract_features_on_cpu(module)
+    svm.extract_features_on_cpu(module)
     trainer = Trainer()
     trainer.task = SimpleNamespace(
         device=torch.device("cpu"), prepare_extraction=lambda pin_memory: None
@@ -230,16 +199,16 @@ def test_low_shot__samples_k_positives_from_a_list_of_k(tmp_path):
         assert ((sample == 0).sum(axis=0) == k).all()  # (classes − 1) · k
 
 
-def test_low_shot__of_a_sound_host_is_left_alone():
-    def generate_low_shot_samples(dataset_name, targets, k_values):
-        return k_values
+def test_low_shot__names_a_class_with_too_few_images(tmp_path):
+    from extra_scripts.create_low_shot_samples import generate_low_shot_samples
 
-    module = SimpleNamespace(generate_low_shot_samples=generate_low_shot_samples)
-    evaluation_patches.low_shot_samples_from_a_list(module)
-    assert module.generate_low_shot_samples is generate_low_shot_samples
+    targets = np.zeros((40, 2), dtype=np.int32)
+    targets[:20, 0] = targets[20:22, 1] = 1
+    with pytest.raises(SystemExit, match=r"3 images with each class for k = 3, and class 1 has 2"):
+        generate_low_shot_samples("voc", targets, [1, 3], [1], str(tmp_path), "res5")
 
 
-def test_low_shot__means_of_one_number_are_numbers(monkeypatch):
+def test_low_shot__means_of_one_number_are_numbers():
     from vissl.utils.svm_utils import svm_low_shot_trainer
 
     cell = np.zeros((1, 1))
@@ -261,7 +230,7 @@ def test_svm__trained_again_takes_nothing_of_an_earlier_run(tmp_path):
             self.found = sorted(p.name for p in tmp_path.iterdir())
 
     module = SimpleNamespace(SVMTrainer=SVMTrainer)
-    evaluation_patches.svm_starts_again(module)
+    svm.svm_starts_again(module)
     for name in [*names, "features.npy"]:
         (tmp_path / name).touch()
     trainer = module.SVMTrainer()
@@ -269,3 +238,63 @@ def test_svm__trained_again_takes_nothing_of_an_earlier_run(tmp_path):
         trainer.config = {"force_retrain": again}
         trainer.train(None, None)
         assert trainer.found == expected
+
+
+class Stream:
+    """Of a GPU: its commands, in order."""
+
+    def __init__(self, name, said):
+        self.name, self.said = name, said
+
+    def wait_stream(self, other):
+        self.said.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """A GPU as far as the host's loader sees one."""
+    said = []
+    main = Stream("main", said)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: Stream("copies", said))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(
+        dataloader_async_gpu_wrapper,
+        "recursive_copy_to_gpu",
+        lambda batch, non_blocking: said.append(f"copy {batch}") or batch,
+    )
+    return said
+
+
+def test_copies__wait_for_the_step_that_reads_what_they_overwrite(said):
+    wrapper = dataloader_async_gpu_wrapper.DataloaderAsyncGPUWrapper
+    for batch in wrapper(DataLoader(["a", "b", "c"], batch_size=None)):
+        said.append(f"step {batch}")
+    assert said[:10] == [
+        "copies waits for main",
+        "copy a",
+        "main waits for copies",
+        "copies waits for main",
+        "copy b",
+        "step a",
+        "main waits for copies",
+        "copies waits for main",  # and so for the step that reads a
+        "copy c",
+        "step b",
+    ]
+
+
+def _sync_by_hand(rank, world_size):
+    model = torch.nn.BatchNorm1d(2)
+    wrapped = DistributedDataParallel(model)
+    model.running_mean.fill_(rank + 5)
+    activation_checkpointing.manual_sync_params(wrapped)
+    frozen = DistributedDataParallel(torch.nn.Linear(2, 2))  # without buffers
+    activation_checkpointing.manual_sync_params(frozen)
+    return model.running_mean.tolist()
+
+
+def test_buffers__are_synchronised_by_hand():
+    """``DISTRIBUTED.MANUAL_GRADIENT_REDUCTION``; torch has no ``_sync_params`` any more."""
+    assert run_in_processes(_sync_by_hand, 2) == [[5, 5], [5, 5]]

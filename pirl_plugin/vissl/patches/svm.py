@@ -1,4 +1,4 @@
-"""Patches of the host's evaluation: what broke there, and the smallest repair of each."""
+"""Patches of the host's feature extraction and SVMs, and results of an earlier run in a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -47,11 +47,7 @@ def average_precision_on_current_numpy(module: HostModule) -> None:
 
 
 def extract_features_on_cpu(module: HostModule) -> None:
-    """Never worked: feature extraction asserts a GPU and calls ``.cuda()`` on each batch.
-
-    On a CPU the assertion is met by a stand-in device until the task is prepared, and ``.cuda()``
-    returns its tensor, for the length of the extraction only.
-    """
+    """Never worked: feature extraction asserts a GPU and calls ``.cuda()`` on each batch."""
     trainer = module.SelfSupervisionTrainer
     original = trainer.extract
     if "Set MACHINE.DEVICE = gpu" not in original.__code__.co_consts:
@@ -110,28 +106,17 @@ def low_shot_means_are_numbers(module: HostModule) -> None:
 
     Its module is given a numpy whose ``mean`` of one element is a number.
     """
-    import types
-
     import numpy as np
-
-    try:
-        np.zeros(1)[0] = np.ones(1)
-        return
-    except ValueError:
-        pass
 
     def mean(*args: Any, **kwargs: Any) -> Any:
         result = np.mean(*args, **kwargs)
         return result.reshape(())[()] if np.size(result) == 1 else result
 
-    class Numpy(types.ModuleType):
-        mean: Callable[..., Any]
-
+    class Numpy:
         def __getattr__(self, name: str) -> object:
-            return getattr(np, name)
+            return mean if name == "mean" else getattr(np, name)
 
-    module.np = Numpy("numpy")
-    module.np.mean = mean
+    module.np = Numpy()
     patched("low-shot SVM means")
 
 
@@ -159,40 +144,45 @@ def svm_starts_again(module: HostModule) -> None:
 
 
 def low_shot_samples_from_a_list(module: HostModule) -> None:
-    """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few."""
-    original = getattr(module, "generate_low_shot_samples", None)
-    if original is None or "split" not in original.__code__.co_names:
-        return
+    """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few.
+
+    A data set that is too small for a k ends in one sentence, in place of an error of ``random``.
+    """
+    original = module.generate_low_shot_samples
 
     @functools.wraps(original)
     def generate_low_shot_samples(
-        dataset_name: str,
-        targets: Labels,
-        k_values: str | Sequence[int],
-        sample_inds: Sequence[int],
-        output_path: str,
-        layername: str,
-        images_data_file: str | None = None,
+        dataset_name: str, targets: Labels, k_values: str | Sequence[int], *args: Any
     ) -> object:
-        if not isinstance(k_values, str):
-            k_values = ",".join(str(k) for k in k_values)
-        return original(
-            dataset_name, targets, k_values, sample_inds, output_path, layername, images_data_file
-        )
+        values = k_values.split(",") if isinstance(k_values, str) else k_values
+        if "voc" in dataset_name:
+            _check_samples(targets, max(map(int, values)))
+        missing = len(args) < 4  # images_data_file, of Places alone
+        return original(dataset_name, targets, ",".join(map(str, values)), *args, *[None] * missing)
 
     module.generate_low_shot_samples = generate_low_shot_samples
     patched("low-shot SVM samples")
 
 
-def remove_old_results(config: AttrDict) -> None:
-    """Remove what an earlier run in the same folder left: features, and SVMs' average precision.
+def _check_samples(targets: Labels, k: int) -> None:
+    """Exit where a class of ``(N, classes)`` targets has too few images for k positives."""
+    for kind, label, needed in (("with", 1, k), ("without", 0, (targets.shape[1] - 1) * k)):
+        found = (targets == label).sum(axis=0)
+        if found.min() < needed:
+            raise SystemExit(
+                f"pirl_plugin: config.SVM.low_shot.k_values: expected {needed:,} images {kind} "
+                f"each class for k = {k}, and class {found.argmin()} has {found.min():,}; leave "
+                f"out large values of k"
+            )
 
-    That run may have had more processes or images, and the host's tools read all features that are
-    there. Features of a split that this run does not extract stay. The earlier precision would be
-    taken for that of this run's SVMs, which the host trains later. What
-    ``SVM.force_retrain=false`` takes up again stays.
+
+def remove_old_results(config: AttrDict) -> None:
+    """Remove features and average precision that an earlier run left in the same folder.
+
+    The host's tools read all features that are there. Features of a split that this run does not
+    extract stay, and what ``SVM.force_retrain=false`` uses again.
     """
-    from pirl_plugin.vissl.checks import splits_of
+    from pirl_plugin.vissl.fit import splits_of
 
     for result in Path(config.CHECKPOINT.DIR).glob("*/test_ap.npy"):
         result.unlink(missing_ok=True)  # another node may have been first

@@ -1,0 +1,90 @@
+"""What fails in VISSL between the configuration's paths and the labels of data sources."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+from pirl_plugin.images.names import SOURCES
+from pirl_plugin.settings import is_ours
+from pirl_plugin.vissl.patches.patches import patched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from vissl.config import AttrDict
+    from vissl.data.ssl_dataset import GenericSSLDataset
+
+    from pirl_plugin.vissl.host_module import HostModule
+
+
+def data_paths_suffice(module: HostModule) -> None:
+    """Broke: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError`` unless in a catalog.
+
+    Where the user names the data, labels come from the data source or not at all, and no catalog is
+    asked.
+    """
+    original: Callable[..., tuple[list[str], list[str]]] = module.get_data_files
+
+    @functools.wraps(original)
+    def get_data_files(split: str, dataset_config: AttrDict) -> tuple[list[str], list[str]]:
+        config = dataset_config[split]
+        names = config.DATASET_NAMES
+        in_catalog = all(module.VisslDatasetCatalog.has_data(name) for name in names)
+        if not config.DATA_PATHS or config.LABEL_PATHS or in_catalog:
+            return original(split, dataset_config)
+        config.LABEL_PATHS = [""] * len(config.DATA_PATHS)  # the empty path never exists
+        try:
+            return original(split, dataset_config)
+        finally:
+            config.LABEL_PATHS = []
+
+    module.get_data_files = get_data_files
+    patched("DATA_PATHS without a catalog")
+
+
+def labels_of_our_sources(module: HostModule) -> None:
+    """Broke: ``load_labels`` raises on every label source but a fixed few, so on a plugin's.
+
+    The host asks a ``torchvision_dataset`` for ``get_labels()``; ours are asked the same way. And
+    it reads files of labels with ``allow_pickle=True``, which runs code in them: a run of ours
+    refuses a file that holds any.
+    """
+    dataset = module.GenericSSLDataset
+    original = dataset.load_labels
+
+    @functools.wraps(original)
+    def load_labels(self: GenericSSLDataset) -> None:
+        sources = self.label_sources
+        if is_ours(self.cfg):
+            _refuse_pickles(self.label_paths)
+        self.label_sources = [
+            "torchvision_dataset" if {label, data} <= set(SOURCES) else label
+            for label, data in zip(sources, self.data_sources, strict=False)
+        ]
+        try:
+            original(self)
+        finally:
+            self.label_sources = sources
+
+    dataset.load_labels = load_labels
+    patched("labels of plugin data sources")
+
+
+def _refuse_pickles(paths: Iterable[str | Sequence[str]]) -> None:
+    """Raise ``ValueError`` for a file of labels that is not a plain array of numpy."""
+    import numpy as np
+
+    for path in itertools.chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
+        try:
+            # '' of a source that needs none is no file
+            good = not os.path.isfile(path) or isinstance(np.load(path, "r"), np.ndarray)
+        except (ValueError, EOFError):
+            good = False
+        if not good:
+            raise ValueError(
+                f"config.DATA: LABEL_PATHS names {path}: expected an array without pickled objects,"
+                f" which could run code; save it with numpy.save(…, allow_pickle=False)"
+            )
