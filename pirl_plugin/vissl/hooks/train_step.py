@@ -112,7 +112,7 @@ def _accumulate(
             manual_sync_params(task.model)
         for number, (inputs, mine) in enumerate(parts, start=1):
             alone = by_hand or number < len(parts)
-            with task.model.no_sync() if alone and _synchronises(task.model) else nullcontext():
+            with getattr(task.model, "no_sync", nullcontext)() if alone else nullcontext():
                 with autocast(task):
                     output = _forward(task.model, inputs)
                     value = loss(output, mine)
@@ -148,10 +148,6 @@ def _forward(model: nn.Module, inputs: Inputs) -> Tensor | list[Tensor]:
     """The outputs of all heads, or that of a single one outside its list."""
     output = model(inputs)
     return output[0] if isinstance(output, list) and len(output) == 1 else output
-
-
-def _synchronises(model: nn.Module) -> bool:
-    return hasattr(model, "no_sync")
 
 
 def autocast(task: SelfSupervisionTask) -> torch.autocast:
