@@ -83,10 +83,5 @@ def on_all_ranks(work: Callable[[], None]) -> None:
         raise failed
 
 
-def on_first_rank(work: Callable[[], None]) -> None:
-    """Collective: do ``work`` on rank 0 while the others wait; raise its error on all."""
-    on_all_ranks(work if rank() == 0 else lambda: None)
-
-
 def _distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()

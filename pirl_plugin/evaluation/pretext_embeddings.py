@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.utils.rows import evenly_spaced
 
 if TYPE_CHECKING:
     from pathlib import Path

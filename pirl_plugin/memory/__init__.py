@@ -1,1 +1,0 @@
-"""Which row of the memory bank is which image."""
