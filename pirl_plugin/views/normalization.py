@@ -44,7 +44,7 @@ def normalize_images(
         tensor([1., 1., 2.])
     """
     if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-        found = getattr(images, "dtype", type(images).__name__)
+        found = images.dtype if isinstance(images, Tensor) else type(images).__name__
         raise ValueError(f"images are {found}: expected a uint8 tensor, levels from 0 to 255")
     if images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W), RGB")

@@ -51,7 +51,7 @@ class PermutationSet:
         if num_permutations is None:
             return
         most = total if total < 2**63 else GREEDY_LIMIT  # those beyond have no int64 number
-        if not isinstance(num_permutations, int) or not 1 <= num_permutations <= most:
+        if type(num_permutations) is not int or not 1 <= num_permutations <= most:
             raise ValueError(
                 f"num_permutations = {num_permutations!r}: expected a whole number from 1 to "
                 f"{most} for {num_patches} patches, or null for all orders"

@@ -25,9 +25,7 @@ def test_normalize_images__refuses_other_shapes(shape, says):
 
 def test_normalize_images__refuses_other_types_and_channels():
     images = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
-    with pytest.raises(
-        ValueError, match=r"images are a ndarray: expected a tensor of torch\.uint8.*; give"
-    ):
+    with pytest.raises(ValueError, match="images are ndarray: expected a uint8 tensor"):
         normalize_images(images.numpy())
     with pytest.raises(ValueError, match="expected a uint8 tensor"):
         normalize_images(images.float())
