@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from pirl_plugin.bank import MemoryBank
     from pirl_plugin.estimators import info_nce, nce, nce_softmax
-    from pirl_plugin.evaluation.bank_measures import measure_bank
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
-    from pirl_plugin.evaluation.measures import alignment, effective_rank, uniformity
+    from pirl_plugin.evaluation.measures import alignment, effective_rank, measure_bank, uniformity
     from pirl_plugin.export import export_checkpoint
     from pirl_plugin.images.image_dataset import ImageDataset, collate_views
     from pirl_plugin.loss import PIRLLoss
@@ -78,7 +77,7 @@ _MODULES = {
     "info_nce": "pirl_plugin.estimators",
     "knn_accuracy": "pirl_plugin.evaluation.knn",
     "leave_one_out_accuracy": "pirl_plugin.evaluation.knn",
-    "measure_bank": "pirl_plugin.evaluation.bank_measures",
+    "measure_bank": "pirl_plugin.evaluation.measures",
     "nce": "pirl_plugin.estimators",
     "nce_softmax": "pirl_plugin.estimators",
     "normalize_images": "pirl_plugin.views.normalization",

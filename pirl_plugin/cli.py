@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "pirl_plugin.evaluation.knn_command:main",
         "top-1 of a k-nearest-neighbour classifier on a checkpoint's features",
     ),
+    "linear": (
+        "pirl_plugin.vissl.linear:main",
+        "top-1 of linear classifiers on a checkpoint's features: VISSL's benchmark",
+    ),
     "invariance": (
         "pirl_plugin.evaluation.invariance_command:main",
         "distances of embeddings of images and of their transformed versions (Fig. 4)",

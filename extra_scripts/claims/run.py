@@ -285,7 +285,7 @@ class Comparison:
         """Distances of images to their transformed versions, and the density over [0, 2]."""
         out = folder / "invariance"
         where = ["--data", str(self.data / "val"), "--out", str(out), "--images", "500"]
-        where += ["--image-size", str(NETWORK["image_size"])]
+        where += ["--size", str(NETWORK["image_size"])]
         run(["invariance", "--checkpoint", str(checkpoint), *where], out, self.options.threads)
         found = json.loads((out / "invariance.json").read_text())
         model, spreads = found["models"][0], []

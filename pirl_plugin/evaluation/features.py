@@ -19,7 +19,7 @@ from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import channel_statistics
-from pirl_plugin.files import atomic_write
+from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.processes import usable_cores
@@ -244,9 +244,7 @@ def extract_features(
     def save() -> None:
         if notes is not None and isinstance(found, np.memmap):
             found.flush()
-            with atomic_write(notes) as opened:
-                state = {"of": about, "done": done, "unreadable": unreadable}
-                opened.write(json.dumps(state).encode())
+            write_json(notes, {"of": about, "done": done, "unreadable": unreadable})
 
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(crops) // _IMAGES_PER_WORKER)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypedDict
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from tqdm import tqdm
+
+from pirl_plugin.checkpoints.read import check_is_file
+from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.evaluation.features import evenly_spaced
+from pirl_plugin.evaluation.pretext_model import (
+    PretextModel,
+    has_transformed_images,
+    load_pretext_model,
+)
+from pirl_plugin.images.sources import FolderSource, ImageSource
 
 LARGEST = 2.0  # distance of two opposite unit vectors
-
-
-@dataclass(frozen=True)
-class Distances:
-    """Distances between unit vectors, each from 0 (equal) to 2 (opposite).
-
-    Attributes:
-        same: ``(N·T,)``: of each image and its own transformed versions.
-        different: ``(N·T,)``: of each image and transformed versions of another image.
-    """
-
-    same: Tensor
-    different: Tensor
+_AT_ONCE = 64  # transformed images, each of nine patches
+_FOR_STATISTICS = 256  # images that BatchNorm's statistics of each kind of input are taken of
 
 
 def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
-    """‖f/‖f‖ − g/‖g‖‖ (Fig. 4).
+    """Compute ‖f/‖f‖ − g/‖g‖‖ (Fig. 4).
 
     Args:
-        image: ``(…, D)`` floating, f(v_I) or rows of the memory bank; need not be normalised.
+        image: ``(…, D)`` floating, f(v_I); need not be normalised.
         transformed: ``(…, D)`` floating, g(v_It); the shapes are broadcast.
 
     Returns:
@@ -42,46 +45,34 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
     return (normalize(image.float(), dim=-1) - normalize(transformed.float(), dim=-1)).norm(dim=-1)
 
 
-def invariance_distances(image: Tensor, transformed: Tensor) -> Distances:
-    """Distances of images to their own transformed versions, and to those of other images.
+def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute distances of images to their own transformed versions, and to those of others.
 
-    Each image is paired with the versions of another too, so that both sets have N·T distances. In
-    the order of a folder the next image is mostly of the same class: the other is N // 2 rows away.
+    In the order of a folder the next image is mostly of the same class: the other image is
+    N // 2 rows away.
 
     Args:
         image: ``(N, D)`` floating, one embedding of each image.
         transformed: ``(N, T, D)`` floating, T transformed versions of each image.
 
+    Returns:
+        float32 ``(N·T,)`` of the same image and ``(N·T,)`` of different ones, 0 to 2.
+
     Raises:
         ValueError: the shapes do not match, or there are fewer than two images.
     """
-    if image.ndim != 2 or transformed.ndim != 3 or len(image) != len(transformed):
+    if image.ndim != 2 or transformed.ndim != 3 or len(image) != len(transformed) or len(image) < 2:
         raise ValueError(
             f"image {tuple(image.shape)} and transformed {tuple(transformed.shape)}: expected "
-            f"(N, D) and (N, T, D); give as many images as rows of transformed versions"
+            f"(N, D) and (N, T, D) of two or more images; give as many of both"
         )
-    if len(image) < 2:
-        raise ValueError(f"{len(image)} image: expected at least 2, to compare different images")
     other = transformed.roll(len(image) // 2, dims=0)
-    return Distances(
-        same=unit_distances(image[:, None], transformed).flatten(),
-        different=unit_distances(image[:, None], other).flatten(),
-    )
+    own, different = (unit_distances(image[:, None], x).flatten() for x in (transformed, other))
+    return own, different
 
 
-class DistanceSummary(TypedDict):
-    """Of l2 distances of unit vectors; ``density`` is over equal parts of [0, 2]."""
-
-    mean: float
-    std: float
-    quartile_1: float
-    median: float
-    quartile_3: float
-    density: list[float]
-
-
-def summarize_distances(distances: Tensor, bins: int = 50) -> DistanceSummary:
-    """Mean, standard deviation, quartiles, and the density over ``bins`` equal parts of [0, 2].
+def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, Any]:
+    """Return mean, deviation, quartiles, and the density over ``bins`` equal parts of [0, 2].
 
     Example:
         >>> summary = summarize_distances(torch.tensor([0.5, 1.5]), bins=4)
@@ -89,7 +80,6 @@ def summarize_distances(distances: Tensor, bins: int = 50) -> DistanceSummary:
         (1.0, [0.0, 1.0, 0.0, 1.0])
     """
     counts = torch.histc(distances, bins=bins, min=0.0, max=LARGEST)
-    density = counts / (len(distances) * LARGEST / bins)
     low, median, high = distances.quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
     return {
         "mean": distances.mean().item(),
@@ -97,5 +87,130 @@ def summarize_distances(distances: Tensor, bins: int = 50) -> DistanceSummary:
         "quartile_1": low,
         "median": median,
         "quartile_3": high,
-        "density": density.tolist(),
+        "density": (counts / (len(distances) * LARGEST / bins)).tolist(),
     }
+
+
+def measure_invariance(
+    checkpoints: Sequence[Path],
+    data: Path,
+    *,
+    images: int = 1000,
+    transforms: int = 4,
+    seed: int = 0,
+    size: int | None = None,
+    device: str | None = None,
+    trust_pickle: bool = False,
+) -> dict[str, Any]:
+    """Measure the distances of each checkpoint on the same images.
+
+    Args:
+        checkpoints: files of one or more models.
+        data: folder of images.
+        images: number of them, drawn at random from the folder.
+        transforms: transformed versions of each image.
+        seed: of images and transforms.
+        size: side of the image view, pixels, of a run without one; None: another run's, or 224.
+        device: None: a GPU where there is one.
+        trust_pickle: run the code in a file if torch's safe loading refuses it.
+
+    Returns:
+        What ``invariance.json`` holds: of each model ``heads``, the summaries of ``same`` and
+        ``different``, and ``own_statistics``, the same with BatchNorm's statistics of images and
+        of transformed images apart, as the loss saw them.
+
+    Raises:
+        FileNotFoundError: a checkpoint or the folder does not exist.
+        ValueError: a checkpoint holds no whole trunk, or fewer than two images can be read.
+    """
+    source = FolderSource(data)
+    for checkpoint in checkpoints:
+        check_is_file(checkpoint)
+    count = min(images, len(source))
+    rows = sorted(np.random.default_rng(seed).choice(len(source), count, replace=False).tolist())
+    configs = map(run_config, checkpoints)
+    other = next((config for config in configs if has_transformed_images(config)), None)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    loaded = [  # all of them before one is measured, which takes minutes
+        load_pretext_model(path, trust_pickle, other, device, size) for path in checkpoints
+    ]
+    models = []
+    for name, path, model in zip(_names(checkpoints), checkpoints, loaded, strict=True):
+        some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
+        crops, versions = _views(model, source, some, 1, seed)
+        if len(crops) < 2:
+            raise ValueError(f"--data = {data}: expected images that can be read; look at the log")
+        own = model.with_own_statistics(crops, versions[:, 0])
+        found, used = _embed(model, own, source, rows, transforms, seed, name)
+        models.append(
+            {
+                "name": name,
+                "checkpoint": str(path.resolve()),
+                "representation": model.representation,
+                "image_size": model.views.image_size,
+                **{kind: _summaries(*pair) for kind, pair in found.items()},
+            }
+        )
+    return {
+        "data": str(data.resolve()),
+        "images": used,
+        "transforms": transforms,
+        "seed": seed,
+        "models": models,
+    }
+
+
+def _embed(
+    model: PretextModel,
+    own: PretextModel,
+    source: ImageSource,
+    rows: list[int],
+    transforms: int,
+    seed: int,
+    name: str,
+) -> tuple[dict[str, tuple[Tensor, Tensor]], int]:
+    """Return embeddings ``(N, D)`` and ``(N, T, D)`` by both models, and N, the images read."""
+    parts: dict[str, list[tuple[Tensor, Tensor]]] = {"heads": [], "own_statistics": []}
+    per_batch = max(1, _AT_ONCE // transforms)
+    with tqdm(total=len(rows), desc=name, unit=" images", mininterval=2) as bar:
+        for start in range(0, len(rows), per_batch):
+            batch = rows[start : start + per_batch]
+            images, versions = _views(model, source, batch, transforms, seed)
+            bar.update(len(batch))
+            if len(images):
+                for of, found in zip((model, own), parts.values(), strict=True):
+                    flat = of.embed_transformed(versions.flatten(0, 1))
+                    embedded = of.embed_images(images)
+                    found.append((embedded, flat.unflatten(0, versions.shape[:2])))
+    joined = {}
+    for kind, found in parts.items():
+        image, transformed = (torch.cat(part) for part in zip(*found, strict=True))
+        joined[kind] = image, transformed
+    return joined, len(joined["heads"][0])
+
+
+def _views(
+    model: PretextModel, source: ImageSource, rows: list[int], count: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Return uint8 ``(N, 3, S, S)`` and ``(N, count, P, 3, h, w)`` of the images that are read."""
+    read = ((row, *source[row]) for row in rows)
+    drawn = [model.views_of(pixels, row, count, seed) for row, pixels, valid in read if valid]
+    if not drawn:
+        return torch.empty(0), torch.empty(0)
+    images, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
+    return images, versions
+
+
+def _summaries(image: Tensor, transformed: Tensor) -> dict[str, dict[str, Any]]:
+    same, different = invariance_distances(image, transformed)
+    return {"same": summarize_distances(same), "different": summarize_distances(different)}
+
+
+def _names(checkpoints: Sequence[Path]) -> list[str]:
+    """Return names of the folders, or paths below the common folder where two are the same."""
+    paths = [checkpoint.resolve() for checkpoint in checkpoints]
+    names = [path.parent.name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    common = os.path.commonpath([path.parent for path in paths])
+    return [str(path.relative_to(common)) for path in paths]

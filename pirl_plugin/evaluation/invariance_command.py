@@ -3,76 +3,76 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.arguments import (
-    HelpFormatter,
-    device,
-    output_folder,
-    user_path,
-    whole_number,
-)
+from pirl_plugin import arguments as kinds
+from pirl_plugin.files import write_json
 
 if TYPE_CHECKING:
-    from pirl_plugin.evaluation.invariance_run import InvarianceResults, Kind
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_KINDS = {
+    "heads": "the running statistics of BatchNorm",
+    "own_statistics": "BatchNorm's statistics of each kind of input",
+}
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command.
+    """Run the command."""
+    options = vars(_parse(arguments))
+    from pirl_plugin.evaluation.invariance import measure_invariance
 
-    Raises:
-        SystemExit: a checkpoint or images that cannot be used.
-    """
-    options = _parse(arguments)
-    from pirl_plugin.evaluation.invariance_figure import invariance_figure
-    from pirl_plugin.evaluation.invariance_run import measure_invariance
-    from pirl_plugin.files import write_json
-
-    try:
-        results = measure_invariance(
-            options.checkpoint,
-            options.data,
-            images=options.images,
-            transforms=options.transforms,
-            seed=options.seed,
-            image_size=options.image_size,
-            device=options.device,
-            trust_pickle=options.trust_pickle,
-        )
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"pirl_plugin: {error}") from None
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_json(options.out / "invariance.json", results)
-    figure = invariance_figure(results["models"])
-    figure.savefig(options.out / "invariance.svg", metadata={"Date": None})
-    figure.savefig(options.out / "invariance.png", dpi=200)
-    print(summary(results))
-    print(f"In {options.out}: invariance.json, invariance.svg, invariance.png")
-
-
-def summary(results: InvarianceResults) -> str:
-    """A line for each model, for people."""
-    lines = [
-        f"l2 distances of unit vectors, {results['images']} images, "
-        f"{results['transforms']} transforms of each:"
-    ]
-    kinds: tuple[tuple[Kind, str], ...] = (
-        ("heads", ""),
-        ("own_statistics", ", BatchNorm's statistics of each kind of input"),
-        ("bank", " against the memory bank"),
+    out = options.pop("out")
+    results = measure_invariance(options.pop("checkpoint"), **options)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "invariance.json", results)
+    figure = draw(results["models"])
+    figure.savefig(out / "invariance.svg", metadata={"Date": None})
+    figure.savefig(out / "invariance.png", dpi=200)
+    print(
+        f"l2 distances of unit vectors, {results['images']} images, {results['transforms']} "
+        f"transforms of each:"
     )
     for model in results["models"]:
-        for key, what in kinds:
-            if found := model[key]:
-                same, other = found["same"], found["different"]
-                lines.append(
-                    f"  {model['name']}{what}: same image {same['mean']:.3f} ± {same['std']:.3f}, "
-                    f"different images {other['mean']:.3f} ± {other['std']:.3f}"
-                )
-        lines.append(f"    compared: {model['representation']}")
-        if model["bank_note"]:
-            lines.append(f"    memory bank: {model['bank_note']}")
-    return "\n".join(lines)
+        for kind, title in _KINDS.items():
+            same, other = model[kind]["same"], model[kind]["different"]
+            print(
+                f"  {model['name']}, {title}: same image {same['mean']:.3f} ± {same['std']:.3f}, "
+                f"different images {other['mean']:.3f} ± {other['std']:.3f}"
+            )
+        print(f"    compared: {model['representation']}; images of {model['image_size']} px")
+    print(f"In {out}: invariance.json, invariance.svg, invariance.png")
+
+
+def draw(models: list[dict[str, Any]]) -> Figure:
+    """Draw the distributions: filled, of the same image; dashed, of different images (Fig. 4).
+
+    Args:
+        models: as in ``invariance.json``.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 6.6), layout="constrained")
+    for axes, (kind, title) in zip(figure.subplots(2), _KINDS.items(), strict=True):
+        for i, model in enumerate(models):
+            _draw(axes, model["name"], model[kind], f"C{i}")
+        axes.set_title(f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", fontsize=10)
+        axes.set(xlim=(0, 2), xlabel="$l_2$ distance of unit vectors", ylabel="density")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _draw(axes: Axes, name: str, found: dict[str, Any], color: str) -> None:
+    for key, words, line in (("same", "same image", "-"), ("different", "different images", "--")):
+        summary = found[key]
+        edges = [2 * i / len(summary["density"]) for i in range(len(summary["density"]) + 1)]
+        if key == "same":
+            axes.stairs(summary["density"], edges, fill=True, color=color, alpha=0.35)
+        label = f"{name}, {words} ({summary['mean']:.2f} ± {summary['std']:.2f})"
+        axes.stairs(summary["density"], edges, color=color, lw=1.3, ls=line, label=label)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -80,28 +80,20 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="pirl-plugin invariance",
         description="Measure the distances between the unit-norm embeddings of images and of their "
         "transformed versions, as in Fig. 4 of the paper, beside those of different images.",
-        formatter_class=HelpFormatter,
+        formatter_class=kinds.HelpFormatter,
     )
-    add = parser.add_argument
-    add("--checkpoint", type=user_path, nargs="+", required=True, help="one or more models")
-    add("--data", type=user_path, required=True, help="folder of images, such as IMAGENET/train")
+    add, path = parser.add_argument, kinds.user_path
+    add("--checkpoint", type=path, nargs="+", required=True, help="one or more models")
+    add("--data", type=path, required=True, help="folder of images, such as IMAGENET/train")
+    add("--out", type=kinds.output_folder, required=True, help="folder for invariance.json, .svg")
+    add("--images", type=kinds.whole_number(2), default=1000, help="drawn at random")
+    add("--transforms", type=kinds.whole_number(1), default=4, help="versions of each image")
+    add("--seed", type=kinds.whole_number(0), default=0, help="of images and transforms")
     add(
-        "--out", type=output_folder, required=True, help="folder for invariance.json, .svg and .png"
-    )
-    add(
-        "--images",
-        type=whole_number(2),
-        default=1000,
-        help="images, drawn at random from the folder",
-    )
-    add("--transforms", type=whole_number(1), default=4, help="transformed versions of each image")
-    add("--seed", type=whole_number(0), default=0, help="of images and transforms")
-    add(
-        "--image-size",
-        type=whole_number(1, 4096),
-        help="side of the image view, pixels, of a run without one, such as a jigsaw classifier's "
-        "(default: another run's, or 224)",
+        "--size",
+        type=kinds.whole_number(1, 4096),
+        help="side of the image view, pixels, of a run without one (default: another run's, 224)",
     )
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add("--device", type=device, help="cpu, cuda or cuda:N (default: cuda where there is a GPU)")
+    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU where there is one)")
     return parser.parse_args(arguments)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 from typing import Any
 
 from pirl_plugin import arguments as kinds
+from pirl_plugin.files import write_json
 
 
 def main(arguments: list[str]) -> None:
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
         print("top-1 by k: " + ", ".join(f"{k}: {v} %" for k, v in results["top1_by_k"].items()))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+        write_json(options.out / "results.json", results)
 
 
 def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
-from pirl_plugin.evaluation.features import IMAGENET_NORMALIZATION, Normalization, centre_crop
+from pirl_plugin.checkpoints.load import trunk_in
+from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.evaluation.features import (
+    IMAGENET_NORMALIZATION,
+    Normalization,
+    centre_crop,
+    normalization_of,
+)
+from pirl_plugin.images.names import (
+    JIGSAW,
+    PREDICT_JIGSAW,
+    PREDICT_ROTATION,
+    ROTATION,
+    ROTATION_JIGSAW,
+)
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.models.timm_trunk import TimmTrunk
-from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.views.rotation import RotationViews
 
+if TYPE_CHECKING:
+    from pirl_plugin.models.trunks import AnyTrunk
+
 Views = JigsawViews | RotationViews
+_VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
+    JIGSAW: JigsawViews,
+    ROTATION: RotationViews,
+    ROTATION_JIGSAW: RotationJigsawViews,
+    PREDICT_JIGSAW: JigsawViews,  # with the image, which the task itself does not see
+    PREDICT_ROTATION: RotationViews,
+}
+_HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
 _BATCH = 64  # images whose statistics are taken at a time, at least
 
 
@@ -27,35 +55,26 @@ class PretextModel:
 
     Attributes:
         trunk: in evaluation mode.
-        transformed_trunk: the same with BatchNorm's statistics of transformed images, or None where
-            the trunk's own serve both.
-        f: head of the image, or None where the checkpoint has none.
+        f: head of the image, or None where the checkpoint has no pair of heads.
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
         representation: what is compared, for people.
-        bank: ``(|D|, dim)``, the memory bank in the checkpoint, or None.
-        images: digest of the list of the rows' images, or None.
         normalize: as the trunk was trained with.
+        transformed_trunk: the trunk with BatchNorm's statistics of transformed images, or None
+            where the trunk's own serve both.
     """
 
-    trunk: ResNetTrunk | TimmTrunk
+    trunk: AnyTrunk
     f: PIRLHead | None
     g: PIRLHead | None
     views: Views
     representation: str
-    bank: Tensor | None = None
-    transformed_trunk: ResNetTrunk | TimmTrunk | None = None
-    images: str | None = None
     normalize: Normalization = IMAGENET_NORMALIZATION
-
-    @property
-    def transformed_key(self) -> str:
-        """Of the views: ``patches`` or ``rotated``."""
-        return "patches" if isinstance(self.views, JigsawViews) else "rotated"
+    transformed_trunk: AnyTrunk | None = None
 
     @torch.no_grad()
     def embed_images(self, images: Tensor) -> Tensor:
-        """f(v_I), or the pooled features where there is no head.
+        """Compute f(v_I), or the pooled features where there is no head.
 
         Args:
             images: uint8 ``(B, 3, S, S)``.
@@ -63,12 +82,12 @@ class PretextModel:
         Returns:
             float32 ``(B, D)``, on the CPU.
         """
-        features = self._features(self.trunk, images)
+        features: Tensor = self.trunk(self._normalized(images), ["flatten"])[0]
         return (features if self.f is None else self.f(features)).cpu()
 
     @torch.no_grad()
     def embed_transformed(self, transformed: Tensor) -> Tensor:
-        """g(v_It), or the pooled features, averaged over the patches, where there is no head.
+        """Compute g(v_It), or the pooled features, averaged over patches, where there is no head.
 
         Args:
             transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
@@ -77,40 +96,30 @@ class PretextModel:
             float32 ``(B, D)``, on the CPU.
         """
         trunk = self.transformed_trunk or self.trunk
-        features = self._features(trunk, transformed.flatten(0, 1))  # (B·P, width)
-        if self.g is not None:
+        features: Tensor = trunk(self._normalized(transformed.flatten(0, 1)), ["flatten"])[0]
+        if self.g is not None:  # (B·P, width) -> (B, D)
             return self.g(features).cpu()
         return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
 
     def with_own_statistics(self, images: Tensor, transformed: Tensor) -> PretextModel:
-        """The model with BatchNorm's statistics of images and of transformed images apart.
+        """Return the model with BatchNorm's statistics of images and transformed images apart.
 
         This is how the loss saw f(v_I) and g(v_It) in training, where each kind is normalised by
         its batch.
 
         Args:
-            images: uint8 ``(B, 3, S, S)``, B of 2 or more, of which the statistics are taken.
+            images: uint8 ``(B, 3, S, S)``, B of 2 or more.
             transformed: uint8 ``(B, P, 3, H, W)``.
         """
         parts = max(1, len(images) // _BATCH)
-        of_images = map(self._normalized, images.tensor_split(parts))
-        patches = (part.flatten(0, 1) for part in transformed.tensor_split(parts))
-        of_transformed = map(self._normalized, patches)
         trunk, transformed_trunk = copy.deepcopy(self.trunk), copy.deepcopy(self.trunk)
-        update_bn(of_images, trunk)
-        update_bn(of_transformed, transformed_trunk)
+        update_bn(map(self._normalized, images.tensor_split(parts)), trunk)
+        patches = (part.flatten(0, 1) for part in transformed.tensor_split(parts))
+        update_bn(map(self._normalized, patches), transformed_trunk)
         return replace(self, trunk=trunk, transformed_trunk=transformed_trunk)
 
-    def _features(self, trunk: ResNetTrunk | TimmTrunk, images: Tensor) -> Tensor:
-        features: Tensor = trunk(self._normalized(images), ["flatten"])[0]
-        return features
-
-    def _normalized(self, images: Tensor) -> Tensor:
-        images = images.to(next(self.trunk.parameters()).device)
-        return self.normalize(images)
-
     def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
-        """The image, cropped at its centre, and transformed versions of it.
+        """Return the image, cropped at its centre, and transformed versions of it.
 
         Args:
             pixels: uint8 ``(3, H, W)``.
@@ -121,8 +130,92 @@ class PretextModel:
         Returns:
             uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
         """
-        versions = []
-        for epoch in range(count):
-            drawn = self.views(pixels, image_generator(seed, epoch, row))[self.transformed_key]
-            versions.append(drawn if drawn.ndim == 4 else drawn[None])
-        return centre_crop(pixels, self.views.image_size), torch.stack(versions)
+        key = "patches" if isinstance(self.views, JigsawViews) else "rotated"
+        drawn = [self.views(pixels, image_generator(seed, i, row))[key] for i in range(count)]
+        versions = torch.stack([each if each.ndim == 4 else each[None] for each in drawn])
+        return centre_crop(pixels, self.views.image_size), versions
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        return self.normalize(images.to(next(self.trunk.parameters()).device))
+
+
+def load_pretext_model(
+    path: Path,
+    trust_pickle: bool = False,
+    other: Mapping[str, Any] | None = None,
+    device: str | torch.device = "cpu",
+    size: int | None = None,
+) -> PretextModel:
+    """Load the model of a checkpoint, with the views of its run.
+
+    Args:
+        path: any checkpoint that ``pirl-plugin export`` reads.
+        trust_pickle: as there.
+        other: the configuration of another run, whose views are taken where this one has images
+            alone (NPID), or is not known; the paper's jigsaw where it is None.
+        device: where trunk and heads compute.
+        size: side of the image view, pixels, of a run without one; None: the other's, or 224.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no whole trunk, or safe loading refuses it.
+    """
+    content, config = read_checkpoint(path, trust_pickle), run_config(path)
+    views = _views(_entry(config), _entry(other), size)
+    heads = _heads(content)
+    patches = views.grid**2 if isinstance(views, JigsawViews) else 1
+    f = g = None
+    what = "the trunk's pooled features, of patches their mean: no pair of heads f and g"
+    if [head.num_patches for head in heads] == [patches, 1]:  # the configs have g first
+        g, f = (head.to(device) for head in heads)
+        what = "f(v_I) and g(v_It), by the heads in the checkpoint"
+    trunk = trunk_in(content, path).to(device)
+    return PretextModel(trunk, f, g, views, what, normalization_of(config or other))
+
+
+def has_transformed_images(config: Mapping[str, Any] | None) -> bool:
+    """Return whether a run saw patches or rotated images, and has a size of images."""
+    return _entry(config).get("name") in _VIEWS and "image_size" in _entry(config)
+
+
+def _entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the first entry of ``TRANSFORMS``, which makes the views."""
+    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
+    return dict(transforms[0]) if transforms else {}
+
+
+def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
+    if other.get("name") not in _VIEWS:
+        other = {"name": JIGSAW}
+    sizes = {"image_size": size or other.get("image_size", 224)}
+    if entry.get("name") in _VIEWS:
+        chosen = {**sizes, **entry}
+    else:
+        chosen = {**other, **sizes, "image_size": entry.get("image_size", sizes["image_size"])}
+    made = _VIEWS[chosen.pop("name")]
+    chosen.pop("indices", None)  # the host's
+    return made(**{**(chosen.pop("photometric", None) or {}), **chosen})
+
+
+def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
+    """Return the heads of a checkpoint of the host, by position; none where one is not ours."""
+    state: Any = content
+    for key in ("classy_state_dict", "base_model", "model", "heads"):
+        state = state.get(key) if isinstance(state, Mapping) else None
+    tensors: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in (state or {}).items():
+        found = _HEAD.fullmatch(name)
+        if found is None:
+            return []
+        tensors.setdefault(int(found[1]), {})[found[2]] = tensor
+    return [_head(weights) for _, weights in sorted(tensors.items())]
+
+
+def _head(weights: dict[str, Tensor]) -> PIRLHead:
+    hidden = weights.get("project.0.weight")
+    last = weights["project.2.weight" if hidden is not None else "project.weight"]
+    patches = weights["merge.weight"].shape[1] // len(last) if "merge.weight" in weights else 1
+    first, width = (last, None) if hidden is None else (hidden, len(hidden))
+    head = PIRLHead(first.shape[1], len(last), patches, width)
+    head.load_state_dict(weights)
+    return head.eval()

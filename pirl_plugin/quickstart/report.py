@@ -23,10 +23,10 @@ from torch.nn.functional import cosine_similarity
 
 from pirl_plugin import __version__
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
-from pirl_plugin.evaluation.bank_measures import LINE_KEY
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import nearest_neighbors
-from pirl_plugin.evaluation.pretext_checkpoint import load_pretext_model
+from pirl_plugin.evaluation.measures import LINE_KEY
+from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.files import atomic_write, read_json_lines
 from pirl_plugin.images.decode import decode_image
 from pirl_plugin.quickstart.run import Data, Split, knn_by_class

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from pirl_plugin.evaluation.bank_measures import Measure, collapse, measure_bank
-from pirl_plugin.evaluation.measures import alignment, mean_cosine
+from pirl_plugin.evaluation.measures import Measure, alignment, collapse, mean_cosine, measure_bank
 
 GENERATOR = torch.Generator().manual_seed(0)
 ROWS = normalize(torch.randn(200, 32, generator=GENERATOR))

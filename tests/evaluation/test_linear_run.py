@@ -1,9 +1,45 @@
 """What a finished linear benchmark, or its final checkpoint, says."""
 
+import subprocess
+import sys
+
 import pytest
+import torch
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1, svm_map
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.vissl.linear import benchmark_of
+from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.sweeps import finish, finish_svm
+
+
+def test_linear__of_a_narrow_network_in_one_command(tmp_path):
+    path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
+    data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
+    words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
+    rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
+    command = [sys.executable, "-m", "pirl_plugin", "linear", *words, "--size", "32", rate]
+    result = subprocess.run(
+        [*command, "config.OPTIMIZER.num_epochs=4", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    found = linear_top1(tmp_path / "out")
+    assert found == {"res5": 100.0}
+    assert result.stdout.endswith("Linear top-1, percent:\n  res5    100.00\n")
+
+
+def test_benchmark_of__takes_the_overlay_that_fits(tmp_path):
+    def overlay(*arguments):
+        with torch.device("meta"):
+            return benchmark_of(ResNetTrunk(*arguments), tmp_path / "none.torch")[:2]
+
+    full = "config=benchmark/pirl/linear_imagenet1k"
+    assert overlay(50) == [full, "+config/pirl/linear=resnet50"]
+    assert overlay(50, 2) == [full, "+config/pirl/linear=resnet50_c2x"]
+    assert overlay(18) == [full, "+config/pirl/linear=resnet18"]
+    assert overlay(34)[0] == overlay(18, 0.5)[0] == "config=benchmark/pirl/quick_linear"
+    assert overlay(18, 1, True)[0] == "config=benchmark/pirl/quick_linear"
 
 
 def test_linear_top1__is_that_of_the_last_epoch(tmp_path):

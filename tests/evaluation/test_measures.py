@@ -38,9 +38,8 @@ def loop_knn(features, labels, k, temperature):
 
 
 @pytest.mark.parametrize("k", [1, 3, 20, 100])
-@pytest.mark.parametrize("chunk", [7, 256])
-def test_knn__is_that_of_a_loop(k, chunk):
-    found = leave_one_out_accuracy(FEATURES, LABELS, k=k, temperature=0.2, chunk=chunk)
+def test_knn__is_that_of_a_loop(k):
+    found = leave_one_out_accuracy(FEATURES, LABELS, k=k, temperature=0.2)
     assert found == pytest.approx(loop_knn(FEATURES, LABELS, k, 0.2))
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pirl_plugin.bank import MemoryBank
-from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
+from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.settings import NOT_INSTALLED
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 from tests.helpers.host_runs import losses, run, settings, state

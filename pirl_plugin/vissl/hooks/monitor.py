@@ -13,9 +13,15 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.distributed import gather, gather_objects, rank, world_size
-from pirl_plugin.evaluation.bank_measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.evaluation.features import evenly_spaced
-from pirl_plugin.evaluation.measures import random_effective_rank
+from pirl_plugin.evaluation.measures import (
+    LINE_KEY,
+    Measure,
+    collapse,
+    measure_bank,
+    random_effective_rank,
+)
+from pirl_plugin.utils.rows import evenly_spaced
 from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
 from pirl_plugin.vissl.hooks.checkpoint import limited_to
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from pirl_plugin.bank import MemoryBank
-from pirl_plugin.evaluation.bank_measures import LINE_KEY as KEY
-from pirl_plugin.evaluation.bank_measures import measure_bank
+from pirl_plugin.evaluation.measures import LINE_KEY as KEY
+from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings, labels_of
 from tests.helpers.processes import run_in_processes

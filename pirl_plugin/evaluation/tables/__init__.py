@@ -1,1 +1,0 @@
-"""The paper's tables: its figures and settings, and the finished runs that belong to them."""

@@ -1,0 +1,123 @@
+"""``pirl-plugin linear``: the host's linear benchmark on a checkpoint, in one command."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pirl_plugin import arguments as kinds
+from pirl_plugin.settings import quoted, require_host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pirl_plugin.models.trunks import AnyTrunk
+
+# (depth, width) -> the overlay with pools of this network's layers, as in the paper's App. C.
+_OVERLAYS = {
+    (18, 1): "resnet18",
+    (50, 1): "resnet50",
+    (50, 2): "resnet50_c2x",
+    (50, 4): "resnet50_c4x",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benchmark in this process, and print the top-1 of each layer at its end."""
+    options = _parse(arguments)
+    require_host()
+    from pirl_plugin.vissl import launch
+
+    launch.spin_shortly()  # before torch is imported
+    from pirl_plugin.checkpoints.load import load_trunk, save_trunk
+    from pirl_plugin.evaluation.features import labelled_folders
+    from pirl_plugin.evaluation.linear_run import linear_top1
+
+    train, test, classes = labelled_folders(options.data)
+    trunk = load_trunk(options.checkpoint, options.trust_pickle, options.trunk, options.timm)
+    weights = options.checkpoint
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.trunk or options.timm or options.trust_pickle:
+        weights = options.out / "trunk.torch"
+        save_trunk(trunk, weights)
+    overrides = [
+        *benchmark_of(trunk, options.checkpoint, options.size),
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(test)}]",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(classes)}",
+        f"config.METERS.accuracy_list_meter.topk_values={[1, 5] if len(classes) >= 5 else [1]}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(weights)}",
+        f"config.CHECKPOINT.DIR={quoted(options.out)}",
+    ]
+    if not any("pirl/machines=" in override for override in options.overrides):
+        overrides.insert(1, f"+config/pirl/machines={_machine()}")
+    status = launch.main([*overrides, *options.overrides])
+    if status == 0:
+        print("Linear top-1, percent:")
+        for layer, top1 in linear_top1(options.out).items():
+            print(f"  {layer:8}{top1:6.2f}")
+    return status
+
+
+def benchmark_of(trunk: AnyTrunk, checkpoint: Path, size: int | None = None) -> list[str]:
+    """Return the overrides of the benchmark that fits a trunk.
+
+    Networks of the paper and ResNet-18 have five layers probed, as in its Table 2; others, such as
+    the narrow one of ``quick_jigsaw``, their pooled features alone.
+
+    Args:
+        trunk: in the checkpoint.
+        checkpoint: of a run, whose image size is taken.
+        size: side of the images, pixels, in place of the run's.
+    """
+    from pirl_plugin.checkpoints.training_run import image_size_of, run_config
+    from pirl_plugin.models.resnet import ResNetTrunk, feature_width
+
+    size = size or image_size_of(run_config(checkpoint)) or 224
+    sizes = [
+        f"config.DATA.TRAIN.CROP_SIZE={size}",
+        f"config.DATA.TEST.RESIZE={round(size * 8 / 7)}",
+    ]
+    full = "config=benchmark/pirl/linear_imagenet1k"
+    if not isinstance(trunk, ResNetTrunk):
+        section = "config.MODEL.TRUNK.PIRL_TIMM"
+        name, given = trunk.arguments["architecture"], trunk.arguments["options"]
+        named = [f"+{section}.OPTIONS.{k}={v}" for k, v in dict(given).items()]  # type: ignore[call-overload]
+        return [full, "+config/pirl/linear=timm", f"{section}.NAME={name}", *named, *sizes]
+    depth, width, small = (trunk.arguments[k] for k in ("depth", "width", "small_stem"))
+    if (depth, width) in _OVERLAYS and not small:
+        return [full, f"+config/pirl/linear={_OVERLAYS[depth, width]}", *sizes]
+    section = "config.MODEL.TRUNK.PIRL_RESNET"
+    return [
+        "config=benchmark/pirl/quick_linear",
+        f"{section}.DEPTH={depth}",
+        f"{section}.WIDTH_MULTIPLIER={width}",
+        f"{section}.SMALL_STEM={small}",
+        f"config.MODEL.HEAD.IN_DIM={feature_width(depth, width)}",
+        *sizes,
+    ]
+
+
+def _machine() -> str:
+    import torch
+
+    return "1gpu" if torch.cuda.is_available() else "cpu"
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin linear",
+        description="Train linear classifiers on a checkpoint's frozen features, by VISSL's "
+        "benchmark: config=benchmark/pirl/linear_imagenet1k, or quick_linear for narrow networks.",
+        formatter_class=kinds.HelpFormatter,
+    )
+    add = parser.add_argument
+    add("--checkpoint", type=kinds.user_path, required=True, help="any that export reads")
+    add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
+    add("--out", type=kinds.output_folder, default="runs/linear", help="folder of the run")
+    add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
+    add("--trunk", help="where it is, of a file with several")
+    add("--timm", help="timm's name of the network, where the file does not say it")
+    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="as of pirl-plugin train")
+    return parser.parse_args(arguments)
