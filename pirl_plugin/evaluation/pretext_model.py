@@ -192,9 +192,7 @@ def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Vi
         chosen = {**sizes, **entry}
     else:
         chosen = {**other, **sizes, "image_size": entry.get("image_size", sizes["image_size"])}
-    made = _VIEWS[chosen.pop("name")]
-    chosen.pop("indices", None)  # the host's
-    return made(**{**(chosen.pop("photometric", None) or {}), **chosen})
+    return _VIEWS[chosen["name"]].from_entry(chosen)
 
 
 def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
