@@ -21,7 +21,6 @@ from pirl_plugin.evaluation.measures import (
     measure_bank,
     random_effective_rank,
 )
-from pirl_plugin.utils.rows import evenly_spaced
 from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
 from pirl_plugin.vissl.hooks.checkpoint import limited_to
 
