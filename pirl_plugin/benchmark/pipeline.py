@@ -1,134 +1,211 @@
-"""From image file to batch: VISSL's own PIRL pipeline, ours, and the lower bound.
+"""From image file to batch: VISSL's own PIRL pipeline, lightly's, ours, and the decoding alone.
 
-One process, one thread, its CPU time, all pipelines in turn on the same images. Each is a data set
-that the host builds from a config, read sample by sample and collated: what a loader's worker does.
-VISSL's ends in normalised float32, ours in bytes that are normalised where the model runs:
-``normalised`` is ours with that, on this CPU. VISSL's folders decode each image twice;
-``vissl_filelist``, its lists of files, once.
+One process, one thread, its CPU time, all pipelines in turn on the same images. VISSL's and ours
+are data sets that the host builds from a config, read sample by sample and collated, as a loader's
+worker does. VISSL's ends in normalised float32, ours in bytes that are normalised on the model's
+device: ``normalised`` is ours with that. VISSL's folders decode each image twice;
+``vissl_filelist``, its lists of files, once. ``jigsaw_64`` has the sizes of lightly's
+``PIRLTransform``: an image of 64 px and nine patches of 21 px.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
+import multiprocessing
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from tabulate import tabulate
 
-from pirl_plugin.benchmark.images import image_folder
-from pirl_plugin.benchmark.loaders import loader_table
-from pirl_plugin.benchmark.peers import TRANSFORMS, our_pipeline, vissl_pipeline
-from pirl_plugin.benchmark.timing import interleave, ratio
+from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
+from pirl_plugin.benchmark.timing import interleave, memory, ratio
+from pirl_plugin.quickstart.sample import write_sample_dataset
+from pirl_plugin.settings import VISSL_PIRL, quoted
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-_HEADERS = {
-    "transform": "transform",
-    "pipeline": "pipeline",
-    "ms_min": "ms, min",
-    "ms_median": "ms, median",
-    "images_per_s_per_core": "images/s/core",
-    "ratio_to_vissl": "times VISSL's",
-    "ratio_to_filelist": "times its filelist's",
-    "decode_share": "decode's share",
-}
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # VISSL's
+_BATCH, _BATCHES = 32, 24  # of the loaders
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure, print both tables; returns ``{"rows": [...], "loaders": [...]}``."""
-    import torch
-
+    """Measure and print; returns ``rows``, of the pipelines, and ``loaders``."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with image_folder(options.data, options.images) as folder:
-        for transform in TRANSFORMS:
-            rows += measure(folder, transform, options.rounds)
-        print(tabulate([{h: r[k] for k, h in _HEADERS.items()} for r in rows], "keys", ".3g"))
-        normalise = _normalise_ms(folder, options.rounds)
-        print(f"Normalising a jigsaw batch on this CPU: {normalise:.3g} ms an image, median")
-        loaders = loader_table(folder, options.workers) if options.workers else []
-    return {"rows": rows, "normalise_ms": normalise, "loaders": loaders}
+        for transform in ("jigsaw", "rotation", "rotation_jigsaw", "jigsaw_64"):
+            rows += _measure(folder, transform, options.rounds, options.device)
+        print(tabulate(rows, "keys", floatfmt=".3g"))
+        loaders = loader_rows(folder, options.workers) if options.workers else []
+    return {"rows": rows, "loaders": loaders}
 
 
-def measure(folder: Path, transform: str, rounds: int) -> list[dict[str, Any]]:
-    """Rows of the first table for one transform.
+@contextlib.contextmanager
+def image_folder(data: Path | None, count: int) -> Iterator[Path]:
+    """Make a temporary folder of links ``all/00000.jpg`` …, which VISSL and we read alike.
 
     Args:
-        folder: of images, as ``image_folder`` makes it.
-        transform: one of ``TRANSFORMS``.
-        rounds: times that each pipeline passes over the folder.
+        data: a folder of images, in subfolders or not; None for drawn ones of 448 px, about the
+            pixels of a median photo of ImageNet.
+        count: images at most, spread evenly over those found.
 
-    Returns:
-        A row for each pipeline: milliseconds an image, images a second, and ``ratio_to_vissl``,
-        how many times the speed of VISSL's folders it has, ``ratio_to_filelist``, of VISSL's lists
-        (both None where VISSL has no such pipeline), and ``decode_share``, the part of its time
-        that our decoding alone takes. All three are medians of the rounds' ratios.
+    Raises:
+        FileNotFoundError: there are fewer than two images.
     """
-    pipelines = {
-        "vissl": vissl_pipeline(folder, transform),
-        "vissl_filelist": vissl_pipeline(folder, transform, "disk_filelist"),
-        "fused": our_pipeline(folder, transform),
-    }
-    functions = {name: _batch(*made) for name, made in pipelines.items() if made is not None}
-    fused = pipelines["fused"]
-    assert fused is not None
-    functions["normalised"] = _normalised(functions["fused"])
-    (source,) = fused[0].data_objs
+    with tempfile.TemporaryDirectory() as temporary:
+        source, links = data, Path(temporary, "images", "all")
+        if source is None:
+            source = Path(temporary, "drawn")
+            write_sample_dataset(source, num_train=count, num_val=0, size=448)
+        paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in _SUFFIXES)
+        if len(paths) < 2:
+            raise FileNotFoundError(f"--data = {data}: expected a folder of 2 images or more")
+        links.mkdir(parents=True)
+        for number, place in enumerate(np.linspace(0, len(paths) - 1, min(count, len(paths)))):
+            path = paths[round(place)].resolve()
+            (links / f"{number:05d}{path.suffix.lower()}").symlink_to(path)
+        yield links.parent
+
+
+def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[..., Any]]:
+    """Build the data set and the collate function of a config with the host."""
+    from vissl.data import build_dataset
+    from vissl.data.collators import get_collator
+    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+
+    overrides = [f"config={name}", f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]", *words]
+    config = convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+    train = config.DATA.TRAIN
+    collate = get_collator(train.COLLATE_FUNCTION, train.get("COLLATE_FUNCTION_PARAMS") or {})
+    return build_dataset(config, "TRAIN"), collate
+
+
+def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any]], Any]:
+    """Return functions that read the folder as a batch, by name, and our source of images."""
+    functions: dict[str, Callable[[], Any]] = {}
+    if transform == "jigsaw_64":
+        views = JigsawViews(image_size=64, patches_crop_size=64, patch_size=21)
+        images = ImageDataset(folder, views)
+        if importlib.util.find_spec("lightly"):
+            from lightly.transforms import PIRLTransform
+            from torchvision.datasets import ImageFolder
+
+            theirs = ImageFolder(folder, PIRLTransform())
+            functions["lightly"] = _read(theirs, len(theirs), torch.utils.data.default_collate)
+        return {"fused": _read(images, len(images), collate_views), **functions}, images.source
+    dataset, collate = _host_pipeline(f"pretrain/pirl/{transform}_8node", folder)
+    count = dataset.num_samples()
+    if transform == "jigsaw":
+        words = ["config.DATA.TRAIN.LABEL_PATHS=[]", "config.DATA.TRAIN.DATA_SOURCES"]
+        vissl, stack = _host_pipeline(VISSL_PIRL, folder, words[0])
+        functions["vissl"] = _read(vissl, count, stack)
+        np.save(folder / "images.npy", sorted(str(path) for path in folder.glob("*/*")))
+        words[1] += "=[disk_filelist]"
+        vissl, _ = _host_pipeline(VISSL_PIRL, folder / "images.npy", *words)
+        functions["vissl_filelist"] = _read(vissl, count, stack)
+    return {"fused": _read(dataset, count, collate), **functions}, dataset.data_objs[0]
+
+
+def _read(dataset: Any, count: int, collate: Callable[..., Any]) -> Callable[[], Any]:
+    return lambda: collate([dataset[index] for index in range(count)])
+
+
+def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dict[str, Any]]:
+    """Return a row for each pipeline; its ratios are medians of the rounds' ratios of speeds."""
+    functions, source = _pipelines(folder, transform)
+    fused = functions["fused"]
+    functions["normalised"] = lambda: _normalise(fused(), device)
     functions["decode"] = lambda: [source[index] for index in range(len(source))]
-    seconds = interleave(functions, rounds, clock=time.process_time)
-    count = len(source)
-    rows = []
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    seconds, rows = interleave(functions, rounds, clock=clock), []
     for name, times in seconds.items():
-        median = statistics.median(times) / count
-        to_vissl, to_filelist = (
-            ratio(seconds[peer], times) if peer in seconds else None
-            for peer in ("vissl", "vissl_filelist")
-        )
-        rows.append(
-            {
-                "pipeline": name,
-                "transform": transform,
-                "ms_min": 1e3 * min(times) / count,
-                "ms_median": 1e3 * median,
-                "images_per_s_per_core": 1 / median,
-                "ratio_to_vissl": to_vissl,
-                "ratio_to_filelist": to_filelist,
-                "decode_share": ratio(seconds["decode"], times),
-            }
-        )
+        milliseconds = [1e3 * t / len(source) for t in times]
+        row = {
+            "transform": transform,
+            "pipeline": name,
+            "ms_min": min(milliseconds),
+            "ms_median": statistics.median(milliseconds),
+            "images_per_s_per_core": 1e3 / statistics.median(milliseconds),
+            "decode_share": ratio(seconds["decode"], times),
+        }
+        peers = {"vissl": "vissl", "filelist": "vissl_filelist", "lightly": "lightly"}
+        for key, peer in peers.items():
+            row[f"ratio_to_{key}"] = ratio(seconds[peer], times) if peer in seconds else None
+        rows.append(row)
     return rows
 
 
-def _normalise_ms(folder: Path, rounds: int) -> float:
-    from pirl_plugin.vissl.hooks.input import PIRLInputHook
-
-    dataset, collate = our_pipeline(folder, "jigsaw")
-    indices = range(min(32, dataset.num_samples()))
-    batch = collate([dataset[index] for index in indices])
-    views = {name: batch[name][0] for name in ("patches", "images")}
-    hook = PIRLInputHook()
-    (seconds,) = interleave(
-        {"normalise": lambda: hook.prepare(views)}, rounds, clock=time.process_time
-    ).values()
-    return 1e3 * statistics.median(seconds) / len(indices)
+def _normalise(batch: Any, device: str) -> None:
+    """Move the uint8 views of a batch to the device, and normalise them there."""
+    views = list(batch.values())
+    for view in (v[0] if isinstance(v, list) else v for v in views):  # the host nests them
+        for tensor in view.values() if isinstance(view, dict) else [view]:
+            if tensor.dtype == torch.uint8:
+                normalize_images(tensor.to(device))
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
-def _normalised(read: Callable[[], Any]) -> Callable[[], Any]:
-    """``read``, and what the input hook does with the batch's views."""
-    from pirl_plugin.vissl.hooks.input import PIRLInputHook
-
-    prepare = PIRLInputHook().prepare
-
-    def normalised() -> None:
-        for views in read().values():
-            prepare(views[0])
-
-    return normalised
+def loader_rows(folder: Path, workers: int) -> list[dict[str, Any]]:
+    """Measure and print VISSL's jigsaw and ours with loader workers, in a process for each."""
+    rows = []
+    for name in ("vissl", "fused"):
+        command = [sys.executable, "-m", __name__, name, str(folder), str(workers)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+    print(tabulate(rows, "keys", floatfmt=".3g"))
+    return rows
 
 
-def _batch(dataset: Any, collate: Callable[..., Any]) -> Callable[[], Any]:
-    indices = range(dataset.num_samples())
-    return lambda: collate([dataset[index] for index in indices])
+def _load(name: str, folder: Path, workers: int) -> dict[str, Any]:
+    """Read two epochs; ours forks its workers from a server that has imported the host."""
+    if name == "fused":
+        multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
+        dataset, collate = _host_pipeline("pretrain/pirl/jigsaw_8node", folder)
+    else:
+        words = "config.DATA.TRAIN.LABEL_PATHS=[]"
+        dataset, collate = _host_pipeline(VISSL_PIRL, folder, words)
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        batch_size=_BATCH,
+        sampler=[index % dataset.num_samples() for index in range(_BATCH * _BATCHES)],
+        num_workers=workers,
+        collate_fn=collate,
+        multiprocessing_context="forkserver",
+    )
+    first = []
+    for _ in range(2):
+        start = time.perf_counter()
+        batches = iter(loader)
+        next(batches)
+        first.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        for number, _batch in enumerate(batches, start=2):
+            if number == _BATCHES - 1:  # the workers are done, and still there
+                pids = [process.pid for process in multiprocessing.active_children()]
+                used = [memory(f"/proc/{pid}/smaps_rollup") for pid in pids]
+        rate = (_BATCHES - 1) * _BATCH / (time.perf_counter() - start)
+    return {
+        "pipeline": name,
+        "workers": workers,
+        "first_batch_s": first[0],
+        "later_first_batch_s": first[1],
+        "images_per_s": rate,  # of the second epoch, after its first batch
+        "worker_rss_mb": statistics.mean(m["Rss"] for m in used) / 1e6,
+        "worker_pss_mb": statistics.mean(m["Pss"] for m in used) / 1e6,  # shared pages divided
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_load(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))
