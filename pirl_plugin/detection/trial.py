@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pirl_plugin.detection.heads import register_extra_norm
 from pirl_plugin.detection.setup import load_config, metric_kind
 from pirl_plugin.files import write_json
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from detectron2.config import CfgNode
     from detectron2.engine import DefaultTrainer, HookBase
     from detectron2.evaluation import DatasetEvaluator
+    from detectron2.layers import ShapeSpec
     from torch import Tensor
 
 CONFIG, RESULT = "trial.yaml", "result.json"
@@ -28,17 +28,41 @@ _PRETRAINED = re.compile(
     r"(?:backbone|backbone\.bottom_up|roi_heads)\.((?:stem|res[2-5])\.(?!norm\.).+)"
 )
 
+_HEAD = "Res5ROIHeadsExtraNorm"  # VISSL's name of its own
+
+
+def register_extra_norm() -> None:
+    """Register the box head of MoCo's protocol unless there is one of its name, such as VISSL's.
+
+    MoCo (arXiv 1911.05722, Sec. 4.2) trains batch norm during fine-tuning, and puts one more after
+    res5, so that the box predictor gets features at a scale it can learn from.
+    """
+    from detectron2.layers import get_norm
+    from detectron2.modeling.roi_heads import ROI_HEADS_REGISTRY, Res5ROIHeads
+
+    if _HEAD in ROI_HEADS_REGISTRY:
+        return
+
+    class Res5ROIHeadsExtraNorm(Res5ROIHeads):
+        """``Res5ROIHeads`` whose res5 ends in ``norm``, of the kind ``MODEL.RESNETS.NORM``."""
+
+        @classmethod
+        def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict[str, object]:
+            """Return Detectron2's parts of the head, res5 with one layer more."""
+            parts = super().from_config(cfg, input_shape)
+            res5 = parts["res5"]
+            res5.add_module("norm", get_norm(cfg.MODEL.RESNETS.NORM, res5[-1].out_channels))
+            return parts
+
+    ROI_HEADS_REGISTRY.register(Res5ROIHeadsExtraNorm)
+
 
 def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Compare a model with the weights it was to start from, bit by bit.
-
-    Args:
-        model: its state dictionary, by Detectron2's names.
-        weights: by Detectron2's names, without a prefix.
+    """Compare a model's state with the weights it starts from, by Detectron2's names, bit by bit.
 
     Raises:
-        ValueError: a tensor of backbone or res5 that is not the file's, or one of the file that the
-            model has no place for; by their names.
+        ValueError: a tensor of backbone or res5 differs, or the model has no place for one of the
+            file; by their names.
     """
     from pirl_plugin.checkpoints.compare import COUNTER, compare
 
@@ -103,13 +127,19 @@ def train_and_test(folder: str) -> None:
         weights = Path(config.MODEL.WEIGHTS)
         found = find_trunk(read_checkpoint(weights), str(weights)).weights()
         check_loaded(model.state_dict(), {to_detectron2(n): t for n, t in found.items()})
-    trainer.train()
+    try:
+        trainer.train()
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"{error}: expected finite losses; lower SOLVER.BASE_LR, or take a checkpoint that was "
+            f"trained for longer"
+        ) from error
     measured = trainer.test(trainer.cfg, trainer.model)
     if not comm.is_main_process():
         return
     metrics = {name: float(measured["bbox"][name]) for name in ("AP", "AP50", "AP75")}
     if not all(map(math.isfinite, metrics.values())):
-        raise ValueError(f"{metrics}: expected numbers")
+        raise ValueError(f"{metrics}: expected finite AP; train for longer")
     solver = trainer.cfg.SOLVER
     result = {
         **metrics,

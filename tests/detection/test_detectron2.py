@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.trunk import find_trunk
-from pirl_plugin.detection.heads import register_extra_norm
 from pirl_plugin.detection.setup import check_weights, find_config, load_config
+from pirl_plugin.detection.trial import register_extra_norm
 from pirl_plugin.export import export_checkpoint
 from pirl_plugin.vissl.adapters.models import PIRLResNet
 from tests.helpers.detection import NARROW, SMALL, WIDTH
@@ -23,8 +23,6 @@ from tests.helpers.export_files import small_trunk, vissl_checkpoint
 pytest.importorskip(
     "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 def model_of(name, *options):
@@ -119,7 +117,7 @@ def run(script, *arguments, root):
 
 
 def benchmark(*arguments, root):
-    return run(ROOT / "extra_scripts" / "detection_benchmark.py", *arguments, root=root)
+    return run("-m", "pirl_plugin", "detection", *arguments, root=root)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +129,7 @@ def checkpoint(tmp_path_factory):
 
 def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
     out = tmp_path / "out"
-    arguments = ["--config", "smoke_cpu", "--weights", checkpoint, "--out", out, "--data", voc]
+    arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", out, "--data", voc]
     result = benchmark(*arguments, *SMALL, "SOLVER.MAX_ITER", "3", root="elsewhere")
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr
     assert "measured, 1 finished" in result.stdout
@@ -174,15 +172,15 @@ def test_benchmark__does_not_start_from_other_weights(voc, checkpoint, tmp_path)
 @pytest.mark.parametrize(
     ("what", "match"),
     [
-        (["--config", "voc09"], "is no file, and none of coco_c4_1x"),
-        (["--weights", "none.pkl"], "none.pkl: expected a file"),
-        (["--data", "nowhere"], "voc_2007_trainval: no .*trainval.txt; say where"),
+        (["--config", "voc09"], "expected a file, or one of coco_c4_1x"),
+        (["--checkpoint", "none.pkl"], "none.pkl: expected a file"),
+        (["--data", "nowhere"], "voc_2007_trainval: expected .*trainval.txt"),
         (["MODEL.RESNETS.DEPTH", "101"], "and the config says MODEL.RESNETS.DEPTH 101"),
     ],
     ids=["config", "weights", "data", "depth"],
 )
 def test_benchmark__refuses_in_one_sentence(what, match, voc, checkpoint, tmp_path):
-    arguments = ["--config", "smoke_cpu", "--weights", checkpoint, "--out", tmp_path / "out"]
+    arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", tmp_path / "out"]
     result = benchmark(*arguments, "--data", voc, *SMALL, *what, root=voc)
     assert result.returncode == 1
     assert re.search(match, result.stderr)

@@ -10,7 +10,7 @@ import torch
 from fvcore.common.config import CfgNode
 
 from pirl_plugin.detection import command
-from pirl_plugin.detection.results import summarize, table
+from pirl_plugin.detection.command import summarize, table
 from pirl_plugin.detection.setup import check_machine, find_config, require_detectron2
 from pirl_plugin.detection.trial import check_loaded
 
@@ -80,27 +80,25 @@ def test_find_config__by_name_and_by_path(tmp_path):
     assert find_config("voc07_pirl").name == "voc07_pirl.yaml"
     (tmp_path / "mine.yaml").write_text("VERSION: 2\n")
     assert find_config(str(tmp_path / "mine.yaml")) == tmp_path / "mine.yaml"
-    with pytest.raises(ValueError, match=r"--config voc08 is no file, and none of coco_c4_1x, .*"):
+    with pytest.raises(ValueError, match=r"voc08: expected a file, or one of coco_c4_1x, .*"):
         find_config("voc08")
 
 
 def test_check_machine__compares_with_the_gpus_at_hand(monkeypatch):
-    config = SimpleNamespace(MODEL=SimpleNamespace(DEVICE="cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    check_machine(config, 2)
-    for wrong in (0, 8):
-        with pytest.raises(ValueError, match=rf"2 GPUs here, {wrong} asked for.*smoke_cpu"):
-            check_machine(config, wrong)
-    config.MODEL.DEVICE = "cpu"
-    check_machine(config, 0)
-    with pytest.raises(ValueError, match="--num-gpus 1 with MODEL"):
-        check_machine(config, 1)
+    for device, fit, misfit in (("cuda", (1, 2), (0, 8)), ("cpu", (0,), (1,))):
+        config = SimpleNamespace(MODEL=SimpleNamespace(DEVICE=device))
+        for count in fit:
+            check_machine(config, count)
+        for count in misfit:
+            with pytest.raises(ValueError, match=rf"--num-gpus = {count}: expected"):
+                check_machine(config, count)
 
 
 def test_command__takes_no_seed_that_means_none(capsys):
     """A negative one is "fully random" to Detectron2."""
     with pytest.raises(SystemExit) as stopped:
-        command.main(["--config", "voc07_pirl", "--weights", "w.pkl", "--seed", "-1"])
+        command.main(["--config", "voc07_pirl", "--checkpoint", "w.pkl", "--seed", "-1"])
     assert stopped.value.code == 2
     assert "argument --seed: -1: expected" in capsys.readouterr().err
 
@@ -109,14 +107,8 @@ def test_without_detectron2__says_how_to_install_it_here(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "detectron2"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "detectron2", None)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(ModuleNotFoundError, match=r"not installed.*git clone"):
         require_detectron2()
-    said = str(stopped.value)
-    assert "git clone" in said
-    assert "compiled part" in said
-    assert "is not needed" in said
-    assert f"torch {torch.__version__.partition('+')[0]}" in said
-    assert sys.executable in said
 
 
 STAND_IN = """\
@@ -141,7 +133,7 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     run = {"config": "voc07_pirl", "metric": "11 recall points"}
     config = CfgNode({"SEED": -1, "OUTPUT_DIR": ""})
     monkeypatch.setattr(command.sys, "executable", str(python))
-    monkeypatch.setattr(command, "require_detectron2", lambda: None)
+    monkeypatch.setattr(command.setup, "require_detectron2", lambda: None)
 
     def prepare(options):
         options.num_gpus = 0
@@ -151,7 +143,7 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     monkeypatch.setattr(command, "prepare", prepare)
     weights = tmp_path / "w.pkl"
     weights.touch()
-    what = ["--config", "voc07_pirl", "--weights", str(weights)]
+    what = ["--config", "voc07_pirl", "--checkpoint", str(weights)]
     arguments = [*what, "--out", str(out), "--trials", "3"]
     assert command.main(arguments) == 1
     results = json.loads((out / "results.json").read_text())
