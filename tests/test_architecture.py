@@ -18,7 +18,7 @@ LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 HOSTS = {"vissl", "classy_vision", "detectron2"}
 # 25 November 2026: remains of the old layout; entries only leave this list.
 ALLOWED = {
-    "benchmark -> a host", "benchmark -> vissl", "checkpoints -> a host", "checkpoints -> vissl",
+    "benchmark -> a host", "checkpoints -> a host", "checkpoints -> vissl",
     "estimators -> losses", "evaluation -> a host", "evaluation -> vissl", "models -> checkpoints",
     "files -> utils", "images -> a host", "losses -> a host", "memory -> losses",
     "quickstart -> a host", "quickstart -> vissl", "images -> vissl", "utils -> losses",
