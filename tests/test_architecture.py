@@ -9,22 +9,14 @@ PACKAGE = Path("pirl_plugin")
 LAYERS = [
     {"files", "distributed", "compiled", "failures", "settings", "console", "processes",
      "arguments", "utils"},
-    {"estimators"}, {"scores"}, {"bank", "sharded_bank", "negatives", "memory"},
+    {"estimators"}, {"scores", "gather"}, {"bank", "sharded_bank", "negatives", "memory"},
     {"loss", "losses"}, {"views"}, {"images"}, {"models"}, {"checkpoints", "export"},
     {"evaluation"}, {"detection"}, {"vissl"}, {"quickstart"}, {"benchmark"},
     {"cli", "__main__", "__init__"},
 ]  # fmt: skip
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 HOSTS = {"vissl", "classy_vision", "detectron2"}
-# 25 November 2026: remains of the old layout; entries only leave this list.
-ALLOWED = {
-    "benchmark -> a host", "checkpoints -> a host", "checkpoints -> vissl",
-    "estimators -> losses", "evaluation -> a host", "evaluation -> vissl", "models -> checkpoints",
-    "files -> utils", "images -> a host", "losses -> a host", "memory -> losses",
-    "quickstart -> a host", "quickstart -> vissl", "images -> vissl", "utils -> losses",
-    "utils -> vissl", "utils -> checkpoints", "memory -> checkpoints", "losses -> checkpoints",
-    "losses -> vissl", "views -> images", "checkpoints -> evaluation", "models -> evaluation",
-}  # fmt: skip
+ALLOWED = {"benchmark -> a host"}  # beside VISSL's own, in one process
 
 
 def imports(path):

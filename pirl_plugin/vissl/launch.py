@@ -66,7 +66,6 @@ def main(overrides: list[str]) -> int:
     if options := [word for word in overrides if word.startswith("-")]:
         raise ValueError(f"{options[0]}: expected KEY=VALUE; pirl-plugin train --help shows them")
     require_host()
-    spin_shortly()
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher, hydra_config
 
@@ -81,30 +80,24 @@ def main(overrides: list[str]) -> int:
     return 0
 
 
-def spin_shortly() -> None:
-    """Have OpenMP's threads spin for a moment, then sleep, unless the user has set how they wait.
+def spin_shortly(_host: ModuleType) -> None:
+    """Have OpenMP's threads spin for a moment, then sleep, where a config of ours is run.
 
     Long spinning takes cores from loader workers and other programs; none at all makes every
-    parallel region wait for threads to wake. OpenMP reads this once, as torch is imported.
+    parallel region wait for threads to wake. OpenMP reads this once, as torch is imported, so it
+    is set before the host is; what the user has set stays.
     """
-    if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", *_SPIN} & os.environ.keys():
-        os.environ.update(_SPIN)
-
-
-def spin_shortly_in_the_hosts_script(module: ModuleType) -> None:
-    """Do so before the host is imported, where its script runs a config of this plugin."""
-    script, *overrides = sys.argv or [""]
-    names = [o.partition("=")[2] for o in overrides if o.startswith("config=")]
+    names = [word.partition("=")[2] for word in sys.argv if word.startswith("config=")]
     ours = any((config_root() / "config" / f"{name}.yaml").is_file() for name in names)
-    if os.path.basename(script) == "run_distributed_engines.py" and ours:
-        spin_shortly()
+    if ours and "torch" not in sys.modules and not {"OMP_WAIT_POLICY", *_SPIN} & os.environ.keys():
+        os.environ.update(_SPIN)
 
 
 def follow_torchrun(composed: DictConfig) -> None:
     """Set nodes, processes and rendezvous of a configuration to torchrun's, if it started this."""
-    if not by_torchrun():
-        return
     value = os.environ
+    if "TORCHELASTIC_RUN_ID" not in value:
+        return
     per_node = int(value["LOCAL_WORLD_SIZE"])
     composed.node_id = int(value["GROUP_RANK"])
     composed.config.DISTRIBUTED.update(
@@ -113,11 +106,6 @@ def follow_torchrun(composed: DictConfig) -> None:
         INIT_METHOD="tcp",  # the host allows env on one node alone; torch finds torchrun's store
         RUN_ID=f"{value['MASTER_ADDR']}:{value['MASTER_PORT']}",
     )
-
-
-def by_torchrun() -> bool:
-    """Return whether torchrun started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def guard_launcher(module: HostModule) -> None:
@@ -158,7 +146,8 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
     from pirl_plugin.vissl.checks import check_run
     from pirl_plugin.vissl.start_page import start_page
 
-    first = node_id == 0 and int(os.environ.get("LOCAL_RANK", 0) if by_torchrun() else 0) == 0
+    rank = _torchrun_rank()  # before the host sets LOCAL_RANK
+    first = node_id == 0 and not rank
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(signals.listening())
@@ -172,9 +161,9 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
                 (folder / FAILURE_FILE).unlink(missing_ok=True)
                 if engine_name == "extract_features":
                     _begin_extraction(config, folder)
-                start_page(config)
+            start_page(config, first)
             network.choose_interface(config)
-            spawn = functools.partial(_spawn, folder, node_id)
+            spawn = functools.partial(_spawn, folder, node_id, rank)
             stack.enter_context(replaced(torch_processes, "spawn", spawn))
             return launch()
         except signals.Interrupted as interrupted:
@@ -184,6 +173,11 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
                 file=sys.stderr,
             )
             raise
+
+
+def _torchrun_rank() -> int | None:
+    """Return this process's rank on its node if torchrun started it, else None."""
+    return int(os.environ["LOCAL_RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
 def _begin_extraction(config: AttrDict, folder: Path) -> None:
@@ -197,6 +191,7 @@ def _begin_extraction(config: AttrDict, folder: Path) -> None:
 def _spawn(
     folder: Path,
     node_id: int,
+    rank: int | None,
     function: Callable[..., object],
     args: tuple[Any, ...] = (),
     nprocs: int = 1,
@@ -207,10 +202,8 @@ def _spawn(
     Raises:
         SystemExit: a rank failed; with the sentence of the first that did.
     """
-    if by_torchrun():
-        function(int(os.environ["LOCAL_RANK"]), *args)
-    elif nprocs == 1:
-        function(0, *args)
+    if rank is not None or nprocs == 1:
+        function(rank or 0, *args)
     else:
         from torch.multiprocessing import start_processes
         from torch.multiprocessing.spawn import ProcessException

@@ -22,37 +22,31 @@ def choose_interface(config: AttrDict) -> None:
     By itself gloo takes the interface of the host name, which Debian and Ubuntu give the address
     127.0.1.1: with several nodes it then waits for ever. One node gets the loopback interface.
     """
-    if config.DISTRIBUTED.NUM_NODES == 1:
-        if name := _name_of("127.0.0.1"):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-        return
+    several = config.DISTRIBUTED.NUM_NODES > 1
     host = str(config.DISTRIBUTED.RUN_ID).rpartition(":")[0]
-    if name := interface_towards(host):
+    name = interface_towards(host) if several else _name_of("127.0.0.1")
+    if name:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    if name and several:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
 
 
 def interface_towards(host: str) -> str | None:
-    """Return the interface that routes to a host, the default route's, or any but loopback."""
+    """Return the interface that routes to a host, or the default route's; never loopback."""
     for target in (host, _ELSEWHERE):
         with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
             address = probe.getsockname()[0]
-            if not address.startswith("127.") and (name := _name_of(address)):
-                return name
-    addresses = {name: _address_of(name) for _, name in socket.if_nameindex()}
-    others = [name for name, at in addresses.items() if at and not at.startswith("127.")]
-    return others[0] if others else None
+            if not address.startswith("127."):
+                return _name_of(address)
+    return None
 
 
 def _name_of(address: str) -> str | None:
-    names = (name for _, name in socket.if_nameindex())
-    return next((name for name in names if _address_of(name) == address), None)
-
-
-def _address_of(name: str) -> str | None:
-    """Return the IPv4 address of an interface; None without one, and where it cannot be asked."""
-    with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
-        found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        return socket.inet_ntoa(found[20:24])
+    """Return the interface that has an IPv4 address."""
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
+            found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
     return None

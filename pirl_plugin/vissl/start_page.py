@@ -51,13 +51,20 @@ def _for_a_page(record: logging.LogRecord) -> bool:
     return passes
 
 
-def start_page(config: AttrDict) -> None:
-    """Print what is about to run; from now on, ranks show progress in place of the host's log."""
+def start_page(config: AttrDict, first: bool) -> None:
+    """Show progress in place of the host's log from now on; print what is about to run.
+
+    Args:
+        config: the host's.
+        first: whether this process prints.
+    """
     import vissl
 
     from pirl_plugin import __version__
 
     os.environ.setdefault(_VARIABLE, "page")
+    if not first:
+        return
     nodes, trunk = config.DISTRIBUTED, config.MODEL.TRUNK.NAME
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
     data = ", ".join(map(str, split.DATA_PATHS or split.DATASET_NAMES))

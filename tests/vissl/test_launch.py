@@ -2,49 +2,62 @@
 
 import os
 import signal
+import socket
 import sys
+import time
 
 import pytest
 from omegaconf import OmegaConf
 
 from pirl_plugin import failures
+from pirl_plugin.settings import NOT_INSTALLED
 from pirl_plugin.vissl import launch, network, signals
 from tests.helpers.host_runs import host_script, run, settings, state
-from tests.helpers.launched import STEP, started
+from tests.helpers.launched import STEP, children, quiet, started
 
-
-def torchrun(*arguments):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", *arguments]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+TRAIN = [sys.executable, "-m", "pirl_plugin", "train"]
+EVERY_STEP = ["config.LOG_FREQUENCY=1"]
 
 
 def test_torchrun__runs_the_hosts_script_on_two_ranks(image_folder, tmp_path):
     overrides = settings(image_folder, tmp_path, epochs=1)
-    run(*overrides, command=torchrun("--nproc_per_node=2", str(host_script())))
+    run(*overrides, command=[*TORCHRUN, "--nproc-per-node=2", str(host_script())])
     assert state(tmp_path)[0]["_extra_state"]["step"] == 3  # 20 images, 2 ranks, batches of 4
 
 
 def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
-    overrides = settings(image_folder, tmp_path, epochs=3)
-    overrides += ["config.LOG_FREQUENCY=1"]
-    command = [*torchrun("--max-restarts=1", "-m", "pirl_plugin", "train")]
+    overrides = [*settings(image_folder, tmp_path, epochs=3), *EVERY_STEP]
+    command = [*TORCHRUN, "--max-restarts=1", "-m", "pirl_plugin", "train"]
     with started(overrides, tmp_path / "console", command=command) as training:
         training.wait_for(STEP, 6)
-        (rank,) = (int(pid) for pid in os.popen(f"pgrep -P {training.process.pid}").read().split())
+        (rank,) = children(training.process.pid)
         os.kill(rank, signal.SIGKILL)
         assert training.status() == 0
     assert state(tmp_path)[0]["_extra_state"]["step"] == 15
     assert "Resume from file" in (tmp_path / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
-def test_signal__to_the_launcher_saves_and_ends(number, image_folder, tmp_path):
-    overrides = settings(image_folder, tmp_path, epochs=500, processes=2)
-    with started([*overrides, "config.LOG_FREQUENCY=1"], tmp_path / "console") as training:
+def test_signal__to_the_launcher_saves_and_ends(image_folder, tmp_path):
+    """Without the ``.pth`` file: the command installs the import hook, in spawned ranks too."""
+    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
+    environment = {"PIRL_PLUGIN_AUTOLOAD": "0"}
+    with started(overrides, tmp_path / "console", command=TRAIN, **environment) as training:
         training.wait_for(STEP, 2)
-        training.process.send_signal(number)
-        assert training.status() == 128 + number
-        assert "which is saved in" in training.out + training.err
-    assert state(tmp_path)[0]["_extra_state"]["step"] >= 1
+        training.process.send_signal(signal.SIGUSR1)
+        assert training.status() == 128 + signal.SIGUSR1
+    assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
+
+
+@pytest.mark.slow
+def test_rank__that_does_not_respond_ends_the_run(image_folder, tmp_path):
+    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
+    overrides.append("config.HOOKS.PIRL_RUN.timeout_minutes=0.5")
+    with started(overrides, tmp_path / "console") as training:
+        training.wait_for(STEP, 2)
+        os.kill(training.ranks()[1], signal.SIGSTOP)
+        assert training.status() == 1
+        assert "another rank did not respond for 0.5 minutes" in quiet(training)
 
 
 def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
@@ -55,6 +68,36 @@ def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tm
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("pirl_plugin: "))
     assert str(tmp_path / "failure.txt") in line
     assert "Traceback" in (tmp_path / "failure.txt").read_text()
+
+
+@pytest.mark.slow
+def test_slurm__job_trains(image_folder, tmp_path):
+    """Through submitit, which runs the job on this machine where there is no SLURM."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    result = run(
+        *settings(image_folder, tmp_path / "out", epochs=1),
+        "config.SLURM.USE_SLURM=true", "config.SLURM.PARTITION=any",
+        f"config.SLURM.LOG_FOLDER={tmp_path / 'logs'}", f"config.SLURM.PORT_ID={port}",
+        command=TRAIN,
+    )  # fmt: skip
+    assert "SUBMITTED: " in result.stdout
+    end = time.monotonic() + 180
+    while not list((tmp_path / "logs").glob("*_result.pkl")):
+        assert time.monotonic() < end, "the job did not end"
+        time.sleep(0.5)
+    assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
+
+
+def test_command__says_how_to_install_a_missing_host():
+    code = (
+        "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train', 'a=1'];"
+        "from pirl_plugin.cli import main; main()"
+    )
+    result = run(command=[sys.executable, "-c", code], check=False)
+    assert result.returncode == 1
+    assert NOT_INSTALLED in result.stderr
 
 
 def test_rank_sentence__tells_causes_from_consequences():
@@ -86,8 +129,9 @@ def test_interface__of_several_nodes_is_never_loopback(monkeypatch):
 
 def test_spin__keeps_what_the_user_set(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(sys, "argv", ["", "config=pretrain/pirl/quick_jigsaw"])
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    launch.spin_shortly()
+    launch.spin_shortly(sys)
     assert "GOMP_SPINCOUNT" not in os.environ

@@ -55,7 +55,7 @@ _LABELS = "pirl_plugin.vissl.patches.labels"
 BEFORE: dict[str, tuple[str, ...]] = {
     "vissl": (
         f"{_PATCHES}:silence_host_warnings",
-        "pirl_plugin.vissl.launch:spin_shortly_in_the_hosts_script",
+        "pirl_plugin.vissl.launch:spin_shortly",
     ),
     "classy_vision": (f"{_PATCHES}:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),

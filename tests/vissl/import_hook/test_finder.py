@@ -50,8 +50,8 @@ def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
     code = (
         "import sys; from pathlib import Path; import pirl_plugin;"
         + WITHOUT_BOOTSTRAP
-        + "bell = Path(pirl_plugin.__file__).with_name('vissl') / 'import_hook' / 'bootstrap.py';"
-        "exec(bell.read_text(), {});"
+        + "code = Path(pirl_plugin.__file__).parent / 'vissl/import_hook/bootstrap.py';"
+        "exec(code.read_text(), {});"
         "kinds = lambda: [type(f).__name__ for f in sys.meta_path];"
         "print('PIRLBootstrap' in kinds(), 'ImportHook' in kinds());"
         "import vissl;"
@@ -64,15 +64,15 @@ def test_bootstrap__installs_the_hook_at_the_hosts_first_import():
 def test_bootstrap__lets_the_host_in_where_the_package_has_moved_away():
     code = (
         "import sys;" + WITHOUT_BOOTSTRAP + "from pathlib import Path; import pirl_plugin;"
-        "bell = Path(pirl_plugin.__file__).with_name('vissl') / 'import_hook' / 'bootstrap.py';"
-        "exec(bell.read_text(), {});"
+        "code = Path(pirl_plugin.__file__).parent / 'vissl/import_hook/bootstrap.py';"
+        "exec(code.read_text(), {});"
         "sys.modules['pirl_plugin.vissl'] = None;"
         "import vissl; print(vissl.__version__)"
     )
     assert python(code) == "0.1.6"
 
 
-def test_install__twice_opens_one_door():
+def test_install__twice_adds_one_finder():
     assert finder.install() is finder.install()
     assert sum(isinstance(f, finder.ImportHook) for f in sys.meta_path) == 1
 
@@ -97,10 +97,10 @@ def test_finder__leaves_a_shared_loader_to_other_modules():
             module.ran = True
 
     loader, took = Loader(), []
-    table.BEFORE["host_module"] = ("tests_door_steps:step",)
-    module = type(sys)("tests_door_steps")
+    table.BEFORE["host_module"] = ("tests_finder_steps:step",)
+    module = type(sys)("tests_finder_steps")
     module.step = lambda m: took.append(m.__name__)
-    sys.modules["tests_door_steps"] = module
+    sys.modules["tests_finder_steps"] = module
     try:
         finder._take_steps_in(loader, "host_module")
         for name in ("another", "host_module"):
@@ -108,7 +108,7 @@ def test_finder__leaves_a_shared_loader_to_other_modules():
             loader.exec_module(loaded)
             assert loaded.ran
     finally:
-        del table.BEFORE["host_module"], sys.modules["tests_door_steps"]
+        del table.BEFORE["host_module"], sys.modules["tests_finder_steps"]
     assert took == ["host_module"]
 
 
