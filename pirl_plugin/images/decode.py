@@ -123,15 +123,17 @@ def _decode(data: bytes | bytearray, scaled_to: int | None) -> torch.Tensor:
                 scaled_to = SCALED_ABOVE // 4 if shorter >= SCALED_ABOVE else 0
             while scale < 8 and scaled_to and shorter // (2 * scale) >= scaled_to:
                 scale *= 2
-            if data.count(_SCAN) > _MAX_SCANS:
+            if "progressive" in opened.info and data.count(_SCAN) > _MAX_SCANS:
                 raise UnreadableImageError(f"it is a JPEG of more than {_MAX_SCANS} scans")
         if opened.width * opened.height // scale**2 > MAX_PIXELS:
             raise UnreadableImageError(
                 f"the image is {opened.width} × {opened.height} pixels, more than the "
                 f"{MAX_PIXELS:,} that are decoded; make it smaller"
             )
-        # XMP may hold an orientation that torchvision does not see, and CMYK it does not read.
-        ordinary = opened.mode in ("RGB", "L") and not {"xmp", "xml"} & opened.info.keys()
+        # Torchvision looks for the orientation in the first APP1 alone, and reads no CMYK.
+        segments = getattr(opened, "applist", [])
+        exif_first = next((s for name, s in segments if name == "APP1"), b"Exif")[:4] == b"Exif"
+        ordinary = opened.mode in ("RGB", "L") and exif_first
         if opened.format == "JPEG" and scale == 1 and ordinary and decode_jpeg is not None:
             writable = data if isinstance(data, bytearray) else bytearray(data)  # or torch warns
             image: torch.Tensor = decode_jpeg(

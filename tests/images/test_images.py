@@ -70,6 +70,16 @@ def test_decode__is_upright(kind, orientation):
     np.testing.assert_array_equal(decode_image(turned).permute(1, 2, 0), np.asarray(expected))
 
 
+def test_decode__xmp_before_the_orientation():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded("JPEG", exif=exif.tobytes())
+    xmp = b"http://ns.adobe.com/xap/1.0/\0<x/>"
+    segment = b"\xff\xe1" + (len(xmp) + 2).to_bytes(2, "big") + xmp
+    turned = decode_image(data[:2] + segment + data[2:])
+    assert torch.equal(turned, decode_image(data))
+
+
 def test_decode__16_bit_grey_and_large_jpegs():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
