@@ -1,0 +1,113 @@
+"""Commands, configs, keys, files and links of the README and the documentation exist."""
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pirl_plugin import cli
+from tests.helpers.configs import compose
+
+ROOT = Path(__file__).parents[2]
+GUIDES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in p.parts]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDES]
+CONFIGS = ROOT / "configs" / "config"
+
+
+def commands():
+    """Each line of each bash block, as a list of words; ``W=value`` lines are expanded."""
+    for page in PAGES:
+        for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S):
+            values = dict(re.findall(r"^([A-Z]+)=(\S+)$", block, re.M))
+            block = re.sub(r"^[A-Z]+=\S+$", "", block, flags=re.M).replace("\\\n", " ")
+            block = re.sub(r"\$([A-Z]+)\b", lambda name: values.get(name[1], name[0]), block)
+            for line in block.splitlines():
+                if line.count('"') % 2 == 0 and (words := shlex.split(line, comments=True)):
+                    yield page, words
+
+
+COMMANDS = list(commands())
+
+
+def is_training(words):
+    """Whether a line composes a config: our command, torchrun, or a script of VISSL."""
+    return any(word.startswith("config=") for word in words)
+
+
+def test_training_commands__compose():
+    """Through the host's own Hydra entry; what stands before the first override is the launcher."""
+    lines = [words for _, words in COMMANDS if is_training(words)]
+    assert len(lines) > 20
+    for words in lines:
+        overrides = [w for w in words if re.match(r"\+?config[=./]", w)]
+        assert compose(*overrides).LOSS.name, words
+
+
+class ParsedError(Exception):
+    """The arguments are right; nothing is run."""
+
+
+def test_other_commands__take_their_options(monkeypatch):
+    for name in ("parse_args", "parse_intermixed_args"):
+        original = getattr(argparse.ArgumentParser, name)
+
+        def parse(self, *arguments, original=original, **options):
+            original(self, *arguments, **options)
+            raise ParsedError
+
+        monkeypatch.setattr(argparse.ArgumentParser, name, parse)
+    lines = [w for _, w in COMMANDS if w[0] == "pirl-plugin" and w[1] != "train"]
+    assert {words[1] for words in lines} == cli.COMMANDS.keys() - {"train", "quickstart"}
+    for words in lines:
+        with pytest.raises(ParsedError):
+            cli.run(words[1:])
+
+
+def has(config, names):
+    for name in names:
+        if not isinstance(config, dict) or name not in config:
+            return False
+        config = config[name]
+    return True
+
+
+def test_keys_and_names__exist():
+    composed = [
+        compose("config=pretrain/pirl/jigsaw_8node"),
+        compose("config=pretrain/pirl/quick_jigsaw", "+config/pirl/models=timm"),
+        compose("config=pretrain/pirl/quick_jigsaw"),
+        compose("config=benchmark/pirl/linear_imagenet1k"),
+        compose("config=benchmark/pirl/ensemble_imagenet1k"),
+    ]
+    for page in PAGES:
+        text = page.read_text()
+        for key in re.findall(r"(?<![\w+])config\.([A-Z]\w*(?:\.\w+)+)", text):
+            assert any(has(config, key.split(".")) for config in composed), (page.name, key)
+        for name in re.findall(r"config=((?:pretrain|benchmark)/pirl/\w+)", text):
+            assert (CONFIGS / f"{name}.yaml").is_file(), (page.name, name)
+        for group, name in re.findall(r"\+config/pirl/(\w+)=([a-z]\w*)", text):
+            assert (CONFIGS / f"pirl/{group}/{name}.yaml").is_file(), (page.name, group, name)
+        for name in re.findall(r"pirl-plugin ([a-z]+)", text):
+            assert name in cli.COMMANDS, (page.name, name)
+        folders = r"`((?:tests|docs|extra_scripts|configs|pirl_plugin)/[\w./]+)`"
+        for path in re.findall(folders, text):
+            assert (ROOT / path).exists(), (page.name, path)
+
+
+def test_links__resolve():
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if not target.startswith(("http://", "https://")):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_pages__stay_short():
+    """The README is one page; the guides are read in one sitting."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+    generated = ("results", "reference")
+    guides = [page for page in PAGES if page.parent.name not in generated]
+    assert sum(len(page.read_text().split()) for page in guides) <= 12_000
+    assert len((ROOT / "docs/results/README.md").read_text().split()) <= 1_200

@@ -1,0 +1,59 @@
+"""The programs of docs/guides/data.md, run as they are printed, on tiny trees."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+PAGE = (Path(__file__).parents[2] / "docs/guides/data.md").read_text()
+
+
+def block(language, beginning):
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+    (found,) = [text for text in blocks if beginning in text]
+    return found
+
+
+def run(name, *arguments, cwd):
+    command = [sys.executable, "-c", block("python", f"python {name}"), *arguments]
+    subprocess.run(command, cwd=cwd, check=True)
+
+
+def image(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8)).save(path)
+
+
+def test_places205__links_each_image_below_its_class_twice_in_a_row(tmp_path):
+    lists = {"train": {"a/abbey/1.jpg": 0, "z/zoo/2.jpg": 204}, "val": {"a/abbey/3.jpg": 0}}
+    (tmp_path / "source/trainvalsplit_places205").mkdir(parents=True)
+    for split, labels in lists.items():
+        for path in labels:
+            image(tmp_path / "source/images256" / path)
+        text = "".join(f"{path} {label}\n" for path, label in labels.items())
+        (tmp_path / f"source/trainvalsplit_places205/{split}_places205.csv").write_text(text)
+    for _ in range(2):
+        run("places205.py", "source", "out", cwd=tmp_path)
+    found = sorted(str(path.relative_to(tmp_path / "out")) for path in tmp_path.glob("out/**/*.jpg"))
+    assert found == ["train/000/a_abbey_1.jpg", "train/204/z_zoo_2.jpg", "val/000/a_abbey_3.jpg"]
+    assert all(path.exists() for path in tmp_path.glob("out/**/*.jpg"))
+
+
+def test_yfcc1m__lists_images_that_exist(tmp_path):
+    for i in range(7):
+        image(tmp_path / "YFCC" / str(i % 2) / f"{i}.jpg")
+    run("yfcc1m.py", "YFCC", "DIR/yfcc1m/train.npy", cwd=tmp_path)
+    paths = np.load(tmp_path / "DIR/yfcc1m/train.npy")
+    assert len(set(paths)) == 7
+    assert all(Path(path).is_absolute() and Path(path).is_file() for path in paths)
+
+
+def test_one_percent__names_the_folder_of_each_image(tmp_path):
+    (tmp_path / "DIR/imagenet1k/train").mkdir(parents=True)
+    (tmp_path / "1percent.txt").write_text("n01440764_10026.JPEG\nn01443537_2.JPEG\n")
+    subprocess.run(["bash", "-ec", block("bash", "sed ")], cwd=tmp_path, check=True)
+    listed = (tmp_path / "DIR/imagenet1k/train/1percent.txt").read_text()
+    assert listed == "n01440764/n01440764_10026.JPEG\nn01443537/n01443537_2.JPEG\n"
