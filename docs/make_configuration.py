@@ -1,0 +1,107 @@
+"""Write docs/reference/configuration.md from the code: ``python docs/make_configuration.py``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import MISSING, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "configuration.md"
+sys.path.insert(0, str(ROOT))
+
+from pirl_plugin.models.head import PIRLHead  # noqa: E402
+from pirl_plugin.views.jigsaw import JigsawViews  # noqa: E402
+from pirl_plugin.views.photometric import Photometric  # noqa: E402
+from pirl_plugin.vissl.checks import SECTIONS  # noqa: E402
+
+HEADER = """# Configuration reference
+
+`python docs/make_configuration.py` writes this page from the code. All keys lie below `config.` on the command line.
+The keys of VISSL itself are in its `defaults.yaml`. The values of the paper's configs are in `configs/config/pirl/base`.
+"""
+FOOTER = """## Other keys
+
+| key | default | meaning |
+|---|---|---|
+| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts in which the batch of each process goes through the model |
+| `MODEL.TRUNK.PIRL_RESNET.DEPTH` | 18 | 10, 18, 34, 50, 101 or 152 |
+| `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | of all stages |
+| `MODEL.TRUNK.PIRL_RESNET.SMALL_STEM` | false | 3 × 3 first convolution without pooling |
+| `MODEL.TRUNK.PIRL_TIMM.NAME` | resnet50 | a name of `timm.list_models()` |
+| `MODEL.TRUNK.PIRL_TIMM.OPTIONS` | {} | keyword arguments of `timm.create_model` |
+| `MODEL.TRUNK.PIRL_ENSEMBLE.MEMBER` | required | the trunk of each member |
+| `MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES` | required | a checkpoint of each member |
+| `MODEL.HEAD.IN_DIM` | 2048 | width of the trunk's features; the overlays of networks set it |
+| `MODEL.HEAD.HIDDEN_DIM` | null | width of a hidden layer in f and g; the `_mlp` networks set it |
+| `MODEL.HEAD.NUM_CLASSES` | 1000 | classes of a linear benchmark or of fine-tuning |
+| `DATA.MEAN`, `DATA.STD` | ImageNet's | mean and standard deviation of the channels |
+
+## Environment variables
+
+| variable | default | meaning |
+|---|---|---|
+| `PIRL_PLUGIN_AUTOLOAD` | 1 | 0 switches the import hook off |
+| `PIRL_DATASETS` | unset | folder of all data sets, see [Data](../guides/data.md#the-papers-data-sets) |
+| `NUMBA_CACHE_DIR` | numba's | folder for compiled kernels |
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [HEADER]
+    for key, target in SECTIONS.items():
+        module, _, name = target.partition(":")
+        parts.append(f"## `{key}`\n\n{_table(getattr(import_module(module), name))}")
+    parts.append(f"## Views: `DATA.TRAIN.VIEWS`\n\n{_table(JigsawViews)}")
+    parts.append(f"## Colours: `DATA.TRAIN.PHOTOMETRIC`\n\n{_table(Photometric)}")
+    parts.append(f"## Heads: `[pirl_head, {{…}}]`\n\n{_table(PIRLHead)}")
+    return "\n".join([*parts, FOOTER])
+
+
+def _table(made: Any, prefix: str = "") -> str:
+    """Rows of a dataclass's fields or a class's parameters; sections within it follow it."""
+    lines = [] if prefix else ["| key | default | meaning |", "|---|---|---|"]
+    meanings = _described(made)
+    for name, default in _defaults(made).items():
+        if is_dataclass(default):
+            lines.append(_table(type(default), f"{prefix}{name}.").rstrip("\n"))
+            continue
+        meaning = meanings.get(name, "").replace("``", "`").replace("|", "\\|").rstrip(".")
+        lines.append(f"| `{prefix}{name}` | {_yaml(default)} | {meaning.replace('None', 'null')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _defaults(made: Any) -> dict[str, Any]:
+    if not is_dataclass(made):
+        parameters = inspect.signature(made).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD}
+    return {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(made)
+    }
+
+
+def _described(made: Any) -> dict[str, str]:
+    """Name -> its text in the docstring's Args or Attributes."""
+    found: dict[str, str] = {}
+    for entry in re.findall(r"^ {4}(\w+: .*(?:\n {5,}.*)*)", inspect.getdoc(made) or "", re.M):
+        name, _, text = entry.partition(": ")
+        found.setdefault(name, " ".join(text.split()))
+    return found
+
+
+def _yaml(value: Any) -> str:
+    if value in (inspect.Parameter.empty, MISSING):
+        return "required"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(list(value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
