@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 sys.path.insert(0, str(ROOT))
 
+from pirl_plugin.loss import PIRLLoss, PIRLLossConfig  # noqa: E402
 from pirl_plugin.models.head import PIRLHead  # noqa: E402
 from pirl_plugin.views.jigsaw import JigsawViews  # noqa: E402
 from pirl_plugin.views.photometric import Photometric  # noqa: E402
@@ -66,7 +67,7 @@ def page() -> str:
 def _table(made: Any, prefix: str = "") -> str:
     """Rows of a dataclass's fields or a class's parameters; sections within it follow it."""
     lines = [] if prefix else ["| key | default | meaning |", "|---|---|---|"]
-    meanings = _described(made)
+    meanings = _described(made) | (_described(PIRLLoss) if made is PIRLLossConfig else {})
     for name, default in _defaults(made).items():
         if is_dataclass(default):
             lines.append(_table(type(default), f"{prefix}{name}.").rstrip("\n"))
@@ -87,11 +88,11 @@ def _defaults(made: Any) -> dict[str, Any]:
 
 
 def _described(made: Any) -> dict[str, str]:
-    """Name -> its text in the docstring's Args or Attributes."""
-    found: dict[str, str] = {}
+    """Name -> its comment in the source, or its text in the docstring's Args or Attributes."""
+    found = dict(re.findall(r"^ {4}(\w+): .*= .*  # (.*)$", inspect.getsource(made), re.M))
     for entry in re.findall(r"^ {4}(\w+: .*(?:\n {5,}.*)*)", inspect.getdoc(made) or "", re.M):
         name, _, text = entry.partition(": ")
-        found.setdefault(name, " ".join(text.split()))
+        found[name] = " ".join(text.split())
     return found
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
-_SECTIONS = {  # key -> the dataclass of its values
+SECTIONS = {  # key -> the dataclass of its values
     "LOSS.pirl_loss": "pirl_plugin.loss:PIRLLossConfig",
     "HOOKS.PIRL_INPUT": "pirl_plugin.vissl.hooks.input:InputSettings",
     "HOOKS.PIRL_MONITOR": "pirl_plugin.vissl.hooks.monitor:MonitorSettings",
@@ -57,7 +57,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     config = whole["config"]
     if not is_ours(config):
         return
-    for key, target in _SECTIONS.items():
+    for key, target in SECTIONS.items():
         module, _, name = target.partition(":")
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(getattr(import_module(module), name), config, key)

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -111,3 +112,8 @@ def test_pages__stay_short():
     guides = [page for page in PAGES if page.parent.name not in generated]
     assert sum(len(page.read_text().split()) for page in guides) <= 12_000
     assert len((ROOT / "docs/results/README.md").read_text().split()) <= 1_200
+
+
+def test_configuration_reference__is_up_to_date():
+    script = runpy.run_path(str(ROOT / "docs/make_configuration.py"))
+    assert script["page"]() == script["PAGE"].read_text(), "run python docs/make_configuration.py"

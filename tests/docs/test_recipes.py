@@ -37,7 +37,9 @@ def test_places205__links_each_image_below_its_class_twice_in_a_row(tmp_path):
         (tmp_path / f"source/trainvalsplit_places205/{split}_places205.csv").write_text(text)
     for _ in range(2):
         run("places205.py", "source", "out", cwd=tmp_path)
-    found = sorted(str(path.relative_to(tmp_path / "out")) for path in tmp_path.glob("out/**/*.jpg"))
+    found = sorted(
+        str(path.relative_to(tmp_path / "out")) for path in tmp_path.glob("out/**/*.jpg")
+    )
     assert found == ["train/000/a_abbey_1.jpg", "train/204/z_zoo_2.jpg", "val/000/a_abbey_3.jpg"]
     assert all(path.exists() for path in tmp_path.glob("out/**/*.jpg"))
 
