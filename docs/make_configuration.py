@@ -22,14 +22,15 @@ from pirl_plugin.vissl.checks import SECTIONS  # noqa: E402
 
 HEADER = """# Configuration reference
 
-`python docs/make_configuration.py` writes this page from the code. All keys lie below `config.` on the command line.
-The keys of VISSL itself are in its `defaults.yaml`. The values of the paper's configs are in `configs/config/pirl/base`.
+`python docs/make_configuration.py` writes this page from the code. All keys lie below `config.` on
+the command line. The keys of VISSL itself are in its `defaults.yaml`. The values of the paper's
+configs are in `configs/config/pirl/base`.
 """
 FOOTER = """## Other keys
 
 | key | default | meaning |
 |---|---|---|
-| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts in which the batch of each process goes through the model |
+| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts of a process's batch, one after the other |
 | `MODEL.TRUNK.PIRL_RESNET.DEPTH` | 18 | 10, 18, 34, 50, 101 or 152 |
 | `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | of all stages |
 | `MODEL.TRUNK.PIRL_RESNET.SMALL_STEM` | false | 3 × 3 first convolution without pooling |
@@ -47,7 +48,7 @@ FOOTER = """## Other keys
 | variable | default | meaning |
 |---|---|---|
 | `PIRL_PLUGIN_AUTOLOAD` | 1 | 0 switches the import hook off |
-| `PIRL_DATASETS` | unset | folder of all data sets, see [Data](../guides/data.md#the-papers-data-sets) |
+| `PIRL_DATASETS` | unset | folder of all [data sets](../guides/data.md#the-papers-data-sets) |
 | `NUMBA_CACHE_DIR` | numba's | folder for compiled kernels |
 """
 
