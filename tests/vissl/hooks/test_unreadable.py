@@ -52,7 +52,7 @@ def test_hook__stops_at_its_share_of_the_last_100_images(steps, share, stops):
     [
         ({"max_unreadable": 5}, r"HOOKS.PIRL_RUN.max_unreadable = 5.*: expected a share"),
         ({"timeout_minutes": 0}, r"timeout_minutes = 0.*: expected minutes above 0"),
-        ({"timeout": 5}, r"HOOKS.PIRL_RUN.timeout: expected a key .* nearest is timeout_minutes"),
+        ({"timeout": 5}, r"PIRL_RUN.timeout: expected a known key; .* is timeout_minutes"),
     ],
 )
 def test_settings__are_refused_by_name(section, message):
