@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import arguments as kinds
 from pirl_plugin.settings import quoted, require_host
@@ -79,12 +79,18 @@ def benchmark_of(trunk: AnyTrunk, checkpoint: Path, size: int | None = None) -> 
         f"config.DATA.TEST.RESIZE={round(size * 8 / 7)}",
     ]
     full = "config=benchmark/pirl/linear_imagenet1k"
+    given: dict[str, Any] = dict(trunk.arguments)
     if not isinstance(trunk, ResNetTrunk):
         section = "config.MODEL.TRUNK.PIRL_TIMM"
-        name, given = trunk.arguments["architecture"], trunk.arguments["options"]
-        named = [f"+{section}.OPTIONS.{k}={v}" for k, v in dict(given).items()]  # type: ignore[call-overload]
-        return [full, "+config/pirl/linear=timm", f"{section}.NAME={name}", *named, *sizes]
-    depth, width, small = (trunk.arguments[k] for k in ("depth", "width", "small_stem"))
+        named = [f"+{section}.OPTIONS.{k}={v}" for k, v in given["options"].items()]
+        return [
+            full,
+            "+config/pirl/linear=timm",
+            f"{section}.NAME={given['architecture']}",
+            *named,
+            *sizes,
+        ]
+    depth, width, small = (given[k] for k in ("depth", "width", "small_stem"))
     if (depth, width) in _OVERLAYS and not small:
         return [full, f"+config/pirl/linear={_OVERLAYS[depth, width]}", *sizes]
     section = "config.MODEL.TRUNK.PIRL_RESNET"
