@@ -354,7 +354,7 @@ class PIRLLoss(nn.Module):
             [normalize(at_least_float32(torch.where(valid[:, None], f, 0))) for f in outputs]
         )
         rows = torch.where(valid, index, 0)  # B
-        table, drawn = self.bank.rows, negatives
+        table = self.bank.rows
         if negatives is None:
             config, taken = self.config, rows
             per_batch = config.negatives == "per_batch"
@@ -370,7 +370,9 @@ class PIRLLoss(nn.Module):
                 per_batch=per_batch,
                 exclude=self.bank.local_index(taken),
             )
-        elif not self.bank.persistent:  # a given draw may lie in any shard
+        elif self.bank.persistent:
+            drawn = negatives
+        else:  # a given draw may lie in any shard
             table = self.bank.lookup(negatives.flatten())
             drawn = torch.arange(len(table), device=table.device).view_as(negatives)
         positives = self.bank.lookup(rows)  # m_I: B×D

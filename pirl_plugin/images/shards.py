@@ -236,12 +236,11 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
                 raise ValueError(f"it is cut off, or joined with another, at byte {end}")
     except (tarfile.TarError, ValueError, OSError) as error:
         raise ValueError(f"{path} is not a whole tar of images ({error}): make it again") from None
-    for key, *place in dotted:
+    for key, offset, size, name in dotted:
         if key in images:
             skipped += 1
         else:
-            own = os.path.splitext(place[2] if "/" in place[2] else f"/{place[2]}")[0]
-            others[own] = tuple(place)
+            others[os.path.splitext(name if "/" in name else f"/{name}")[0]] = offset, size, name
     images.update(others)
     if skipped:
         logging.root.info(f"{path}: {skipped} images beside others of their key are skipped")

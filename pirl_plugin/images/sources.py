@@ -293,7 +293,7 @@ def open_source(
         module, _, attribute = SOURCES[name].partition(":")
         made: type[ImageSource] = getattr(importlib.import_module(module), attribute)
         taken = inspect.signature(made).parameters
-        return made(where, **{k: value for k, value in options.items() if k in taken})  # type: ignore[arg-type]
+        return made(where, **{k: value for k, value in options.items() if k in taken})
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
         if os.path.isdir(where[0]):
             return _Folders([open_source(each, **options) for each in where])

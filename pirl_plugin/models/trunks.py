@@ -61,4 +61,4 @@ def untrained(trunk: AnyTrunk, seed: int = 0) -> AnyTrunk:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return type(trunk)(**trunk.arguments).eval()  # type: ignore[arg-type]
+        return type(trunk)(**trunk.arguments).eval()

@@ -267,9 +267,14 @@ def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: A
     spawned = multiprocessing.parent_process() is not None
     os.environ[RANK_PROCESS] = str(os.getpid())
     multiprocessing.set_forkserver_preload([PRELOAD])
-    initialise = functools.partial(
-        distributed.init_process_group, timeout=datetime.timedelta(minutes=minutes)
-    )
+    options: dict[str, Any] = {"timeout": datetime.timedelta(minutes=minutes)}
+    if _torchrun_rank() is not None:  # its store, with other keys after a restart
+        options["init_method"] = "env://"
+    init = distributed.init_process_group
+
+    def initialise(*args: Any, **kwargs: Any) -> None:
+        init(*args, **{**kwargs, **options})
+
     with contextlib.ExitStack() as stack:
         if spawned:
             stack.enter_context(signals.listening())

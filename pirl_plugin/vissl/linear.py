@@ -26,9 +26,6 @@ def main(arguments: list[str]) -> int:
     """Run the benchmark in this process, and print the top-1 of each layer at its end."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.vissl import launch
-
-    launch.spin_shortly()  # before torch is imported
     from pirl_plugin.checkpoints.load import load_trunk, save_trunk
     from pirl_plugin.evaluation.features import labelled_folders
     from pirl_plugin.evaluation.linear_run import linear_top1

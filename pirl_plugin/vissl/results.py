@@ -187,7 +187,8 @@ def _origin(config: dict[str, Any], row: str | None) -> tuple[str, Differences]:
     """Return the row of the pre-training that a benchmark's weights come from."""
     if config["MODEL"]["TRUNK"]["NAME"] != "pirl_ensemble":
         return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"], row)
-    files, differ = config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"], {}
+    files = config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"]
+    differ: Differences = {}
     if len(set(files)) != 2:
         differ["members"] = (len(set(files)), 2)
     for number, file in enumerate(files, 1):
@@ -251,7 +252,7 @@ def _settings(config: dict[str, Any]) -> dict[str, object]:
         "global batch": train["BATCHSIZE_PER_REPLICA"] * processes,
     }
     trained = not config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
-    unread = () if trained else ("OPTIMIZER.*", "LOSS.*", "MODEL.HEAD.*")
+    unread: tuple[str, ...] = () if trained else ("OPTIMIZER.*", "LOSS.*", "MODEL.HEAD.*")
     unread += () if config["TEST_MODEL"] or not trained else ("DATA.TEST.*", "SVM*")
     for key, value in _leaves(config, ""):
         free = any(fnmatchcase(key, pattern) for pattern in (*_FREE, *unread))
