@@ -48,6 +48,8 @@ def main(arguments: list[str]) -> int:
     ]
     if not any("pirl/machines=" in override for override in options.overrides):
         overrides.insert(1, f"+config/pirl/machines={_machine()}")
+    from pirl_plugin.vissl import launch
+
     status = launch.main([*overrides, *options.overrides])
     if status == 0:
         print("Linear top-1, percent:")
