@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 sys.path.insert(0, str(ROOT))
 
-from pirl_plugin.loss import PIRLLoss, PIRLLossConfig  # noqa: E402
 from pirl_plugin.models.head import PIRLHead  # noqa: E402
 from pirl_plugin.views.jigsaw import JigsawViews  # noqa: E402
 from pirl_plugin.views.photometric import Photometric  # noqa: E402
@@ -68,7 +67,7 @@ def page() -> str:
 def _table(made: Any, prefix: str = "") -> str:
     """Rows of a dataclass's fields or a class's parameters; sections within it follow it."""
     lines = [] if prefix else ["| key | default | meaning |", "|---|---|---|"]
-    meanings = _described(made) | (_described(PIRLLoss) if made is PIRLLossConfig else {})
+    meanings = _described(made)
     for name, default in _defaults(made).items():
         if is_dataclass(default):
             lines.append(_table(type(default), f"{prefix}{name}.").rstrip("\n"))

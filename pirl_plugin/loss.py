@@ -37,9 +37,9 @@ _MANY_STEPS = 100  # after which what looks like a mistake in the loop is logged
 class BankConfig:
     """``LOSS.pirl_loss.bank``: see :class:`pirl_plugin.bank.MemoryBank`."""
 
-    momentum: float = 0.5
+    momentum: float = 0.5  # m of row ← normalise(m·row + (1 − m)·f(v_I))
     placement: str = "replicated"  # or sharded: each rank holds 1/W of the rows
-    dtype: str = "float32"
+    dtype: str = "float32"  # of the rows; or bfloat16, float16
     init: str = "random"  # or embeddings: f(v_I) as rows, by a pass before training
     seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
 
@@ -58,17 +58,17 @@ class PIRLLossConfig:
         ValueError: the loss cannot use a value.
     """
 
-    num_train_samples: int = -1  # |D|; −1: not known yet, the host fills it in
-    estimator: str = "nce"
-    lambda_invariance: float = 0.5
-    temperature: float = 0.07
-    num_negatives: int = 32000
+    num_train_samples: int = -1  # |D|, the number of images; −1: the host fills it in
+    estimator: str = "nce"  # nce, nce_softmax or info_nce
+    lambda_invariance: float = 0.5  # λ, weight of the transformed version; 0 is NPID
+    temperature: float = 0.07  # τ
+    num_negatives: int = 32000  # N, for each image
     negatives: str = "per_image"  # or per_batch: one draw that the batch shares
-    replacement: bool = True
+    replacement: bool = True  # whether a row may be drawn twice for an image
     norm_constant: float | None = None  # Z; None: estimated from the first batch
     norm_constant_momentum: float = 1.0  # below 1: Z ← m·Z + (1 − m)·(this batch's), each step
     term_weights: list[float] | None = None  # one for each output; None: by lambda_invariance
-    embedding_dim: int = 128
+    embedding_dim: int = 128  # width of the embeddings
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
