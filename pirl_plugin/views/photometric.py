@@ -75,8 +75,9 @@ class Photometric:
                 raise ValueError(
                     f"{name} = {value!r}: expected a number in [0, {limit:g}]; 0 switches it off"
                 )
-        low, high = self.blur_sigma
-        if not 0 < low <= high < math.inf:
+        sigma: Any = self.blur_sigma
+        pair = isinstance(sigma, (list, tuple)) and len(sigma) == 2
+        if not pair or not 0 < sigma[0] <= sigma[1] < math.inf:
             raise ValueError(
                 f"blur_sigma = {self.blur_sigma}: expected [smallest, largest], pixels above 0; "
                 f"set it to a pair such as [0.1, 2.0]"

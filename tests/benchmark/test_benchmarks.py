@@ -84,9 +84,7 @@ def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
     sizes = ["--depth", "18", "--images", "2", "--batch", "2", "3", "--negatives", "64"]
     more = ["--rows", "500", "--steps", "1", "--precision", "float32", "--device", "cpu"]
     found = figures("step", "--data", image_folder / "train", *sizes, *more)
-    assert [(r["precision"], r["batch"]) for r in found["rows"]] == [
-        ("float32", b) for b in (2, 3)
-    ]
+    assert [(r["precision"], r["batch"]) for r in found["rows"]] == [("float32", b) for b in (2, 3)]
     for row in found["rows"]:
         shares = {k: v for k, v in row.items() if k.endswith("_share") and k != "plugin_share"}
         assert sum(shares.values()) == pytest.approx(1)

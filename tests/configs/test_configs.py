@@ -63,26 +63,6 @@ def test_quoted__paths_of_any_name_compose(name):
     assert list(config.DATA.TRAIN.DATA_PATHS) == [config.CHECKPOINT.DIR] == [name]
 
 
-OLD = "config.DATA.TRAIN.TRANSFORMS.0"
-
-
-@pytest.mark.parametrize(
-    ("override", "key", "value"),
-    [
-        (f"{OLD}.num_permutations=10", "num_permutations", 10),
-        (f"+{OLD}.brightness=0.1", "brightness", 0.1),
-        ("config.DATA.TRAIN.VIEWS.num_permutations=10", "num_permutations", 10),
-        ("config.DATA.TRAIN.TRANSFORMS=[{name: PredictJigsaw, num_permutations: 10}]", "name", ...),
-    ],
-)
-def test_views__may_be_named_as_the_first_transform(override, key, value):
-    config = compose("config=pretrain/pirl/jigsaw_baseline_8node", override)
-    (transform,) = config.DATA.TRAIN.TRANSFORMS
-    assert value is ... or transform[key] == value
-    if transform["num_permutations"] == 10:
-        assert config.MODEL.HEAD.PARAMS[-1][1]["dims"] == [9000, 10]
-
-
 def test_first_transform__of_another_kind_is_what_it_says():
     override = "config.DATA.TRAIN.TRANSFORMS.0.size=96"
     config = compose("config=benchmark/pirl/linear_imagenet1k", override)

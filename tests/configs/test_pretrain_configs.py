@@ -142,7 +142,7 @@ def test_models__keep_the_classifiers():
     check_fit(rotation)
     assert rotation.MODEL.HEAD.PARAMS == [["mlp", {"dims": [width, 4]}]]
     for number in (10, 2000):  # |T| is the size of the classifier
-        more = [f"config.DATA.TRAIN.TRANSFORMS.0.num_permutations={number}"]
+        more = [f"config.DATA.TRAIN.VIEWS.num_permutations={number}"]
         jigsaw = compose("jigsaw_baseline_8node", overlay, *more)
         check_fit(jigsaw)
         first, join, last = jigsaw.MODEL.HEAD.PARAMS

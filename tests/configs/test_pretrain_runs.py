@@ -28,7 +28,7 @@ def train(name, data, out, *overrides):
         "+config/pirl/datasets=folder",
         f"config.DATA.TRAIN.DATA_PATHS=[{data}]",
         "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=4",
-        *(f"config.DATA.TRAIN.TRANSFORMS.0.{view}" for view in VIEWS[name]),
+        *(f"config.DATA.TRAIN.VIEWS.{view}" for view in VIEWS[name]),
         "config.OPTIMIZER.num_epochs=2",
         "config.LOG_FREQUENCY=1",
         f"config.CHECKPOINT.DIR={out}",

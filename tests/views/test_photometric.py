@@ -172,7 +172,7 @@ def test_sample__jitter_p_switches_the_four_together():
         ("flip_p", float("nan"), "flip_p = nan:"),
         ("contrast", float("inf"), "contrast = inf:"),
         ("saturation", True, "saturation = True:"),
-        ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected .* standard deviations"),
+        ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected"),
         ("blur_sigma", (0.0, 0.1), "blur_sigma"),
         ("blur_sigma", (1.0,), "blur_sigma"),
         ("blur_sigma", 1.0, "blur_sigma = 1.0:"),

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pirl_plugin import __version__
-from pirl_plugin.cli import COMMANDS, run
+from pirl_plugin.cli import run
 from pirl_plugin.vissl.list_configs import listed, main
 from tests.helpers.configs import cases
 
@@ -45,7 +45,7 @@ def test_unknown_command__is_answered_with_the_nearest(capsys):
     assert "the nearest is 'quickstart'" in capsys.readouterr().err
 
 
-HELP = [*([name, "--help"] for name in COMMANDS), ["benchmark", "loss", "--help"]]
+HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear", "invariance")]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["configs"], *HELP], ids=" ".join)
