@@ -22,6 +22,7 @@ OPTIONAL = {
     "timm": ["timm>=1.0"],
     "lightning": ["lightning>=2.2"],
     "claims": ["pandas>=2"],
+    "hf": ["datasets>=3"],
 }
 
 
@@ -113,6 +114,7 @@ setup(
         "jinja2>=3.1",
         "tqdm>=4.65",
         "safetensors>=0.4",
+        "filelock>=3.12",
     ],
     extras_require={
         **OPTIONAL,
