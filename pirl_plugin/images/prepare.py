@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import tarfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
 from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from pirl_plugin.files import atomic_write
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.arguments import user_path, whole_number
+from pirl_plugin.files import atomic_write, claim_folder
+from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.names import INDEX, SETTINGS_FILE
 from pirl_plugin.images.shards import scan_tar, write_index
@@ -33,15 +31,6 @@ _BLOCK = 32  # images that a process copies at a time
 _PER_SHARD = 5000
 _SHOWN = 5
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
-
-
-class Settings(NamedTuple):
-    """What to make: folders, shorter side of a copy in pixels, quality of the JPEGs."""
-
-    source: Path
-    out: Path
-    size: int
-    quality: int
 
 
 class Result(NamedTuple):
@@ -65,119 +54,51 @@ def main(arguments: Sequence[str]) -> int:
         FileNotFoundError: there is no such folder of images.
         ValueError: the output folder is not one of this command, or a tar in it is damaged.
     """
-    options = _parser().parse_args(arguments)
-    source, out = options.input.resolve(), options.output.resolve()
-    if out == source or source in out.parents:
-        raise ValueError(f"OUT = {out}: expected a folder outside IN = {source}")
-    settings = Settings(source, out, options.size, options.quality)
-    images = FolderSource(source)
-    layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
-    _claim(settings, layout)
-    labels = images.labels().tolist()
-    members = [
-        (os.path.relpath(images.path_of(row), source), labels[row]) for row in range(len(images))
-    ]
-    work, count = (_write_shard, options.shards) if options.shards else (_copy_block, _BLOCK)
-    (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
-    if not options.shards and min(labels) >= 0:  # so that a class without a copy keeps its number
-        for name in class_folders(source):
-            (out / name).mkdir(exist_ok=True)
-    total = _run(work, settings, members, count, options.workers)
-    if options.shards:
-        write_index(out)
-    return _report(settings, total)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin prepare",
         description="Make a smaller copy of a folder of images, with the same folders and names.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("input", metavar="IN", type=Path, help="folder of images")
-    add("output", metavar="OUT", type=Path, help="new folder, or one to complete")
-    add("--size", type=_positive, default=256, help="shorter side of a copy, pixels")
+    add("input", metavar="IN", type=user_path, help="folder of images")
+    add("output", metavar="OUT", type=user_path, help="new folder, or one to complete")
+    add("--size", type=whole_number(1), default=256, help="shorter side of a copy, pixels")
+    add("--quality", type=whole_number(1, 95), metavar="1…95", default=90, help="of the JPEGs")
+    add("--workers", type=whole_number(1), default=os.cpu_count(), help="processes")
     add(
-        "--quality", type=int, choices=range(1, 96), metavar="1…95", default=90, help="of the JPEGs"
-    )
-    add("--workers", type=_positive, default=len(os.sched_getaffinity(0)), help="processes")
-    add(
-        "--shards", type=_positive, nargs="?", const=_PER_SHARD, metavar="N",
+        "--shards", type=whole_number(1), nargs="?", const=_PER_SHARD, metavar="N",
         help=f"write tars of N images (WebDataset's layout; {_PER_SHARD} if N is left out)",
     )  # fmt: skip
-    return parser
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
-    return int(text)
-
-
-def _claim(settings: Settings, layout: dict[str, int]) -> None:
-    """Take a new or empty folder, or one that was begun with the same settings.
-
-    Raises:
-        ValueError: it holds something else.
-    """
-    file = settings.out / SETTINGS_FILE
-    wanted = {
-        "source": str(settings.source), "size": settings.size, "quality": settings.quality, **layout
-    }  # fmt: skip
-    if file.is_file():
-        found = json.loads(file.read_text())
-        if found != wanted:
-            raise ValueError(
-                f"OUT = {settings.out} was begun with {found}: expected {wanted}; name another "
-                f"folder, or repeat the command that began it"
-            )
-    elif settings.out.exists() and any(settings.out.iterdir()):
-        raise ValueError(f"OUT = {settings.out} holds other files: expected a new or empty folder")
-    else:
-        with atomic_write(file) as new:
-            new.write(json.dumps(wanted).encode())
-
-
-def _run(
-    work: Callable[[Settings, int, list[tuple[str, int]]], Result],
-    settings: Settings,
-    members: list[tuple[str, int]],
-    count: int,
-    workers: int,
-) -> Result:
-    """Give ``count`` images at a time to processes, with a bar."""
+    options = parser.parse_args(arguments)
+    source, out = options.input.resolve(), options.output.resolve()
+    images = FolderSource(source)
+    if out == source or source in out.parents:
+        raise ValueError(f"OUT = {out}: expected a folder outside IN = {source}")
+    if out.is_dir() and any(out.iterdir()) and not (out / SETTINGS_FILE).is_file():
+        raise ValueError(f"OUT = {out} holds other files: expected a new or empty folder")
+    settings = {"source": str(source), "size": options.size, "quality": options.quality}
+    layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
+    claim_folder(out, settings | layout, SETTINGS_FILE, "copy")
+    (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
+    labels = images.labels().tolist()
+    for name in [] if options.shards or min(labels) < 0 else class_folders(source):
+        (out / name).mkdir(exist_ok=True)  # a class without a copy keeps its number
+    copies = _Copies(images, labels, out, options)
     written, present, problems = 0, 0, []
-    with (
-        ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool,
-        tqdm(total=len(members), unit=" images", mininterval=1) as bar,
-    ):
-        parts = enumerate(range(0, len(members), count))
-        pending = [pool.submit(work, settings, n, members[at : at + count]) for n, at in parts]
-        try:
-            for done in as_completed(pending):
-                result = done.result()
-                written, present = written + result.written, present + result.present
-                problems += result.problems
-                bar.update(result.written + result.present + len(result.problems))
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return Result(written, present, sorted(problems))
-
-
-def _report(settings: Settings, total: Result) -> int:
-    print(
-        f"{total.written} images written, {total.present} found from before, "
-        f"{len(total.problems)} without a copy: {settings.out}"
-    )
-    if total.problems:
-        lines = [each.encode("utf-8", "backslashreplace") for each in total.problems]
-        (settings.out / _PROBLEMS).write_bytes(b"\n".join(lines) + b"\n")
-        for line in lines[:_SHOWN]:
-            print(f"  {line.decode()}")
-        print(f"all are listed in {settings.out / _PROBLEMS}")
-    return int(total.written + total.present == 0)
+    with tqdm(total=len(images), unit=" images", mininterval=1) as bar:
+        for result in DataLoader(copies, None, num_workers=options.workers):
+            written, present = written + result.written, present + result.present
+            problems += result.problems
+            bar.update(result.written + result.present + len(result.problems))
+    if options.shards:
+        write_index(out)
+    print(f"{written} images written, {present} found from before, {len(problems)} without: {out}")
+    if problems:
+        lines = [line.encode("utf-8", "backslashreplace") for line in problems]
+        (out / _PROBLEMS).write_bytes(b"\n".join(lines) + b"\n")
+        print(*(f"  {line.decode()}" for line in lines[:_SHOWN]), sep="\n")
+        print(f"all are listed in {out / _PROBLEMS}")
+    return int(written + present == 0)
 
 
 def resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray, str]:
@@ -209,65 +130,77 @@ def resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray,
     return file.getvalue(), "" if Path(path).suffix.lower() in _JPEG_SUFFIXES else ".jpg"
 
 
-def _copy_block(settings: Settings, number: int, members: list[tuple[str, int]]) -> Result:
-    """Make the copies of a block of images, those that are missing."""
-    written, present, problems = 0, 0, []
-    for name, _ in members:
-        changed = settings.out / f"{name}.jpg"
-        other = (settings.source / f"{name}.jpg").exists()  # whose copy would have this name
-        places = [settings.out / name, *([] if other else [changed])]
-        if any(place.is_file() and place.stat().st_size for place in places):
-            present += 1
-            continue
-        try:
-            content, suffix = resized_copy(
-                str(settings.source / name), settings.size, settings.quality
-            )
-            if suffix and other:
-                raise UnreadableImageError(f"its copy would have the name of {name}.jpg; rename it")
-        except (OSError, ValueError, MemoryError) as error:
-            problems.append(f"{settings.source / name}: {error or 'too little memory'}")
-            continue
-        target = changed if suffix else settings.out / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_name(f".unfinished.{number}")
-        unfinished.write_bytes(content)
-        unfinished.replace(target)
-        written += 1
-    return Result(written, present, problems)
+class _Copies(Dataset[Result]):
+    """Blocks of images, or shards, each of which is copied when a loader's worker reads it."""
 
+    def __init__(
+        self, images: FolderSource, labels: list[int], out: Path, options: argparse.Namespace
+    ) -> None:
+        self._images, self._labels, self._out, self._options = images, labels, out, options
+        self._count = options.shards or _BLOCK
 
-def _write_shard(settings: Settings, number: int, members: list[tuple[str, int]]) -> Result:
-    """Write one tar of copies, unless it is there from an earlier run."""
-    target = settings.out / f"shard-{number:06d}.tar"
-    if target.exists():
-        held = len(scan_tar(target, 0)[0])
-        lost = len(members) - held
-        return Result(0, held, [f"{target} lacks {lost} images; remove it to try again"] * lost)
-    problems: list[str] = []
-    keys: set[str] = set()
-    with (
-        atomic_write(target) as file,
-        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for name, label in members:
+    def __len__(self) -> int:
+        return -(-len(self._images) // self._count)
+
+    def __getitem__(self, block: int) -> Result:
+        rows = range(len(self._images))[block * self._count : (block + 1) * self._count]
+        return self._write_shard(block, rows) if self._options.shards else self._copy(block, rows)
+
+    def _name(self, row: int) -> str:
+        return os.path.relpath(self._images.path_of(row), self._images.path)
+
+    def _resized(
+        self, rows: Sequence[int], problems: list[str]
+    ) -> Iterator[tuple[int, bytes | bytearray, str]]:
+        """Yield row, content and what its name ends in, of the images that can be read."""
+        for row in rows:
+            path = self._images.path_of(row)
             try:
-                content, suffix = resized_copy(
-                    str(settings.source / name), settings.size, settings.quality
-                )
+                yield row, *resized_copy(path, self._options.size, self._options.quality)
             except (OSError, ValueError, MemoryError) as error:
-                problems.append(f"{settings.source / name}: {error or 'too little memory'}")
-                continue
-            # WebDataset's key ends at the first dot of the name, so it may hold none.
-            key = str(Path(name).with_name(Path(name).stem.replace(".", "_")))
-            key = f"{key}_{len(keys)}" if key in keys else key
-            keys.add(key)
-            _add(tar, f"{key}{suffix or Path(name).suffix.lower()}", content)
-            _add(tar, f"{key}.cls", str(label).encode())
-    return Result(len(keys), 0, problems)
+                problems.append(f"{path}: {error or 'too little memory'}")
+
+    def _copy(self, block: int, rows: Sequence[int]) -> Result:
+        """Make the copies of a block of images, those that are missing."""
+        problems: list[str] = []
+        places = [[self._out / f"{self._name(row)}{end}" for end in ("", ".jpg")] for row in rows]
+        missing = [
+            row for row, pair in zip(rows, places, strict=True) if not any(map(Path.exists, pair))
+        ]
+        for row, content, end in self._resized(missing, problems):
+            target = self._out / f"{self._name(row)}{end}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = target.with_name(f".unfinished.{block}")
+            unfinished.write_bytes(content)
+            unfinished.replace(target)
+        written = len(missing) - len(problems)
+        return Result(written, len(rows) - len(missing), problems)
+
+    def _write_shard(self, block: int, rows: Sequence[int]) -> Result:
+        """Write one tar of copies, unless it is there from an earlier run."""
+        target = self._out / f"shard-{block:06d}.tar"
+        problems: list[str] = []
+        if target.exists():
+            held = len(scan_tar(target, 0)[0])
+            lost = len(rows) - held
+            return Result(0, held, [f"{target} lacks {lost} images; remove it to try again"] * lost)
+        with (
+            atomic_write(target) as file,
+            tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            keys: set[str] = set()
+            for row, content, end in self._resized(rows, problems):
+                name = Path(self._name(row))
+                # WebDataset's key ends at the first dot of the name, so it may hold none.
+                key = str(name.with_name(name.stem.replace(".", "_")))
+                key = f"{key}_{len(keys)}" if key in keys else key
+                keys.add(key)
+                _add(tar, f"{key}{end or name.suffix.lower()}", content)
+                _add(tar, f"{key}.cls", str(self._labels[row]).encode())
+        return Result(len(keys), 0, problems)
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray) -> None:
+def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray | Any) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))

@@ -1,35 +1,32 @@
 """Images in tar files (the WebDataset layout), read at random through an index.
 
-For file systems that suffer under a million small files: a few hundred large ones instead. The
-members ``KEY.jpg`` and ``KEY.cls`` of a tar are an image and, in digits, its class.
+For file systems that are slow with a million small files. The members ``KEY.jpg`` and ``KEY.cls``
+of a tar are an image and, in digits, its class.
 """
 
 from __future__ import annotations
 
-import logging
+import functools
 import os
 import tarfile
-import weakref
-import zlib
+from io import FileIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.files import atomic_write
-from pirl_plugin.images.decode import MAX_FILE_BYTES
 from pirl_plugin.images.folders import image_extensions
-from pirl_plugin.images.names import INDEX, SETTINGS_FILE
+from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.images.sources import ImageSource
 
-MAX_OPEN = 128
-"""Tars that a process holds open, of those it needs; systems allow 256 to 1,024 files."""
 NO_LABEL = -1
 MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
 """Of each image: number of its tar, first byte and length in it, and class."""
+
+_Scan = tuple[list[str], NDArray[Any]]
 
 
 class ShardSource(ImageSource):
@@ -40,65 +37,47 @@ class ShardSource(ImageSource):
 
     Args:
         path: folder of ``*.tar``.
-        grey_size: side of the image that takes the place of one that cannot be read, pixels.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: it holds fewer than two images, or a tar is not whole or is compressed.
+        ValueError: it holds fewer than two images, or a tar is cut off or compressed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], grey_size: int = 224) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder that exists: expected one of tars")
-        self._tars = sorted(tar.name for tar in folder.glob("*.tar"))
-        if packed := sorted(folder.glob("*.tar.gz")) + sorted(folder.glob("*.tgz")):
+        if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
             raise ValueError(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
-        found = _read_index(folder, self._tars)
-        if found is None and (folder / SETTINGS_FILE).is_file():
-            raise ValueError(
-                f"{folder} has no {INDEX} of its tars: prepare --shards did not end, or they were "
-                f"changed; repeat that command"
-            )
-        names, members = found or scan_tars([folder / tar for tar in self._tars])
+        self._tars, sizes = _tars_of(folder)
+        if (folder / INDEX).is_file():
+            with np.load(folder / INDEX) as index:
+                if index["tars"].tolist() == self._tars and index["sizes"].tolist() == sizes:
+                    names, members = index["names"].tolist(), index["members"]
+                else:
+                    names, members = _scan_all(folder, self._tars)
+        else:
+            names, members = _scan_all(folder, self._tars)
         self._members = SharedArray(members)
-        self._own_descriptors()
-        super().__init__(path, PathTable(names), grey_size=grey_size)
-
-    def _own_descriptors(self) -> None:
-        """Begin with no tar open; those that will be are closed with this object."""
-        self._open: dict[int, int] = {}
-        weakref.finalize(self, _close, self._open)
+        super().__init__(path, PathTable(names))
 
     def read(self, row: int) -> bytes:
-        """Content of one image.
+        """Return the content of one image.
 
         Raises:
             OSError: its tar cannot be read, or is shorter than it was.
         """
         shard, offset, size, _ = self._members.array[row].item()
-        if size > MAX_FILE_BYTES:
-            raise OSError(f"the image has {size / 2**20:,.0f} MiB, more than are read")
-        if shard not in self._open:
-            if len(self._open) >= MAX_OPEN:
-                os.close(self._open.pop(next(iter(self._open))))
-            tar = os.path.join(self.path, self._tars[shard])
-            self._open[shard] = os.open(tar, os.O_RDONLY | os.O_CLOEXEC)
-        content = os.pread(self._open[shard], size, offset)
+        tar = _opened(os.path.join(self.path, self._tars[shard]))
+        content = os.pread(tar.fileno(), size, offset)
         if len(content) < size:
             raise OSError(f"{self._tars[shard]} ends within the image")
         return content
 
     def path_of(self, row: int) -> str:
-        """``FOLDER/TAR:MEMBER`` of one image, for messages."""
-        return f"{self.file_of(row)}:{self._images[row]}"
-
-    def file_of(self, row: int) -> str:
-        """``FOLDER/TAR`` of one image."""
-        return os.path.join(self.path, self._tars[int(self._members.array[row]["shard"])])
+        """Return ``FOLDER/TAR:MEMBER`` of one image, for messages."""
+        tar = self._tars[int(self._members.array[row]["shard"])]
+        return f"{os.path.join(self.path, tar)}:{self._images[row]}"
 
     def labels(self) -> NDArray[np.int64]:
-        """Class of each image, int64 (N,), from the ``.cls`` members.
+        """Return the class of each image, int64 (N,), from the ``.cls`` members.
 
         Raises:
             ValueError: an image has none.
@@ -109,51 +88,16 @@ class ShardSource(ImageSource):
             raise ValueError(f"{self.path_of(row)} has no class: expected a member .cls beside it")
         return labels
 
-    def class_numbers(self) -> dict[str, int]:
-        """Number of each class by its folder, ``.`` for no folder, as ``prepare --shards`` writes.
 
-        Empty where a folder holds several classes, or several hold one.
-        """
-        folders = (os.path.dirname(name).partition("/")[0] or "." for name in self._images)
-        found = set(zip(folders, self.labels().tolist(), strict=True))
-        numbers = dict(found)
-        return numbers if len(numbers) == len(found) == len(set(numbers.values())) else {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Each process, and each copy, opens the tars itself."""
-        return {key: value for key, value in self.__dict__.items() if key != "_open"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """No tar is open."""
-        self.__dict__.update(state)
-        self._own_descriptors()
+@functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
+def _opened(tar: str) -> FileIO:
+    """Return a tar that stays open, in the processes that are forked too."""
+    return open(tar, "rb", buffering=0)
 
 
-def _close(descriptors: dict[int, int]) -> None:
-    for descriptor in descriptors.values():
-        os.close(descriptor)
-
-
-def _stamps(folder: Path, tars: list[str]) -> NDArray[np.int64]:
-    """Size and time of change of each tar, (T, 2)."""
-    found = [(folder / tar).stat() for tar in tars]
-    return np.array([[s.st_size, s.st_mtime_ns] for s in found], np.int64).reshape(-1, 2)
-
-
-def _read_index(folder: Path, tars: list[str]) -> tuple[list[str], NDArray[Any]] | None:
-    """Names and ``MEMBERS`` of the index; None where there is none of these very tars."""
-    try:
-        with np.load(folder / INDEX) as arrays:
-            same = arrays["tars"].tolist() == tars
-            if same and np.array_equal(arrays["stamps"], _stamps(folder, tars)):
-                return arrays["names"].tolist(), arrays["members"].astype(MEMBERS)
-            reason = "is of other tars, or they were copied without their times (cp -p)"
-    except FileNotFoundError:
-        return None
-    except (ValueError, OSError, EOFError, KeyError, BadZipFile, zlib.error) as error:
-        reason = f"is damaged ({error})"
-    logging.root.warning(f"{folder / INDEX} {reason}; the headers of all tars are read")
-    return scan_tars([folder / tar for tar in tars])
+def _tars_of(folder: Path) -> tuple[list[str], list[int]]:
+    tars = sorted(folder.glob("*.tar"))
+    return [tar.name for tar in tars], [tar.stat().st_size for tar in tars]
 
 
 def write_index(folder: Path) -> None:
@@ -162,32 +106,24 @@ def write_index(folder: Path) -> None:
     Raises:
         ValueError: a tar cannot be read.
     """
-    tars = sorted(tar.name for tar in folder.glob("*.tar"))
-    stamps = _stamps(folder, tars)
-    names, members = scan_tars([folder / tar for tar in tars])
+    tars, sizes = _tars_of(folder)
+    names, members = _scan_all(folder, tars)
     with atomic_write(folder / INDEX) as file:
-        np.savez_compressed(
-            file,
-            tars=np.array(tars, dtype=str),
-            stamps=stamps,
-            names=np.array(names, dtype=str),
-            members=members,
-        )
+        np.savez_compressed(file, tars=tars, sizes=sizes, names=names, members=members)
 
 
-def scan_tars(tars: list[Path]) -> tuple[list[str], NDArray[Any]]:
-    """:func:`scan_tar` of all tars, joined."""
-    found = [scan_tar(tar, shard) for shard, tar in enumerate(tars)]
+def _scan_all(folder: Path, tars: list[str]) -> _Scan:
+    found = [scan_tar(folder / tar, shard) for shard, tar in enumerate(tars)]
     names = [name for tar_names, _ in found for name in tar_names]
     return names, np.concatenate([np.empty(0, MEMBERS), *(rows for _, rows in found)])
 
 
-def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
+def scan_tar(path: Path, shard: int) -> _Scan:
     """Find the images of a tar by its headers.
 
-    WebDataset's key of a member ends at the first dot of the file's name. Of each key the first
-    image named ``KEY.jpg`` or alike counts. An image with more dots in its name belongs to such a
-    one (``KEY.seg.png``) and is skipped; where there is none, it is an image of its own.
+    WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
+    in its name (``KEY.seg.png``) is skipped where there is a ``KEY.png`` or alike; where there is
+    none, it is an image of its own.
 
     Args:
         path: of the tar.
@@ -197,55 +133,25 @@ def scan_tar(path: Path, shard: int) -> tuple[list[str], NDArray[Any]]:
         Names of the images, and ``MEMBERS`` rows (n,), label −1 where there is no ``.cls``.
 
     Raises:
-        ValueError: it is not a whole tar, an image or class in it is a link or sparse, or a class
-            is no number.
+        ValueError: it is not a whole tar, or a class is no number.
     """
-    images: dict[str, tuple[int, int, str]] = {}
-    dotted: list[tuple[Any, ...]] = []
-    others: dict[str, Any] = {}
+    images: dict[str, tuple[int, int, str]] = {}  # by name without extension
     labels: dict[str, int] = {}
-    extensions = image_extensions()
-    skipped = 0
     try:
         with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                folder, _, file = member.name.rpartition("/")
-                stem, _, _ = file.partition(".")
-                rest, suffix = os.path.splitext(file.lower())
-                is_image = suffix in extensions and not file.startswith(".")
-                if (not is_image and suffix != ".cls") or member.isdir():
-                    continue
-                if not member.isreg() or member.issparse():
-                    raise ValueError(
-                        f"{member.name} is a link or sparse; tar -h --hard-dereference writes files"
-                    )
+            for member in filter(tarfile.TarInfo.isreg, tar):
+                stem, suffix = os.path.splitext(member.name)
                 if suffix == ".cls":
-                    content = tar.extractfile(member)
-                    name = f"{folder}/{file[: len(rest)]}"
-                    labels[name] = int(content.read(32)) if content else NO_LABEL
-                    continue
-                place = (member.offset_data, member.size, member.name)
-                if len(stem) == len(rest):
-                    images.setdefault(f"{folder}/{stem}", place)
-                else:
-                    dotted.append((f"{folder}/{stem}", *place))
-            end = tar.offset
-        with open(path, "rb") as whole:
-            whole.seek(end)
-            if len(whole.read(tarfile.BLOCKSIZE).strip(b"\0")) or whole.tell() == end:
-                raise ValueError(f"it is cut off, or joined with another, at byte {end}")
+                    labels[stem] = int(tar.extractfile(member).read())  # type: ignore[union-attr]
+                elif suffix.lower() in image_extensions():
+                    images.setdefault(stem, (member.offset_data, member.size, member.name))
     except (tarfile.TarError, ValueError, OSError) as error:
         raise ValueError(f"{path} is not a whole tar of images ({error}): make it again") from None
-    for key, offset, size, name in dotted:
-        if key in images:
-            skipped += 1
-        else:
-            others[os.path.splitext(name if "/" in name else f"/{name}")[0]] = offset, size, name
-    images.update(others)
-    if skipped:
-        logging.root.info(f"{path}: {skipped} images beside others of their key are skipped")
-    found = sorted(
-        (at, size, name, labels.get(key, NO_LABEL)) for key, (at, size, name) in images.items()
-    )
-    rows = [(shard, at, size, label) for at, size, _, label in found]
-    return [name for _, _, name, _ in found], np.array(rows, MEMBERS)
+    names, rows = [], []
+    for stem, (offset, size, name) in images.items():
+        folder, file = os.path.split(stem)
+        key = os.path.join(folder, file.partition(".")[0])
+        if file[:1] != "." and (key == stem or key not in images):
+            names.append(name)
+            rows.append((shard, offset, size, labels.get(stem, NO_LABEL)))
+    return names, np.array(rows, MEMBERS)

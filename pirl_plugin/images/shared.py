@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import context, reduction
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 class SharedArray:
-    """An array in anonymous memory that child processes map too; not in ``/dev/shm``.
+    """An array in a deleted temporary file, which child processes map too; not in ``/dev/shm``.
 
-    Forked workers inherit the mapping; those of ``spawn`` and ``forkserver`` are sent the file
-    descriptor. A copy made by other means (``pickle``, ``copy``, a job on another machine) is an
-    array of its own.
+    Forked workers inherit the mapping; those of ``spawn`` and ``forkserver`` receive the file
+    descriptor. Any other copy (``pickle``, ``copy``) is an array of its own.
 
     Args:
         values: what it holds at first.
 
     Attributes:
-        array: of the shape and type of ``values``; what is written to it is seen by all.
+        array: of the shape and dtype of ``values``; all processes see what is written to it.
 
     Example:
         >>> epoch = SharedArray(np.zeros(1, np.int64))
@@ -35,47 +32,33 @@ class SharedArray:
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
-        descriptor = _anonymous_file()
-        os.ftruncate(descriptor, max(values.nbytes, 1))
-        self._map(descriptor, values.shape, values.dtype)
-        self.array[...] = values
+        file = tempfile.TemporaryFile()
+        file.write(values.tobytes() or b"\0")  # an empty file cannot be mapped
+        file.flush()
+        self._map(file, values.shape, values.dtype)
 
-    def _map(self, descriptor: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
-        size = int(np.prod(shape)) * dtype.itemsize
-        mapped = mmap.mmap(descriptor, max(size, 1))
-        self.array: NDArray[Any] = np.frombuffer(mapped, np.uint8, size).view(dtype).reshape(shape)
+    def _map(self, file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._file = file
+        self.array: NDArray[Any] = np.asarray(np.memmap(file, dtype, "r+", shape=shape))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Send the descriptor to a process that is being started, and the content elsewhere."""
         if context.get_spawning_popen() is None:
             return SharedArray, (self.array.copy(),)
-        descriptor = reduction.DupFd(self._descriptor)
+        descriptor = reduction.DupFd(self._file.fileno())
         return _attached, (descriptor, self.array.shape, self.array.dtype)
 
 
 def _attached(descriptor: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> SharedArray:
     shared = SharedArray.__new__(SharedArray)
-    shared._map(descriptor.detach(), shape, dtype)
+    shared._map(os.fdopen(descriptor.detach(), "r+b"), shape, dtype)
     return shared
 
 
-def _anonymous_file() -> int:
-    try:
-        return os.memfd_create("pirl_plugin")
-    except (AttributeError, OSError):  # not on Linux
-        with tempfile.TemporaryFile() as file:
-            return os.dup(file.fileno())
-
-
 class PathTable(Sequence[str]):
-    """An immutable list of paths: their ends, and one blob of bytes, shared with workers.
-
-    A million paths of 40 characters take 48 MB, against some 100 MB as Python strings.
+    """An immutable list of paths in shared memory: a million of 40 characters take 48 MB.
 
     Args:
-        paths: as strings (also undecodable ones, as ``os.fsdecode`` gives them).
+        paths: any, also undecodable ones, as ``os.fsdecode`` gives them.
 
     Example:
         >>> table = PathTable(["a/1.jpg", "b/2.jpg"])
@@ -84,12 +67,12 @@ class PathTable(Sequence[str]):
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        blob, ends = bytearray(), [0]
+        joined, ends = bytearray(), [0]
         for path in paths:
-            blob += os.fsencode(path)
-            ends.append(len(blob))
+            joined += os.fsencode(path)
+            ends.append(len(joined))
         self._ends = SharedArray(np.array(ends, np.int64))
-        self._blob = SharedArray(np.frombuffer(blob, np.uint8))
+        self._joined = SharedArray(np.frombuffer(joined, np.uint8))
 
     def __len__(self) -> int:
         return len(self._ends.array) - 1
@@ -98,4 +81,4 @@ class PathTable(Sequence[str]):
         if not 0 <= index < len(self):
             raise IndexError(f"path {index} of {len(self)}")
         start, end = self._ends.array[index : index + 2].tolist()
-        return os.fsdecode(self._blob.array[start:end].tobytes())
+        return os.fsdecode(self._joined.array[start:end].tobytes())

@@ -1,4 +1,4 @@
-"""Where images come from: a folder, any data set of images; and how to open it."""
+"""Where images come from: folders, lists, any data set of images; and how to open it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.folders import class_folders, describe_skipped, find_images
+from pirl_plugin.images.folders import class_folders, find_images
 from pirl_plugin.images.names import (
     DISK_FILELIST,
     DISK_FOLDER,
@@ -29,28 +30,31 @@ from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.views.pixels import as_pixels
 
 GREY = 128
-_log = logging.root  # whose handlers write the host's log
 
 
 class ImageSource:
     """Images, each of which is read and decoded once.
 
-    A subclass finds the images and their labels and hands them to this constructor; that is all
+    A subclass finds the images and their labels and passes them to this constructor; that is all
     that a new source needs.
 
-    A file that cannot be read or decoded yields a grey image and ``False``, and is named with the
-    reason in one warning, by whichever loader worker meets it first, in whichever epoch.
+    A file that cannot be read or decoded yields a grey image and ``False``. The first loader worker
+    that meets it names it, with the reason, in one warning.
 
     Args:
         path: what the user named: a folder or a file.
         images: paths of the images, relative to ``root``.
         root: folder that the paths are relative to; ``path`` itself if None.
-        labels: int64 (N,), or (N, classes), if the source has some.
-        grey_size: side of the image that takes the place of one that cannot be read, pixels.
+        labels: int64 (N,), or (N, classes), if the source has labels.
+
+    Attributes:
+        grey_size: side of the image that replaces an unreadable one, pixels.
 
     Raises:
         ValueError: there are fewer than two images.
     """
+
+    grey_size = 224
 
     def __init__(
         self,
@@ -58,13 +62,11 @@ class ImageSource:
         images: Sequence[str],
         root: str | None = None,
         labels: NDArray[np.int64] | None = None,
-        grey_size: int = 224,
     ) -> None:
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
         self._images = images
         self._labels = labels
-        self._grey_size = grey_size
         if len(images) < 2:
             raise ValueError(f"{self.path} holds {len(images)} images: expected at least 2")
         # A byte an image, not a bit: workers that write into one byte lose each other's bits.
@@ -85,15 +87,19 @@ class ImageSource:
         try:
             return self.pixels(row), True
         except (OSError, UnreadableImageError, MemoryError) as error:
-            self._report(int(row), error)
-        shape = (3, self._grey_size, self._grey_size)
+            if not self._unreadable.array[row]:
+                self._unreadable.array[row] = 1
+                reason = str(error) or "there is too little memory"
+                where = _printable(self.path_of(row))
+                logging.root.warning(f"Image {row}, {where}: left out, it cannot be read: {reason}")
+        shape = (3, self.grey_size, self.grey_size)
         return torch.full(shape, GREY, dtype=torch.uint8), False
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, bool]]:
         return (self[row] for row in range(len(self)))
 
     def pixels(self, row: int) -> torch.Tensor:
-        """One image, uint8 (3, H, W).
+        """Return one image, uint8 (3, H, W).
 
         Raises:
             OSError: it cannot be read.
@@ -102,30 +108,19 @@ class ImageSource:
         return decode_image(self.read(row))
 
     def read(self, row: int) -> bytes | bytearray:
-        """Content of one image's file.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        try:
-            return read_file(self.path_of(row))
-        except ValueError as error:  # a NUL byte in the path
-            raise OSError(str(error)) from None
+        """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""
+        return read_file(self.path_of(row))
 
     def path_of(self, row: int) -> str:
-        """Path of one image."""
+        """Return the path of one image."""
         return os.path.join(self._root, self._images[row])
 
-    def file_of(self, row: int) -> str:
-        """Path of the file that holds one image: its own, or an archive."""
-        return self.path_of(row)
-
     def paths(self) -> list[str]:
-        """Paths of all images, in order."""
+        """Return the paths of all images, in order."""
         return [self.path_of(row) for row in range(len(self))]
 
     def labels(self) -> NDArray[np.int64]:
-        """Class of each image, int64 (N,), or (N, classes) where an image may have several.
+        """Return the class of each image, int64 (N,), or (N, classes) where it may have several.
 
         Raises:
             ValueError: this source has no labels.
@@ -134,65 +129,49 @@ class ImageSource:
             raise ValueError(f"{self.path} has no labels: expected a source with labels")
         return self._labels
 
-    def class_numbers(self) -> dict[str, int]:
-        """Number of each class by its name; empty where classes have numbers alone."""
-        return {}
-
     @property
     def num_unreadable(self) -> int:
         """Number of files found unreadable so far, by this process and its loader workers."""
         return int(np.count_nonzero(self._unreadable.array))
 
     def unreadable_paths(self) -> list[str]:
-        """Paths of the files found unreadable so far, as :attr:`num_unreadable`."""
+        """Return the paths of the files found unreadable so far."""
         return [_printable(self.path_of(int(row))) for row in self._unreadable.array.nonzero()[0]]
-
-    def _report(self, row: int, error: Exception) -> None:
-        if not self._unreadable.array[row]:
-            self._unreadable.array[row] = 1
-            reason = error if str(error) else "there is too little memory"
-            _log.warning(
-                f"Image {row}, {_printable(self.path_of(row))}: cannot be read: {reason}; it is "
-                f"left out"
-            )
 
 
 class FolderSource(ImageSource):
-    """The images below a folder, in subfolders, its classes, or not.
+    """The images below a folder, whose subfolders are the classes, if there are any.
 
-    What is not read is counted by kind in the log, with what to do about it.
+    One warning names the folders and the kinds of files that are not read.
 
     Raises:
         FileNotFoundError: there is no such folder.
         ValueError: it holds fewer than two images.
     """
 
-    def __init__(self, path: str | os.PathLike[str], grey_size: int = 224) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.path.isdir(path):
-            raise FileNotFoundError(
-                f"{os.fspath(path)} is not a folder that exists: expected a folder of images"
-            )
+            raise FileNotFoundError(f"{os.fspath(path)}: expected a folder of images that exists")
         skipped: Counter[str] = Counter()
         images = PathTable(find_images(os.fspath(path), skipped))
-        describe_skipped(os.fspath(path), skipped, _log)
-        if len(images) < 2 and skipped[".tar"]:
-            raise ValueError(f"{os.fspath(path)} holds tars: expected images, or {DISK_SHARDS}")
-        super().__init__(path, images, grey_size=grey_size)
+        if skipped:
+            found = ", ".join(f"{_printable(name)} ({count})" for name, count in skipped.items())
+            logging.root.warning(
+                f"{os.fspath(path)}: files and folders that are left out: {found}; .heic needs pip "
+                f"install pillow-heif, other kinds of images must be converted"
+            )
+        super().__init__(path, images)
 
     def labels(self) -> NDArray[np.int64]:
-        """Index of each image's first-level subfolder, by name: int64 (N,).
+        """Return the number of each image's first-level subfolder, by name: int64 (N,).
 
         Images that lie in the folder itself are class 0; beside the folders of classes they have
         none, -1.
         """
-        numbers = self.class_numbers()
-        tops = (top if rest else "" for top, _, rest in (p.partition(os.sep) for p in self._images))
+        numbers = {name: number for number, name in enumerate(class_folders(self.path))}
         numbers[""] = -1 if numbers else 0
+        tops = (top if rest else "" for top, _, rest in (p.partition(os.sep) for p in self._images))
         return np.fromiter((numbers[top] for top in tops), np.int64, len(self))
-
-    def class_numbers(self) -> dict[str, int]:
-        """Number of each class by its folder, those without an image included."""
-        return {name: number for number, name in enumerate(class_folders(self.path))}
 
 
 class MapSource(ImageSource):
@@ -203,26 +182,24 @@ class MapSource(ImageSource):
             tuples or dictionaries that hold one.
         key: place of the image in an item, a number or a name; None for 0 in tuples, and for
             ``image`` or the first image in dictionaries.
-        grey_size: side of the image that takes the place of one that cannot be read, pixels.
     """
 
-    def __init__(self, dataset: Any, key: int | str | None = None, grey_size: int = 224) -> None:
+    def __init__(self, dataset: Any, key: int | str | None = None) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise ValueError(
                 f"source is a {type(dataset).__name__}: expected a path, or a data set with len() "
                 f"and dataset[row]"
             )
-        super().__init__(type(dataset).__name__, range(len(dataset)), grey_size=grey_size)  # type: ignore[arg-type]
+        super().__init__(type(dataset).__name__, range(len(dataset)))  # type: ignore[arg-type]
         self.dataset, self._key = dataset, key
 
     def path_of(self, row: int) -> str:
-        """``CLASS[ROW]``, or the path where the items are paths."""
-        paths = isinstance(self.dataset, (list, tuple)) and isinstance(self.dataset[row], str)
-        return str(self.dataset[row]) if paths else f"{self.path}[{row}]"
+        """Return ``CLASS[ROW]``."""
+        return f"{self.path}[{row}]"
 
     def pixels(self, row: int) -> torch.Tensor:
-        """One image, uint8 (3, H, W)."""
-        item = self.dataset[row]
+        """Return one image, uint8 (3, H, W)."""
+        item = self.dataset[int(row)]
         if isinstance(item, Mapping):
             item = item[self._key or _image_key(item)]
         elif isinstance(item, (tuple, list)):
@@ -242,30 +219,6 @@ def _image_key(item: Mapping[Any, Any]) -> Any:
     if not found:
         raise ValueError(f"an item has {', '.join(map(str, item))}: name the image by key=")
     return found[0]
-
-
-class _Folders(ImageSource):
-    """Several sources one after another."""
-
-    def __init__(self, sources: Sequence[ImageSource]) -> None:
-        self._sources = sources
-        self._firsts = np.cumsum([0, *map(len, sources)])
-        path = os.pathsep.join(source.path for source in sources)
-        super().__init__(path, range(int(self._firsts[-1])))  # type: ignore[arg-type]
-
-    def _at(self, row: int) -> tuple[ImageSource, int]:
-        part = int(np.searchsorted(self._firsts, row, side="right")) - 1
-        return self._sources[part], row - int(self._firsts[part])
-
-    def read(self, row: int) -> bytes | bytearray:
-        """Content of one image's file."""
-        source, inner = self._at(row)
-        return source.read(inner)
-
-    def path_of(self, row: int) -> str:
-        """Path of one image."""
-        source, inner = self._at(row)
-        return source.path_of(inner)
 
 
 def open_source(
@@ -296,16 +249,14 @@ def open_source(
         return made(where, **{k: value for k, value in options.items() if k in taken})
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
         if os.path.isdir(where[0]):
-            return _Folders([open_source(each, **options) for each in where])
-        return ImageSource("", PathTable(map(os.fspath, where)), root="")
+            where = chain.from_iterable(FolderSource(folder).paths() for folder in where)
+        return ImageSource("the list", PathTable(map(os.fspath, where)), root="")
     return MapSource(where, key)
 
 
 def _kind(path: str) -> str:
-    """The name of the source that reads what lies at a path."""
-    if path.endswith((".tar", ".tar.gz", ".tgz")):
-        raise ValueError(f"{path} is a tar: name the folder of the tars, unpacked with gunzip")
-    if os.path.isfile(path) and not path.endswith((".parquet", ".arrow")):
+    """Return the name of the source that reads what lies at a path."""
+    if os.path.isfile(path) and not path.endswith((".parquet", ".arrow", ".tar", ".gz", ".tgz")):
         return DISK_FILELIST
     names = os.listdir(path) if os.path.isdir(path) else [path]
     if INDEX in names or any(name.endswith((".tar", ".tar.gz", ".tgz")) for name in names):
@@ -315,6 +266,5 @@ def _kind(path: str) -> str:
 
 
 def _printable(path: str) -> str:
-    """A path as one line of UTF-8: its bytes that are none are escaped, and its line breaks."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Return a path in UTF-8, whose other bytes are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -23,11 +23,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pirl_plugin.checkpoints.load import load_trunk, save_trunk
-from pirl_plugin.evaluation.features import read_images, trunk_features, val_folder
+from pirl_plugin.evaluation.features import (
+    labelled_sources,
+    read_images,
+    trunk_features,
+    val_folder,
+)
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
 from pirl_plugin.files import atomic_write
-from pirl_plugin.images.folders import check_all_in_classes, class_folders
+from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.processes import processor_name, stream
@@ -93,20 +98,10 @@ def find_data(folder: Path) -> Data:
             beside the class folders.
     """
     train = folder / "train" if (folder / "train").is_dir() else folder
-    count, val, classes = len(FolderSource(train)), val_folder(folder), class_folders(str(train))
-    if count < 2:
-        raise ValueError(f"--data = {folder}: expected two images or more, and found {count}")
+    val, classes = val_folder(folder), class_folders(str(train))
     if train == folder or val is None or len(classes) < 2:
-        return Data(train, None, count, max(1, len(classes)))
-    for labelled in (train, val):
-        check_all_in_classes(labelled)
-    odd = sorted(set(classes) ^ set(class_folders(str(val))))
-    if odd:
-        raise ValueError(
-            f"--data = {folder}: expected the same class folders in {train.name} and {val.name}; "
-            f"'{odd[0]}' is in one of them only"
-        )
-    return Data(train, val, count, len(classes))
+        return Data(train, None, len(FolderSource(train)), max(1, len(classes)))
+    return Data(train, val, len(labelled_sources(folder)[0]), len(classes))
 
 
 def quick_epochs(data: Data) -> int:

@@ -15,7 +15,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision.datasets import ImageFolder
 
 from pirl_plugin.images import names, prepare
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.shards import ShardSource
@@ -95,12 +95,6 @@ def test_decode__one_kind_of_error(data):
         decode_image(data)
 
 
-def test_read_file__does_not_wait_for_a_pipe(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="not a regular file"):
-        read_file(str(tmp_path / "pipe"))
-
-
 def test_find_images__order_of_torchvision_without_system_folders(folder, make_image, caplog):
     for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
         (folder / name).mkdir()
@@ -111,7 +105,6 @@ def test_find_images__order_of_torchvision_without_system_folders(folder, make_i
     source = FolderSource(folder)
     assert caplog.text.count("lost+found") == 1
     assert source.labels().tolist() == [0, 0, 1, 1, 1]
-    assert source.class_numbers() == {"cat": 0, "dog": 1}
 
 
 def test_unreadable__named_once_counted_and_masked(folder, caplog):
@@ -135,9 +128,10 @@ def test_views_of_a_pass__keyed_by_epoch_or_new_each_time(folder):
     first, second = next(iter(loader)), next(iter(loader))
     assert not torch.equal(first["images"], second["images"])
     images.set_epoch(3)  # which a running worker sees
-    third = next(iter(loader))
+    third, fourth = next(iter(loader)), next(iter(loader))
     expected = VIEWS(images.source[2][0], image_generator(5, 3, 2))
     assert torch.equal(third["images"][2], expected["images"])
+    assert not torch.equal(third["images"][2], fourth["images"][2])  # set_epoch was forgotten
 
 
 def test_image_dataset__takes_any_data_set_of_images(folder):
@@ -189,10 +183,10 @@ def test_filelist__arrays_prefixes_and_missing_files(folder):
     np.save(folder / "list.npy", ["/old/cat/0.png", "/old/dog/2.png"])
     options = {"remove_prefix": "/old/", "new_prefix": f"{folder}/"}
     assert open_source(folder / "list.npy", **options)[1][1]
-    with pytest.raises(FileNotFoundError, match="none of 2 files"):
+    with pytest.raises(FileNotFoundError, match="none of the first 2 files"):
         ImageDataset(folder / "list.npy", VIEWS)
     np.save(folder / "objects.npy", np.array(["a", "b"], object), allow_pickle=True)
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="Python objects"):
         open_source(folder / "objects.npy")
 
 
@@ -210,7 +204,7 @@ def test_shards__of_others(tmp_path):
         add(tar, "x/0.cls", b"3")
     source = open_source(tmp_path)
     assert [os.path.basename(path) for path in source.paths()] == ["0.png", "v1.0.png", "v1.1.png"]
-    assert source.file_of(0) == str(tmp_path / "a.tar")
+    assert source.path_of(0) == f"{tmp_path / 'a.tar'}:x/0.png"
     assert source[2][1]
     (tmp_path / "b.tar").write_bytes((tmp_path / "a.tar").read_bytes()[:1500])
     with pytest.raises(ValueError, match=r"b\.tar is not a whole tar"):
@@ -234,7 +228,6 @@ def test_hugging_face__arrow_and_parquet(tmp_path):
         source = open_source(tmp_path / name)
         assert source[2][0][:, 0, 0].tolist() == [2, 0, 0]
         assert source.labels().tolist() == [1, 0, 1]
-        assert source.class_numbers() == {"a": 0, "b": 1}
     assert ImageDataset(data, VIEWS)[1]["index"] == 1
 
 
@@ -285,5 +278,5 @@ def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, shards, capsy
     assert torch.equal(source[1][0], FolderSource(folder)[1][0])
     assert prepare.main(command) == 0
     assert "0 images written, 4 found" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="was begun with"):
+    with pytest.raises(ValueError, match="size 60 \\(now 61\\)"):
         prepare.main([*command, "--size", "61"])

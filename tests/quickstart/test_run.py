@@ -106,7 +106,7 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
     (tmp_path / "data" / "val").rename(tmp_path / "data" / "validation")
     assert find_data(tmp_path / "data").val == tmp_path / "data" / "validation"
     (tmp_path / "data" / "train" / "wasps").mkdir()
-    with pytest.raises(ValueError, match="'wasps' is in one of them only"):
+    with pytest.raises(ValueError, match="wasps"):
         find_data(tmp_path / "data")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="image"):

@@ -76,8 +76,8 @@ class PIRLDiskDataset:
                 split="train" if split == "TRAIN" else "test",
                 remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
                 new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
-                grey_size=int(options.get("DEFAULT_GRAY_IMG_SIZE") or 224),
             )
+            self.source.grey_size = int(options.get("DEFAULT_GRAY_IMG_SIZE") or 224)
         except (FileNotFoundError, ValueError) as error:
             key = f"config.DATA.{split}"
             raise type(error)(
