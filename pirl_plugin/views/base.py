@@ -105,20 +105,8 @@ class Views:
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Random resized crop, photometric augmentation and flip: uint8 (3, S, S)."""
-        return self._render_image(*self._draw_image(pixels, rng))
-
-    def _draw_image(
-        self, pixels: torch.Tensor, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Crop uint8 (S, S, 3) and parameters float32 (1, NUM_COLUMNS) of a standard view.
-
-        Tasks of two views cut both before they render I: the image is then still in the cache.
-        """
         crop = self._random_crop(pixels, self.image_scale, self.image_size, rng)
-        return crop, self.photometric.sample(rng, 1)
-
-    def _render_image(self, crop: NDArray[np.uint8], rows: NDArray[np.float32]) -> torch.Tensor:
-        return render(crop, _CORNER, rows, self.image_size)[0]
+        return render(crop, _CORNER, self.photometric.sample(rng, 1), self.image_size)[0]
 
     def _random_crop(
         self,

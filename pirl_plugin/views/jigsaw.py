@@ -5,7 +5,6 @@ And the covariant pretext task, one of PIRL's baselines: which permutation was i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,9 +82,8 @@ class JigsawViews(Views):
         return {**super().shapes, "patches": (self.grid**2, 3, self.patch_size, self.patch_size)}
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-        drawn = self._draw_image(pixels, rng)
-        patches = self._shuffled(pixels, rng)[1]
-        return {"images": self._render_image(*drawn), "patches": patches}
+        image = self._standard_view(pixels, rng)
+        return {"images": image, "patches": self._shuffled(pixels, rng)[1]}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """The order's number in the permutation set, and uint8 (grid², 3, P, P) in that order."""
@@ -171,16 +169,10 @@ def patch_offsets(
         int32 (grid², 2): top and left of each patch in the crop, cells row by row.
     """
     cell = crop_size // grid
-    inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
-    inside += _cell_corners(grid, cell)
-    return inside
-
-
-@functools.cache
-def _cell_corners(grid: int, cell: int) -> NDArray[np.int32]:
-    """Top and left of each cell, int32 (grid², 2), row by row."""
-    cells = np.arange(grid * grid, dtype=np.int32)
-    return np.stack([cells // grid * cell, cells % grid * cell], axis=1)
+    number = np.arange(grid * grid, dtype=np.int32)
+    corners = np.stack([number // grid, number % grid], axis=1) * cell
+    inside = rng.integers(0, cell - patch_size + 1, size=corners.shape, dtype=np.int32)
+    return corners + inside
 
 
 def _turn(canvas: NDArray[np.uint8], quarters: int) -> NDArray[np.uint8]:

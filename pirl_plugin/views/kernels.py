@@ -2,7 +2,7 @@
 
 A view is cut into three planes of bytes. Chunks of them go through the colour jitter as float32
 that stays in the first-level cache, one vectorised loop an operation, rounded down after each one
-as PIL does when it stores bytes. The results equal PIL's bit for bit, those of the blur too. Two
+as PIL does when it stores bytes. The results equal PIL's bit for bit; the blur is PIL's. Two
 operations need the whole view and so split the work into passes: contrast needs the mean grey
 level, autocontrast and equalize the extrema or the histogram.
 
@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageFilter
 
 from pirl_plugin.compiled import compiled
 from pirl_plugin.views.photometric import (
@@ -48,9 +49,6 @@ _PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
 # Floats: a quotient of two bytes times 255, rounded down, as PIL's doubles give it.
 _BELOW_255 = np.float32(255 - 3 * 2**-16)
 _LEAST_STEP = np.float32(2**-14)
-_BLUR_PASSES = 3
-_BLUR_ONE = 1 << 24
-_BLUR_HALF, _BLUR_SHIFT = np.uint32(1 << 23), np.uint32(24)
 
 
 @_jit
@@ -310,13 +308,12 @@ def _greyscale(r, g, b):
 
 @compiled
 def _render(canvas, corners, rows, out):
-    """Fill ``out``, all but the blur; return whether any row asks for it."""
+    """Fill ``out``, all but the blur."""
     size = out.shape[3]
     flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
     chunk = np.empty((3, _CHUNK), np.float32)
     spare = np.empty(size * size, np.uint8)
-    blurred = False
     for v in range(out.shape[0]):
         row, planes = rows[v], flat_out[v]
         _cut(flat_canvas, corners[v, 0], corners[v, 1], row[FLIP] != _F0, planes, size)
@@ -328,86 +325,6 @@ def _render(canvas, corners, rows, out):
                 _equalize(planes[channel])
         if row[GREY] != _F0:
             _greyscale(planes[0], planes[1], planes[2])
-        blurred |= row[BLUR] != _F0
-    return blurred
-
-
-def box_radii(sigmas: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Radius of the box filter, three passes of which have the variance of a Gaussian.
-
-    Args:
-        sigmas: float32 (n,), pixels.
-
-    Returns:
-        float32 (n,), pixels; not whole numbers.
-    """
-    variance = (sigmas.astype(np.float64) ** 2 / _BLUR_PASSES).astype(np.float32).astype(np.float64)
-    length = np.sqrt(12.0 * variance + 1.0).astype(np.float32)
-    whole = np.floor((length.astype(np.float64) - 1.0) / 2.0)
-    part = ((2 * whole + 1) * (whole * (whole + 1) - 3 * variance)).astype(np.float32)
-    part = part / (6 * (variance - (whole + 1) ** 2)).astype(np.float32)
-    return (whole.astype(np.float32) + part).astype(np.float32)
-
-
-@_jit
-def _add(line, sums):
-    for x in range(sums.size):
-        sums[x] += line[x]
-
-
-@_jit
-def _weigh(sums, first, last, out, inner, outer):
-    for x in range(sums.size):
-        ends = np.uint32(np.uint32(first[x]) + np.uint32(last[x]))
-        total = np.uint32(sums[x] * inner) + np.uint32(ends * outer)
-        out[x] = np.uint8(np.uint32(np.uint32(total) + _BLUR_HALF) >> _BLUR_SHIFT)
-
-
-@_jit
-def _along_rows(plane, padded, sums, reach, inner, outer):
-    """One box filter along every row of (P, P), in place; ``padded`` holds P + 2·reach + 2."""
-    size = sums.size
-    for y in range(size):
-        line = plane[y]
-        padded[: reach + 1] = line[0]
-        padded[reach + 1 : reach + 1 + size] = line
-        padded[reach + 1 + size :] = line[size - 1]
-        sums[:] = 0
-        for step in range(1, 2 * reach + 2):
-            _add(padded[step : step + size], sums)
-        last = padded[2 * reach + 2 : 2 * reach + 2 + size]
-        _weigh(sums, padded[:size], last, line, inner, outer)
-
-
-@_jit
-def _along_columns(plane, out, sums, reach, inner, outer):
-    """One box filter along every column of (P, P), a row at a time, into ``out``."""
-    size = sums.size
-    for y in range(size):
-        sums[:] = 0
-        for step in range(-reach, reach + 1):
-            _add(plane[min(max(y + step, 0), size - 1)], sums)
-        first, last = plane[max(y - reach - 1, 0)], plane[min(y + reach + 1, size - 1)]
-        _weigh(sums, first, last, out[y], inner, outer)
-
-
-@compiled
-def _blur(views, radii):
-    size = views.shape[3]
-    sums = np.empty(size, np.uint32)
-    spare = np.empty((size, size), np.uint8)
-    for v in range(views.shape[0]):
-        reach = int(radii[v])
-        inner = np.uint32(_BLUR_ONE / (np.float64(radii[v]) * 2.0 + 1.0))
-        outer = np.uint32((_BLUR_ONE - (2 * reach + 1) * np.int64(inner)) // 2)
-        padded = np.empty(size + 2 * reach + 2, np.uint8)
-        for channel in range(3):
-            plane = views[v, channel]
-            for _ in range(_BLUR_PASSES):
-                _along_rows(plane, padded, sums, reach, inner, outer)
-            for _ in range(_BLUR_PASSES):
-                _along_columns(plane, spare, sums, reach, inner, outer)
-                plane[:] = spare
 
 
 def render(
@@ -425,9 +342,11 @@ def render(
         uint8 (n, 3, P, P).
     """
     views = np.empty((len(rows), 3, size, size), np.uint8)
-    if _render(canvas, corners, rows, views):
-        for v in rows[:, BLUR].nonzero()[0]:
-            _blur(views[v : v + 1], box_radii(rows[v : v + 1, BLUR]))
+    _render(canvas, corners, rows, views)
+    for v in rows[:, BLUR].nonzero()[0]:
+        blur = ImageFilter.GaussianBlur(float(rows[v, BLUR]))
+        view = Image.fromarray(views[v].transpose(1, 2, 0).copy())
+        views[v] = np.asarray(view.filter(blur)).transpose(2, 0, 1)
     return torch.from_numpy(views)
 
 

@@ -43,12 +43,12 @@ def normalize_images(
         >>> normalize_images(white, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.25)).flatten()
         tensor([1., 1., 2.])
     """
-    if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-        found = images.dtype if isinstance(images, Tensor) else type(images).__name__
-        raise ValueError(f"images are {found}: expected a uint8 tensor, levels from 0 to 255")
-    if images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(f"images are of shape {tuple(images.shape)}: expected (B, 3, H, W), RGB")
-    if len(mean) != 3 or len(std) != 3 or not all(deviation > 0 for deviation in std):
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(
+            f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
+            f"levels from 0 to 255"
+        )
+    if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
         raise ValueError(
             f"mean = {mean}, std = {std}: expected three numbers each, the deviations above 0"
         )

@@ -1,5 +1,6 @@
 """The jigsaw's permutation set, from 1 to all 9! = 362,880 orders (§4.2)."""
 
+import itertools
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ GREEDY_LIMIT = 10_000
 
 _Orders = NDArray[np.signedinteger[Any]]
 _POOL = 1024
+_LISTED = 9  # the most patches of which all orders are listed
 _LEAST_YIELD = 0.005  # of the set so far; a pool that adds less means that few candidates are left
 
 
@@ -33,8 +35,7 @@ class PermutationSet:
             all orders.
 
     Raises:
-        ValueError: if ``num_permutations`` is out of range; of more than 20 patches, a set is of
-            ``GREEDY_LIMIT`` orders at most.
+        ValueError: if ``num_permutations`` is out of range.
 
     Example:
         >>> PermutationSet(100).orders.shape
@@ -44,22 +45,20 @@ class PermutationSet:
     def __init__(
         self, num_permutations: int | None = None, num_patches: int = 9, seed: int = 0
     ) -> None:
-        total = math.factorial(num_patches)
+        most = math.factorial(num_patches)
         self.num_patches = num_patches
         self.num_permutations = num_permutations
         self.orders: _Orders | None = None
         if num_permutations is None:
             return
-        most = total if total < 2**63 else GREEDY_LIMIT  # those beyond have no int64 number
         if type(num_permutations) is not int or not 1 <= num_permutations <= most:
             raise ValueError(
                 f"num_permutations = {num_permutations!r}: expected a whole number from 1 to "
                 f"{most} for {num_patches} patches, or null for all orders"
             )
         rng = np.random.default_rng(seed)
-        chosen: _Orders = np.empty((0, num_patches), np.int8)
-        if num_permutations <= GREEDY_LIMIT:
-            chosen = _spread(num_permutations, num_patches, rng)
+        greedy = num_permutations if num_permutations <= GREEDY_LIMIT else 0
+        chosen = _spread(greedy, num_patches, rng)
         self.orders = _fill_up(chosen, num_permutations, num_patches, rng)
 
     def __len__(self) -> int:
@@ -123,34 +122,15 @@ def _one_hot(orders: _Orders) -> NDArray[np.float32]:
 
 def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     """Add distinct uniform orders to ``chosen`` until there are ``size``."""
-    missing = size - len(chosen)
-    if not missing:
+    if len(chosen) == size:
         return chosen
-    total = math.factorial(num_patches)
-    ranks = rng.choice(total, size=min(total, missing + len(chosen)), replace=False)
-    if len(chosen):
-        ranks = ranks[~np.isin(ranks, rank(chosen))]
-    return np.concatenate([chosen, unrank(ranks[:missing], num_patches)])
-
-
-def unrank(ranks: NDArray[np.int64], num_patches: int) -> NDArray[np.int8]:
-    """Orders of given lexicographic ranks, (n,) → int8 (n, num_patches)."""
-    digits = np.empty((len(ranks), num_patches), np.int8)
-    for place in range(num_patches):
-        digits[:, num_patches - 1 - place] = ranks % (place + 1)
-        ranks = ranks // (place + 1)
-    # A Lehmer digit counts the later, smaller symbols: undo it from the right.
-    for place in range(num_patches - 2, -1, -1):
-        later = digits[:, place + 1 :]
-        later += later >= digits[:, place, None]
-    return digits
-
-
-def rank(orders: _Orders) -> NDArray[np.int64]:
-    """Lexicographic ranks of orders, (n, num_patches) → int64 (n,)."""
-    num_patches = orders.shape[1]
-    ranks = np.zeros(len(orders), np.int64)
-    for place in range(num_patches):
-        smaller = (orders[:, place + 1 :] < orders[:, place, None]).sum(axis=1)
-        ranks = ranks * (num_patches - place) + smaller
-    return ranks
+    if num_patches <= _LISTED:
+        listed = list(itertools.permutations(range(num_patches)))
+        pool = rng.permutation(np.array(listed, chosen.dtype))
+    else:  # so many orders that few of these are equal
+        pool = rng.permuted(
+            np.tile(np.arange(num_patches, dtype=chosen.dtype), (2 * size, 1)), axis=1
+        )
+    candidates = np.concatenate([chosen, pool])
+    first = np.unique(candidates, axis=0, return_index=True)[1]
+    return candidates[np.sort(first)[:size]]

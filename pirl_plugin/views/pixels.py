@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
@@ -16,22 +15,6 @@ _WORD = 2**64
 _EPOCH_BITS = 24
 _TRIES = 10
 _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
-_STRIP = 1 << 20  # pixels that are converted at a time
-
-
-class _Key(ISeedSequence):
-    """Hands Philox its key as if it were a seed's hash.
-
-    ``Philox(key=…)`` does the same, but first asks the operating system for a seed that it does not
-    use: 11 µs instead of 4.
-    """
-
-    def __init__(self, low: int, high: int) -> None:
-        self._words = np.array([low, high], np.uint64)
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> NDArray[Any]:
-        """The key, uint64 (2,), low word first."""
-        return self._words
 
 
 def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -62,14 +45,13 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
             f"epoch = {epoch}, index = {index}: expected numbers in [0, 2**24) and [0, 2**40); "
             f"count both from 0"
         )
-    key = _Key(index << _EPOCH_BITS | epoch, seed % _WORD)
-    return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]
+    key = (seed % _WORD) * _WORD + (index << _EPOCH_BITS | epoch)
+    return np.random.Generator(np.random.Philox(key=key))
 
 
 def torch_seeded_generator() -> np.random.Generator:
-    """A generator seeded by torch's, which a ``DataLoader`` seeds in each worker and each pass."""
-    low, high = torch.randint(2**62, (2,)).tolist()
-    return np.random.Generator(np.random.Philox(_Key(low, high)))  # type: ignore[arg-type]
+    """Make one seeded by torch's, which a ``DataLoader`` seeds in each worker and each pass."""
+    return np.random.Generator(np.random.Philox(key=int(torch.randint(2**62, ()))))
 
 
 def as_pixels(image: Any) -> torch.Tensor:
@@ -84,7 +66,8 @@ def as_pixels(image: Any) -> torch.Tensor:
     """
     if isinstance(image, Image.Image):
         deep = image.mode[0] in "IF"
-        return torch.from_numpy(_grey_to_8_bits(image) if deep else _to_rgb(image)).permute(2, 0, 1)
+        image = _to_8_bits(image) if deep else image.convert("RGB")
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
     pixels = image
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         pixels = torch.from_numpy(np.ascontiguousarray(image))
@@ -104,34 +87,17 @@ def as_pixels(image: Any) -> torch.Tensor:
     return pixels[:3] if len(pixels) >= 3 else pixels.expand(3, -1, -1)
 
 
-def _strips(image: Image.Image) -> list[tuple[int, int]]:
-    """First row and end of each strip of about ``_STRIP`` pixels."""
-    rows = max(1, _STRIP // image.width)
-    return [(top, min(top + rows, image.height)) for top in range(0, image.height, rows)]
+def _to_8_bits(image: Image.Image) -> Image.Image:
+    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``), which PIL's conversion would clip.
 
-
-def _to_rgb(image: Image.Image) -> NDArray[np.uint8]:
-    """Convert to uint8 (H, W, 3), a strip at a time: PIL's own conversion needs three copies."""
-    pixels = np.empty((image.height, image.width, 3), np.uint8)
-    for top, end in _strips(image):
-        strip = image.crop((0, top, image.width, end))
-        pixels[top:end] = np.asarray(strip if image.mode == "RGB" else strip.convert("RGB"))
-    return pixels
-
-
-def _grey_to_8_bits(image: Image.Image) -> NDArray[np.uint8]:
-    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``) to uint8 (H, W, 3).
-
-    ``I;16`` is full scale at 65,535. The other modes do not say: full scale is the smallest of 1
-    (``F`` only), 255 and 65,535 that holds the brightest pixel, or else that pixel.
+    ``I;16`` is full scale at 65,535. The other modes do not say: full scale is the smallest of 1,
+    255 and 65,535 that holds the brightest pixel, or else that pixel.
     """
-    grey = np.nan_to_num(np.asarray(image, dtype=np.float32), posinf=0.0, neginf=0.0)
-    scales = [65_535.0] if image.mode.startswith("I;16") else [255.0, 65_535.0]
-    scales = [1.0, *scales] if image.mode == "F" else scales
-    brightest = float(grey.max())
-    full = next((scale for scale in scales if brightest <= scale), brightest)
-    scaled = np.clip(np.rint(grey * (255.0 / full)), 0, 255).astype(np.uint8)
-    return np.repeat(scaled[..., None], 3, axis=2)
+    grey = np.nan_to_num(np.asarray(image, np.float32), posinf=0.0, neginf=0.0)
+    scales = (65_535,) if image.mode.startswith("I;16") else (1, 255, 65_535)
+    full = next((scale for scale in scales if grey.max() <= scale), grey.max())
+    scaled = np.clip(np.rint(grey * (255 / full)), 0, 255).astype(np.uint8)
+    return Image.fromarray(scaled).convert("RGB")
 
 
 class Box(NamedTuple):

@@ -31,9 +31,8 @@ class RotationViews(Views):
         return {**super().shapes, "rotated": (3, self.image_size, self.image_size)}
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-        drawn = self._draw_image(pixels, rng)
-        rotated = self._turned(pixels, rng)[1]
-        return {"images": self._render_image(*drawn), "rotated": rotated}
+        image = self._standard_view(pixels, rng)
+        return {"images": image, "rotated": self._turned(pixels, rng)[1]}
 
     def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """The number of quarters, counter-clockwise, and a standard view turned by it."""
