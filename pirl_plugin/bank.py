@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.distributed import gather, gather_objects, sum_over_ranks, world_size
@@ -41,7 +41,6 @@ class MemoryBank(nn.Module):
         rows: ``(num_rows, dim)``, the unit vectors.
         visited: ``(num_rows,)`` bool, whether a row has been updated yet.
         persistent: whether the rows are part of ``state_dict``.
-        loaded: whether the rows come from a checkpoint.
 
     Raises:
         ValueError: there are fewer than 2 rows.
@@ -60,7 +59,7 @@ class MemoryBank(nn.Module):
     rows: Tensor
     visited: Tensor
     persistent = True
-    loaded = False
+    _first, _every = 0, 1  # image of the first row here, and images from a row to the next
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
@@ -75,21 +74,18 @@ class MemoryBank(nn.Module):
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
         self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
 
-    def _held(self, start: int, stop: int) -> slice:
-        """Return which of the images ``start`` to ``stop``, counted from ``start``, are here."""
-        return slice(0, stop - start)
-
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
-        """Draw the random rows that are held here."""
-        spans = [(i, min(i + _BLOCK, self.num_rows)) for i in range(0, self.num_rows, _BLOCK)]
-        held = [self._held(*span) for span in spans]
-        sizes = [len(range(*h.indices(b - a))) for h, (a, b) in zip(held, spans, strict=True)]
-        rows = _advise_huge_pages(torch.empty(sum(sizes), dim, dtype=dtype))
-        parts = zip(rows.split(sizes), held, spans, strict=True)
-        for block, (part, here, (start, stop)) in enumerate(parts):
+        """Draw the random rows that are held here: every so many, from the first."""
+        number = len(range(self._first, self.num_rows, self._every))
+        rows, filled = _advise_huge_pages(torch.empty(number, dim, dtype=dtype)), 0
+        for block, start in enumerate(range(0, self.num_rows, _BLOCK)):
             generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
             values = torch.empty(_BLOCK, dim).uniform_(-1, 1, generator=generator)
-            part.copy_(normalize(values[: stop - start][here]))
+            here = values[: self.num_rows - start][
+                (self._first - start) % self._every :: self._every
+            ]
+            rows[filled : filled + len(here)] = normalize(here)
+            filled += len(here)
         return rows
 
     def lookup(self, index: Tensor) -> Tensor:
@@ -127,13 +123,11 @@ class MemoryBank(nn.Module):
             ValueError: on a CPU, the ranks have different B.
         """
         if index.device.type == "cpu" and world_size() > 1:
-            sizes = torch.tensor([len(index), -len(index)])
-            distributed.all_reduce(sizes, distributed.ReduceOp.MAX)
-            if sizes.sum() != 0:
+            sizes = gather_objects(len(index))
+            if len(set(sizes)) > 1:
                 raise ValueError(
-                    f"batches of {-int(sizes[1])} to {int(sizes[0])} images on the ranks: expected "
-                    f"as many on each; give the loader drop_last=True, or take bank = "
-                    f"{{'placement': 'sharded'}}"
+                    f"batches of {sizes} images on the ranks: expected as many on each; give the "
+                    f"loader drop_last=True, or take bank = {{'placement': 'sharded'}}"
                 )
         return gather(index), gather(embeddings)
 
@@ -150,20 +144,33 @@ class MemoryBank(nn.Module):
             FloatingPointError: on a CPU, an embedding is not finite, on all ranks alike; no row
                 has moved.
         """
-        index = check_index(index)
-        if embeddings.shape != (len(index), self.rows.shape[1]):
-            raise ValueError(
-                f"embeddings are of shape {tuple(embeddings.shape)}: expected "
-                f"({len(index)}, {self.rows.shape[1]}); give the index and the embedding of each "
-                f"image, and make embedding_dim the head's out_dim"
-            )
-        embeddings = embeddings.detach().float()
+        index, embeddings = self.check_batch(index, embeddings), embeddings.detach().float()
         if index.device.type == "cpu":
-            self._check_embeddings(index, embeddings)
+            self._check_values(index, embeddings)
         index = index.masked_fill(index >= self.num_rows, -1)  # NaN came of it in the loss
         return self.move(*self.exchange(index, embeddings), momentum)
 
-    def _check_embeddings(self, index: Tensor, embeddings: Tensor) -> None:
+    def check_batch(self, index: Tensor, embeddings: Tensor) -> Tensor:
+        """Return the index as ``(B,)``.
+
+        Raises:
+            ValueError: it is no int64 tensor, or the embeddings are not floating ``(B, dim)``.
+        """
+        if not isinstance(index, Tensor) or index.dtype != torch.int64:
+            kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
+            raise ValueError(
+                f"index is of {kind}: expected an int64 tensor, each image's row in the data set; "
+                f"give the data set's indices"
+            )
+        index, expected = index.reshape(-1), (index.numel(), self.rows.shape[1])
+        if embeddings.shape != expected or not embeddings.is_floating_point():
+            raise ValueError(
+                f"embeddings are {embeddings.dtype} of shape {tuple(embeddings.shape)}: expected "
+                f"floats {expected}; make the head's out_dim and LOSS.pirl_loss.embedding_dim equal"
+            )
+        return index
+
+    def _check_values(self, index: Tensor, embeddings: Tensor) -> None:
         """Collective: raise, on all ranks alike, what is wrong on one."""
         outside = index >= self.num_rows
         bad = (index >= 0) & ~embeddings.isfinite().all(dim=1)
@@ -171,11 +178,10 @@ class MemoryBank(nn.Module):
             return
         found = gather_objects((index[outside].tolist(), index[bad].tolist()))
         self.check_inside(torch.tensor([row for rows, _ in found for row in rows]).long())
+        bad_rows = {f"rank {rank}": rows for rank, (_, rows) in enumerate(found) if rows}
         raise FloatingPointError(
-            f"embeddings f(v_I) are not finite on rank "
-            f"{', '.join(str(rank) for rank, (_, rows) in enumerate(found) if rows)}, rows "
-            f"{[row for _, rows in found for row in rows][:8]}: the bank was left as it was; "
-            f"lower the learning rate, or look at these images"
+            f"embeddings f(v_I) of the rows {bad_rows} are not finite: the bank was left as it "
+            f"was; lower the learning rate, or look at these images"
         )
 
     def check_inside(self, index: Tensor) -> None:
@@ -235,25 +241,22 @@ class MemoryBank(nn.Module):
         *_, missing, _unexpected, _errors = arguments
         tensors = {"rows": self.rows, "visited": self.visited} if self.persistent else {}
         for name, tensor in tensors.items():
-            if f"{prefix}{name}" in state_dict:
-                tensor.copy_(state_dict[f"{prefix}{name}"])
-            else:
+            found = state_dict.get(f"{prefix}{name}")
+            if found is None:
                 missing.append(f"{prefix}{name}")
+            else:
+                check_size(tuple(found.shape), tuple(tensor.shape))
+                tensor.copy_(found)
 
 
-def check_index(index: Tensor) -> Tensor:
-    """Return images' rows in the data set as ``(B,)``.
-
-    Raises:
-        ValueError: they are no int64 tensor.
-    """
-    if not isinstance(index, Tensor) or index.dtype != torch.int64:
-        kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
+def check_size(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raise ``ValueError`` where a checkpoint's bank has another size than this run's."""
+    if found != expected:
         raise ValueError(
-            f"index is of {kind}: expected an int64 tensor, each image's row in the data set; give "
-            f"the data set's indices"
+            f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
+            f"embedding_dim): point config.DATA.TRAIN at the same data, or start again in another "
+            f"config.CHECKPOINT.DIR"
         )
-    return index.reshape(-1)
 
 
 def _advise_huge_pages(tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ A new estimator is a function of this form and its name in :data:`ESTIMATORS`. I
 from __future__ import annotations
 
 import inspect
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def nce(positive: Tensor, negatives: Tensor, norm_constant: Tensor, num_rows: int) -> Tensor:
+def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int) -> Tensor:
     """Compute the noise-contrastive loss of Wu et al. 2018 (arXiv 1805.01978, Eq. 4–7).
 
     With p_k = exp(s_k/τ) / Z and uniform noise P_n = 1/|D|, the posterior that item k is data is
@@ -30,7 +31,7 @@ def nce(positive: Tensor, negatives: Tensor, norm_constant: Tensor, num_rows: in
     Args:
         positive: ``(B,)`` scores of the images' own rows, over τ.
         negatives: ``(B, N)`` scores of the drawn rows, over τ.
-        norm_constant: scalar Z > 0, the partition constant.
+        norm_constant: Z > 0, the partition constant.
         num_rows: |D|, the number of images.
 
     Returns:
@@ -39,13 +40,13 @@ def nce(positive: Tensor, negatives: Tensor, norm_constant: Tensor, num_rows: in
     Example:
         >>> import torch
         >>> # p = 1, N·P_n = 1/2: h = 2/3 on both sides, −log(2/3) − log(1/3) = 1.5041
-        >>> nce(torch.zeros(1), torch.zeros(1, 1), torch.tensor(1.0), num_rows=2)
+        >>> nce(torch.zeros(1), torch.zeros(1, 1), norm_constant=1.0, num_rows=2)
         tensor([1.5041])
     """
     positive, negatives = at_least_float32(positive), at_least_float32(negatives)
     # h_k = sigmoid(s_k/τ − c), with c = log(Z·N·P_n): −log h_k = softplus(c − s_k/τ) and
     # −log(1 − h_k) = softplus(s_k/τ − c).
-    c = torch.log(norm_constant * (negatives.shape[1] / num_rows)).to(positive.dtype)
+    c = math.log(norm_constant * negatives.shape[1] / num_rows)
     return softplus(c - positive) + softplus(negatives - c).sum(dim=1)
 
 

@@ -9,26 +9,21 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.bank import DTYPES, MemoryBank, check_index
+from pirl_plugin.bank import DTYPES, MemoryBank
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.estimators import ESTIMATORS, at_least_float32, uses_norm_constant
 from pirl_plugin.negatives import draw_negatives
-from pirl_plugin.scores import Contrast, wide_type
+from pirl_plugin.scores import Contrast
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-SECTION = "LOSS.pirl_loss"
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 _MANY_STEPS = 100  # after which what looks like a mistake in the loop is logged
 
@@ -72,38 +67,20 @@ class PIRLLossConfig:
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
-        images, z = self.num_train_samples, self.norm_constant
+        if not isinstance(self.bank, BankConfig):
+            self.bank = BankConfig(**self.bank)
+        images, z, weights = self.num_train_samples, self.norm_constant, self.term_weights
         _check("num_train_samples", images, images == -1 or images >= 2, "at least 2 images")
         _check_name("estimator", self.estimator, ESTIMATORS)
         _check_name("negatives", self.negatives, ("per_image", "per_batch"))
-        weight, m = self.lambda_invariance, self.norm_constant_momentum
-        _check("lambda_invariance", weight, 0 <= weight <= 1, "a weight in [0, 1]")
-        _check("norm_constant_momentum", m, 0 <= m <= 1, "a weight in [0, 1]")
+        for key in ("lambda_invariance", "norm_constant_momentum"):
+            _check(key, value := getattr(self, key), 0 <= value <= 1, "a weight in [0, 1]")
         # Below 1/709, exp(1/τ) leaves float64.
         _check("temperature", self.temperature, self.temperature >= 1.5e-3, "at least 0.0015")
+        _check("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
         _check("norm_constant", z, z is None or 0 < z < math.inf, "a number above 0, or null")
-        weights = self.term_weights
-        if weights is not None:
-            weights = self.term_weights = [float(weight) for weight in weights]
-            fit = bool(weights) and min(weights) >= 0 and sum(weights) > 0
-            _check("term_weights", weights, fit, "weights of at least 0, one of them above")
-        most = math.inf if self.replacement or images < 0 else images - 1
-        fits = 1 <= self.num_negatives <= most
-        _check("num_negatives", self.num_negatives, fits, f"1 to {most} for {images} images")
-
-    @classmethod
-    def from_mapping(cls, section: Mapping[str, Any]) -> PIRLLossConfig:
-        """Read a section; ``name``, which the host adds, is left out.
-
-        Raises:
-            ValueError: the loss cannot use a key or a value.
-        """
-        values = {key: value for key, value in section.items() if key != "name"}
-        try:
-            bank = BankConfig(**(values.pop("bank", None) or {}))
-            return cls(bank=bank, **values)
-        except TypeError as error:  # an unknown key, or a text where a number is compared
-            raise ValueError(f"{SECTION} = {values}: {error}; correct that key") from error
+        fit = weights is None or (min(weights, default=-1) >= 0 and sum(weights) > 0)
+        _check("term_weights", weights, fit, "weights of at least 0, one of them above")
 
     def weights(self, num_outputs: int) -> list[float]:
         """Return the weight of each output's term: Eq. 5, or ``term_weights``.
@@ -118,7 +95,7 @@ class PIRLLossConfig:
         if given is not None:
             fits = len(given) == num_outputs
             _check("term_weights", given, fits, f"{num_outputs} weights, one for each output")
-            return given
+            return list(given)
         if transformed == 0:
             _check("lambda_invariance", weight, weight == 0, "0 (NPID) for f(v_I) alone")
             return [1.0]
@@ -127,7 +104,7 @@ class PIRLLossConfig:
 
 def _check(key: str, value: object, fits: bool, expected: str) -> None:
     if not fits:
-        raise ValueError(f"{SECTION}.{key} = {value!r}: expected {expected}; set it to that")
+        raise ValueError(f"LOSS.pirl_loss.{key} = {value!r}: expected {expected}; set it to that")
 
 
 def _check_name(key: str, value: str, names: Sequence[str] | Mapping[str, object]) -> None:
@@ -153,16 +130,6 @@ class LastStep:
     positives: Tensor = field(default_factory=lambda: torch.zeros(0))
     valid: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
-    def add(self, part: LastStep) -> None:
-        """Add a micro-batch."""
-        if not self.terms:
-            self.__dict__.update(part.__dict__)
-            return
-        self.terms = {name: term + part.terms[name] for name, term in self.terms.items()}
-        self.queries = {n: torch.cat([q, part.queries[n]]) for n, q in self.queries.items()}
-        self.positives = torch.cat([self.positives, part.positives])
-        self.valid = torch.cat([self.valid, part.valid])
-
 
 class PIRLLoss(nn.Module):
     """The contrastive loss over a memory bank, for an image and its transformed version.
@@ -181,7 +148,7 @@ class PIRLLoss(nn.Module):
 
     Attributes:
         bank: the :class:`~pirl_plugin.bank.MemoryBank`, replicated or sharded.
-        norm_constant: Z, scalar float64; NaN until it is known. Used by the ``nce`` estimator.
+        norm_constant: Z, a float; None until it is known. Used by the ``nce`` estimator.
         step: training steps done, which keys the draw of negatives.
         seed: of the bank's initial rows and of the draw; None (as 0) until it is known.
         last_step: what the last step compared, for reports.
@@ -200,21 +167,23 @@ class PIRLLoss(nn.Module):
         (1, 4)
     """
 
-    norm_constant: Tensor
+    bank: MemoryBank
 
     def __init__(self, num_train_samples: int, **settings: Any) -> None:
         super().__init__()
-        settings["num_train_samples"] = num_train_samples
-        self.config = config = PIRLLossConfig.from_mapping(settings)
-        self.step, self.seed = 0, config.bank.seed
+        self.config = config = PIRLLossConfig(num_train_samples, **settings)
+        self.norm_constant, self.seed, self.step = config.norm_constant, config.bank.seed, 0
         self.last_step = LastStep()
-        self.bank = make_bank(config, self.seed or 0)
-        z = config.norm_constant
-        self.norm_constant_known = z is not None
-        constant = torch.tensor(math.nan if z is None else z, dtype=torch.float64)
-        self.register_buffer("norm_constant", constant)
-        self._whole: WholeBatch | None = None  # the batch whose micro-batches are being scored
         self._batches = 0  # since the bank was last updated
+        self.resize(num_train_samples)
+        # The paper has 2.5 %: beyond 10 %, the noise term of nce outweighs the data.
+        most = max(0.1 * num_train_samples, 100)
+        if config.estimator == "nce" and config.num_negatives > most and rank() == 0:
+            logging.root.warning(
+                f"LOSS.pirl_loss.estimator = nce with {config.num_negatives} negatives of "
+                f"{num_train_samples} images: take info_nce, with a temperature such as 0.2, or "
+                f"fewer negatives"
+            )
 
     @torch._disable_dynamo
     def forward(
@@ -239,30 +208,41 @@ class PIRLLoss(nn.Module):
         Raises:
             ValueError: embeddings of another shape; in training, on a CPU, an index outside the
                 data set. On a GPU the loss is NaN then, to save a synchronisation.
-            RuntimeError: a micro-batch, before Z is known; see :meth:`micro_batches`.
         """
-        outputs = list_outputs(f_image, g_transformed)  # each B×D; the image's is last
-        index = self._check_batch(outputs, index)  # B
-        weights = self.config.weights(len(outputs))  # Eq. 5: (λ, 1 − λ)
+        transformed = [g_transformed] if isinstance(g_transformed, Tensor) else g_transformed or []
+        outputs = [*transformed, f_image]  # each B×D
+        weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
+        for output in outputs:
+            index = self.bank.check_batch(index, output)  # B
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
-        used = [t for t, weight in enumerate(weights) if weight > 0]  # T of them
+        self.bank.check_inside(index.masked_fill(index == -1, 0))
+        several = len(transformed) > 1
+        names = [f"invariance_{t}" if several else "invariance" for t in range(len(transformed))]
+        terms = {
+            name: (weight, output)
+            for name, weight, output in zip([*names, "image"], weights, outputs, strict=True)
+            if weight > 0
+        }  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
-            valid, contrast = self.contrast([outputs[t] for t in used], index, negatives)
-            share = share_of_all_ranks(valid) if self._whole is None else self._whole.share
-            if self._whole is None and self.needs_norm_constant:
-                self.move_norm_constant(contrast.sum_of_exponentials(valid))
+            valid = (index >= 0) & (index < self.bank.num_rows)  # B
+            # Zeros where not valid, so that no gradient comes from there: T×B×D
+            queries = torch.stack([_unit_rows(f, valid) for _, f in terms.values()])
+            contrast = self._contrast(queries, index, valid, negatives)
+            if uses_norm_constant(self.config.estimator):
+                self._estimate_norm_constant(contrast, valid)
             per_image = contrast.estimate(self._estimator())  # L_NCE: T×B
-            # Mean over the valid images of all ranks: T. Of a micro-batch, its part of the mean.
-            means = torch.where(valid, per_image, 0).sum(dim=1) * share
-            loss = torch.stack([weights[t] * mean for t, mean in zip(used, means, strict=True)])
+            # The mean over the valid images of all ranks, of which DistributedDataParallel averages
+            # the gradients: each rank's part counts as often as there are ranks.
+            images = sum_over_ranks(valid.sum().float()).clamp(min=1)
+            means = torch.where(valid, per_image, 0).sum(dim=1) * (world_size() / images)  # T
+            loss = torch.stack([w * m for (w, _), m in zip(terms.values(), means, strict=True)])
             loss = loss.sum()
             # DistributedDataParallel waits for the gradient of a head that no term uses.
-            for t in set(range(len(outputs))) - set(used):
-                loss = loss + 0 * outputs[t].masked_fill(~valid[:, None], 0).float().sum()
-        several = len(outputs) > 2
-        names = [f"invariance_{t}" if several else "invariance" for t in range(len(outputs) - 1)]
-        self._record([[*names, "image"][t] for t in used], means.detach(), contrast, valid)
+            for weight, output in zip(weights, outputs, strict=True):
+                if weight == 0:
+                    loss = loss + 0 * output.masked_fill(~valid[:, None], 0).float().sum()
+        self._record(list(terms), means.detach(), contrast, valid)
         return loss.masked_fill((index >= self.bank.num_rows).any(), torch.nan)
 
     @torch._disable_dynamo
@@ -283,84 +263,27 @@ class PIRLLoss(nn.Module):
         self.step, self._batches = self.step + 1, 0
         if self.step == _MANY_STEPS:
             seen = min(_MANY_STEPS * len(index), len(self.bank.rows))
-            if self.bank.visited.sum() < seen / 4 and rank() == 0:
+            visited = int(self.bank.visited.sum())
+            if visited < seen / 4 and rank() == 0:
                 logging.root.warning(
-                    f"PIRLLoss: {_MANY_STEPS} steps visited {int(self.bank.visited.sum())} rows of "
-                    f"the memory bank: expected about {seen}; give each image's number in the data "
-                    f"set as index, not its class"
+                    f"PIRLLoss: {_MANY_STEPS} steps visited {visited} rows of the memory bank: "
+                    f"expected about {seen}; give each image's number in the data set as index, "
+                    f"not its class"
                 )
 
     def fill_bank(self, index: Tensor, f_image: Tensor) -> None:
         """Make f(v_I) the images' rows, before training: see :meth:`update`. Collective."""
         self.bank.update(index, f_image, momentum=0.0)
 
-    @contextmanager
-    def micro_batches(self, index: Tensor) -> Iterator[WholeBatch]:
-        """Let the calls within be of micro-batches, whose losses add up to the batch's.
-
-        Collective. All are scored with this step's draw, and none moves Z: where the whole batch
-        ``needs_norm_constant``, survey all of them first. :meth:`update` takes the whole batch.
-
-        Args:
-            index: ``(B,)`` int64, rows of this rank's images, of all its micro-batches, no other.
-
-        Example:
-            >>> loss = PIRLLoss(100, embedding_dim=8, num_negatives=16, estimator="info_nce")
-            >>> f, index = torch.randn(4, 8, requires_grad=True), torch.tensor([3, 14, 15, 92])
-            >>> with loss.micro_batches(index):
-            ...     for part in (slice(0, 2), slice(2, 4)):
-            ...         loss(f[part], f[part], index[part]).backward()  # gradients add up
-            >>> loss.update(index, f)  # after the optimiser's step
-        """
-        self._whole, self.last_step = WholeBatch(self, check_index(index)), LastStep()
-        self._batches += 1
-        try:
-            yield self._whole
-        finally:
-            self._whole = None
-
-    @property
-    def needs_norm_constant(self) -> bool:
-        """Whether this step's batch sets or moves Z."""
-        moves = self.config.norm_constant_momentum < 1 or not self.norm_constant_known
-        return uses_norm_constant(self.config.estimator) and moves
-
-    def _check_batch(self, outputs: Sequence[Tensor], index: Tensor) -> Tensor:
-        index, dim = check_index(index), self.bank.rows.shape[1]
-        for embeddings in outputs:
-            if embeddings.shape != (len(index), dim) or not embeddings.is_floating_point():
-                raise ValueError(
-                    f"embeddings are {embeddings.dtype} of shape {tuple(embeddings.shape)}: "
-                    f"expected floats ({len(index)}, {dim}); make the head's out_dim and "
-                    f"{SECTION}.embedding_dim equal"
-                )
-        if self.training and torch.is_grad_enabled() and index.device.type == "cpu":
-            wrong = (index < -1) | (index >= self.bank.num_rows)
-            if wrong.any():
-                raise ValueError(
-                    f"index {int(index[wrong][0])} is outside the memory bank of "
-                    f"{self.bank.num_rows} rows: expected each image's row in the data set, or -1 "
-                    f"to leave it out; set num_train_samples to the number of images"
-                )
-        return index
-
-    def contrast(
-        self, outputs: Sequence[Tensor], index: Tensor, negatives: Tensor | None = None
-    ) -> tuple[Tensor, Contrast]:
-        """Return which images are valid, and T outputs ``(B, D)`` beside their rows and draw."""
-        valid = (index >= 0) & (index < self.bank.num_rows)  # B
-        # Zeros where not valid, so that no gradient comes from there: T×B×D
-        queries = torch.stack(
-            [normalize(at_least_float32(torch.where(valid[:, None], f, 0))) for f in outputs]
-        )
-        rows = torch.where(valid, index, 0)  # B
-        table = self.bank.rows
+    def _contrast(
+        self, queries: Tensor, index: Tensor, valid: Tensor, negatives: Tensor | None
+    ) -> Contrast:
+        """Put T outputs ``(T, B, D)`` beside their images' rows and the rows drawn for them."""
+        table, rows, config = self.bank.rows, torch.where(valid, index, 0), self.config
         if negatives is None:
-            config, taken = self.config, rows
             per_batch = config.negatives == "per_batch"
-            if per_batch:
-                taken = torch.where(valid, index, -1) if self._whole is None else self._whole.index
-            drawn = draw_negatives(
+            itself = torch.where(valid, index, -1) if per_batch else rows
+            negatives = draw_negatives(
                 rows,
                 len(table),
                 config.num_negatives,
@@ -368,58 +291,42 @@ class PIRLLoss(nn.Module):
                 self.step,
                 replacement=config.replacement,
                 per_batch=per_batch,
-                exclude=self.bank.local_index(taken),
+                exclude=self.bank.local_index(itself),
             )
-        elif self.bank.persistent:
-            drawn = negatives
-        else:  # a given draw may lie in any shard
+        elif not self.bank.persistent:  # a given draw may lie in any shard
             table = self.bank.lookup(negatives.flatten())
-            drawn = torch.arange(len(table), device=table.device).view_as(negatives)
+            negatives = torch.arange(len(table), device=table.device).view_as(negatives)
         positives = self.bank.lookup(rows)  # m_I: B×D
-        return valid, Contrast(queries, positives, table, drawn, self.config.temperature)
+        return Contrast(queries, positives, table, negatives, config.temperature)
 
     def _estimator(self) -> Callable[..., Tensor]:
-        estimator = ESTIMATORS[self.config.estimator]
+        estimator, rows = ESTIMATORS[self.config.estimator], self.bank.num_rows
         if not uses_norm_constant(self.config.estimator):
             return estimator
-        if self._whole is not None and self._whole.needs_norm_constant:
-            raise RuntimeError(
-                "a micro-batch was scored before Z is known: expected survey(...) of all "
-                "micro-batches and set_norm_constant() first; call them if needs_norm_constant"
-            )
         # Z is still unknown if no rank had a valid image: any constant does for a loss of 0.
-        z = self.norm_constant.masked_fill(self.norm_constant.isnan(), self.bank.num_rows)
-        return functools.partial(estimator, norm_constant=z, num_rows=self.bank.num_rows)
+        return functools.partial(estimator, norm_constant=self.norm_constant or rows, num_rows=rows)
 
-    @torch.no_grad()
-    def move_norm_constant(self, sums: Tensor) -> None:
-        """Estimate Z = |D| · mean of exp(s/τ) over the negatives of a batch, on all ranks.
+    def _estimate_norm_constant(self, contrast: Contrast, valid: Tensor) -> None:
+        """Set Z to |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
 
-        The first batch sets Z (Wu et al. 2018, Sec. 3.2); with ``norm_constant_momentum`` below 1,
-        later batches move it. The positive is no noise sample and stays out.
-
-        Args:
-            sums: ``(2,)``, :meth:`pirl_plugin.scores.Contrast.sum_of_exponentials` of this rank.
+        As in Wu et al. 2018, Sec. 3.2; with ``norm_constant_momentum`` below 1, later batches move
+        it. The positive is no noise sample and stays out. Waits for a GPU.
         """
-        total, number = sum_over_ranks(sums)
-        estimate = self.bank.num_rows * total / number  # NaN without a valid row on any rank
-        if self.norm_constant_known:
-            estimate = torch.lerp(estimate, self.norm_constant, self.config.norm_constant_momentum)
-        self.norm_constant.copy_(torch.where(number > 0, estimate, self.norm_constant))
-        if not self.norm_constant_known:
-            self.norm_constant_known = bool(number > 0)  # waits for the GPU, in the first step
+        before, m = self.norm_constant, self.config.norm_constant_momentum
+        if before is None or m < 1:
+            total, number = sum_over_ranks(contrast.sum_of_exponentials(valid)).tolist()
+            if number:
+                estimate = self.bank.num_rows * total / number
+                self.norm_constant = estimate if before is None else m * before + (1 - m) * estimate
 
-    def _record(
-        self, names: Sequence[str], means: Tensor, contrast: Contrast, valid: Tensor
-    ) -> None:
-        terms = dict(zip(names, means, strict=True))
-        queries = dict(zip(names, contrast.queries.detach(), strict=True))
-        moved = self.last_step.moved
-        part = LastStep(terms, moved, queries, contrast.positives, valid)
-        if self._whole is not None:
-            self.last_step.add(part)
-            return
-        self.last_step = part
+    def _record(self, names: list[str], means: Tensor, contrast: Contrast, valid: Tensor) -> None:
+        self.last_step = LastStep(
+            terms=dict(zip(names, means, strict=True)),
+            moved=self.last_step.moved,
+            queries=dict(zip(names, contrast.queries.detach(), strict=True)),
+            positives=contrast.positives,
+            valid=valid,
+        )
         self._batches += 1
         if self._batches == _MANY_STEPS:
             logging.root.warning(
@@ -431,173 +338,55 @@ class PIRLLoss(nn.Module):
 
     def resize(self, num_train_samples: int) -> None:
         """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
-        self.config.num_train_samples = num_train_samples
-        self.bank = make_bank(self.config, self.seed or 0).to(self.bank.rows.device)
+        config, device = self.config, self.bank.rows.device if hasattr(self, "bank") else "cpu"
+        config.num_train_samples = num_train_samples
+        self.bank = _BANKS[config.bank.placement](
+            num_train_samples,
+            config.embedding_dim,
+            momentum=config.bank.momentum,
+            dtype=config.bank.dtype,
+            seed=self.seed or 0,
+        ).to(device)
 
     def resolve_seed(self, seed: int) -> None:
         """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
         if self.seed is None:
             self.seed = seed
-            if seed != 0 and not self.bank.loaded:
+            if seed:
                 self.resize(self.bank.num_rows)
 
-    def hyperparameters(self) -> dict[str, object]:
-        """Return the keys of the configuration but |D|, with the seed that is in use."""
-        keys = asdict(self.config)
-        del keys["num_train_samples"]
-        bank = {**keys.pop("bank"), "seed": self.seed or 0}
-        return {**keys, **{f"bank.{key}": value for key, value in bank.items()}}
-
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds beside the tensors."""
-        return {"step": self.step, "hyperparameters": self.hyperparameters()}
+        """Return what a checkpoint holds beside the bank."""
+        return {
+            "step": self.step,
+            "seed": self.seed or 0,
+            "norm_constant": self.norm_constant,
+            "temperature": self.config.temperature,
+            "placement": self.config.bank.placement,
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Continue the stream of negatives where the checkpoint ends.
 
-        The configuration wins over the checkpoint's hyperparameters, and what differs is logged.
-        """
-        self.step, before = int(state["step"]), state["hyperparameters"]
-        if self.config.bank.seed is None:
-            self.seed = before.get("bank.seed", self.seed)
-        changed = [
-            f"{key}: {before[key]} → {value}"
-            for key, value in self.hyperparameters().items()
-            if before.get(key, value) != value
-        ]
-        if changed:
-            logging.root.warning(
-                f"{SECTION} differs from the checkpoint's, and the configuration wins: "
-                f"{', '.join(changed)}"
-            )
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        constant = self.norm_constant
-        self.norm_constant = constant.float()  # there are devices without float64
-        super()._apply(fn, recurse)
-        device = self.norm_constant.device  # and half() casts buffers: Z stays wide
-        self.norm_constant = constant.to(wide_type(device)).to(device)
-        return self
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
-    ) -> None:
-        """Load a checkpoint of the same data set; ``load_state_dict`` calls this.
+        The configuration wins over the checkpoint. Z is a mean of exp(s/τ): it is estimated again
+        for another τ.
 
         Raises:
-            ValueError: the bank has another size, or rows or Z that are not usable; or it is
-                sharded where this run's is replicated.
+            ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa.
         """
-        bank, rows = self.bank, state_dict.get(f"{prefix}bank.rows")
-        extra = state_dict.get(f"{prefix}_extra_state")
-        z = state_dict.get(f"{prefix}norm_constant")
-        if rows is not None:
-            found, expected = tuple(rows.shape), (bank.num_rows, bank.rows.shape[1])
-            if found != expected:
-                raise ValueError(
-                    f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
-                    f"embedding_dim): point config.DATA.TRAIN at the same data, or start again in "
-                    f"another config.CHECKPOINT.DIR"
-                )
-            if not rows.isfinite().all() or (z is not None and z <= 0):
-                raise ValueError(
-                    "the checkpoint's memory bank has rows that are not finite, or Z ≤ 0: resume "
-                    "an earlier checkpoint"
-                )
-            bank.loaded = True
-            if isinstance(bank, ShardedMemoryBank):  # takes its part of a replicated bank
-                bank.fill(rows, state_dict[f"{prefix}bank.visited"])
-                del state_dict[f"{prefix}bank.rows"], state_dict[f"{prefix}bank.visited"]
-        elif isinstance(bank, ShardedMemoryBank):
-            bank.awaits_load = bank.awaits_load or bool(extra and extra["step"] > 0)
-        elif extra:
-            raise ValueError(
-                f"{SECTION}.bank.placement = replicated: expected sharded, as in the checkpoint; "
-                f"set it to sharded to resume"
-            )
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-        if not extra:
-            return
-        before, config = extra["hyperparameters"], self.config
-        if config.norm_constant is not None and before["norm_constant"] != config.norm_constant:
-            self.norm_constant.fill_(config.norm_constant)
-        elif config.norm_constant is None and (
-            before["temperature"] != config.temperature or before["norm_constant"] is not None
-        ):
-            self.norm_constant.fill_(torch.nan)  # a mean of exp(s/τ): estimated again
-        self.norm_constant_known = not bool(self.norm_constant.isnan())
+        config, found = self.config, state["placement"]
+        fits = config.bank.placement == found
+        _check("bank.placement", config.bank.placement, fits, f"{found}, as in the checkpoint")
+        self.step = int(state["step"])
+        if config.bank.seed is None:
+            self.seed = state["seed"]
+        estimated = config.norm_constant is None or config.norm_constant_momentum < 1
+        if estimated and state["temperature"] == config.temperature:
+            self.norm_constant = state["norm_constant"]
+        if isinstance(self.bank, ShardedMemoryBank):
+            self.bank.awaits_load = self.step > 0
 
 
-class WholeBatch:
-    """What the micro-batches of a batch share; made by :meth:`PIRLLoss.micro_batches`. Collective.
-
-    Args:
-        loss: whose calls are of micro-batches while this lasts.
-        index: ``(B,)`` int64, rows of this rank's images, of all its micro-batches.
-
-    Attributes:
-        needs_norm_constant: whether Z is estimated from this batch: :meth:`survey` all of it first.
-    """
-
-    def __init__(self, loss: PIRLLoss, index: Tensor) -> None:
-        valid = (index >= 0) & (index < loss.bank.num_rows)
-        self.index, self.share = torch.where(valid, index, -1), share_of_all_ranks(valid)
-        self.needs_norm_constant = loss.needs_norm_constant
-        self._loss = loss
-        self._sums = torch.zeros(2, dtype=wide_type(index.device), device=index.device)
-
-    @torch.no_grad()
-    def survey(
-        self, f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None, index: Tensor
-    ) -> None:
-        """Add a micro-batch to what Z is estimated from; arguments as of the loss."""
-        outputs = list_outputs(f_image, g_transformed)
-        weights = self._loss.config.weights(len(outputs))
-        used = [one for one, weight in zip(outputs, weights, strict=True) if weight > 0]
-        with torch.autocast(device_type=index.device.type, enabled=False):
-            valid, contrast = self._loss.contrast(used, index)
-            self._sums += contrast.sum_of_exponentials(valid)
-
-    def set_norm_constant(self) -> None:
-        """Estimate Z from the micro-batches surveyed, of all ranks. Collective."""
-        self.needs_norm_constant = False
-        self._loss.move_norm_constant(self._sums)
-
-
-def list_outputs(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -> list[Tensor]:
-    """Return the outputs as one list, the image's last."""
-    if g_transformed is None:
-        return [f_image]
-    transformed = [g_transformed] if isinstance(g_transformed, Tensor) else g_transformed
-    return [*transformed, f_image]
-
-
-def share_of_all_ranks(valid: Tensor) -> Tensor:
-    """Return the weight that makes a sum over this rank's images a mean over all valid images.
-
-    DistributedDataParallel averages gradients over W ranks, so each rank's sum counts W times.
-    """
-    return world_size() / sum_over_ranks(valid.sum().float()).clamp(min=1)
-
-
-def make_bank(config: PIRLLossConfig, seed: int) -> MemoryBank:
-    """Make the memory bank of a configuration.
-
-    Raises:
-        ValueError: there are too few images.
-    """
-    images, negatives = config.num_train_samples, config.num_negatives
-    _check("num_train_samples", images, images >= 2, "the number of training images")
-    kind = _BANKS[config.bank.placement]
-    if kind is ShardedMemoryBank and not config.replacement:
-        most = images // world_size() - 1  # others in the smallest shard
-        _check("num_negatives", negatives, negatives <= most, f"at most {most} without replacement")
-    dtype, momentum = config.bank.dtype, config.bank.momentum
-    bank = kind(images, config.embedding_dim, momentum=momentum, dtype=dtype, seed=seed)
-    # The paper has 2.5 %: beyond 10 %, the noise term of nce outweighs the data.
-    if config.estimator == "nce" and negatives > max(0.1 * images, 100) and rank() == 0:
-        logging.root.warning(
-            f"{SECTION}.estimator = nce with {negatives} negatives of {images} images: take "
-            f"info_nce, with a temperature such as 0.2, or fewer negatives"
-        )
-    return bank
+def _unit_rows(embeddings: Tensor, valid: Tensor) -> Tensor:
+    """Return ``(B, D)`` embeddings of unit norm, in float32 or wider; zeros where not valid."""
+    return normalize(at_least_float32(torch.where(valid[:, None], embeddings, 0)), dim=1)

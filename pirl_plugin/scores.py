@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.gather import gather_rows
+from pirl_plugin.gather import gather_rows, score_rows, sum_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,12 +87,12 @@ class Contrast:
                 drawn = self.drawn[:1] if shared else self.drawn[images]
                 found = gather_rows(self.table, drawn.reshape(-1), buffer[: drawn.numel()])
                 rows = found.view(-1, count, dim).to(kind)
-            queries = self.queries[:, images] / self.temperature
+            queries = self.queries.detach()[:, images] / self.temperature
             positive = torch.einsum("tbd,bd->tb", queries, self.positives[images].to(kind))
             if shared:
                 negatives = queries @ rows[0].T
             else:
-                negatives = (queries.transpose(0, 1) @ rows.mT).transpose(0, 1)
+                negatives = score_rows(rows, queries.transpose(0, 1)).transpose(0, 1)
             yield images, rows, positive, negatives
 
 
@@ -118,10 +118,10 @@ class _Estimate(torch.autograd.Function):
             values[:, images] = value.detach().view(shape)
             # Σ_k ∂L/∂s_k · m_k: T×b×D
             weights = by_negatives.view(*shape, -1)
-            if len(rows) == 1:
+            if len(rows) < shape[1]:  # the batch shares its draw
                 total = weights @ rows[0]
             else:
-                total = (weights.transpose(0, 1) @ rows).transpose(0, 1)
+                total = sum_rows(rows, weights.transpose(0, 1)).transpose(0, 1)
             own = contrast.positives[images].to(queries.dtype)
             gradient[:, images] = total + by_positive.view(*shape, 1) * own
         ctx.save_for_backward(gradient.div_(contrast.temperature))

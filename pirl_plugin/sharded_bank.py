@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from pirl_plugin.bank import MemoryBank
-from pirl_plugin.distributed import all_to_all, gather_objects, on_all_ranks, rank, sum_over_ranks
-from pirl_plugin.distributed import world_size as count_ranks
+from pirl_plugin.bank import MemoryBank, check_size
+from pirl_plugin.distributed import (
+    all_to_all,
+    gather_objects,
+    on_all_ranks,
+    rank,
+    sum_over_ranks,
+    world_size,
+)
+from pirl_plugin.files import atomic_write, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,16 +59,13 @@ class ShardedMemoryBank(MemoryBank):
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
-        self._rank, self._ranks = rank(), count_ranks()
-        if num_rows < 2 * self._ranks:
+        self._first, self._every = rank(), world_size()
+        if num_rows < 2 * self._every:
             raise ValueError(
                 f"LOSS.pirl_loss.bank.placement = sharded: expected at least 2 images for each of "
-                f"{self._ranks} ranks, and there are {num_rows}; set it to replicated"
+                f"{self._every} ranks, and there are {num_rows}; set it to replicated"
             )
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
-
-    def _held(self, start: int, stop: int) -> slice:
-        return slice((self._rank - start) % self._ranks, None, self._ranks)
 
     def lookup(self, index: Tensor) -> Tensor:
         """See :meth:`MemoryBank.lookup`. Collective: every rank looks its B rows up; float32."""
@@ -74,7 +76,7 @@ class ShardedMemoryBank(MemoryBank):
             )
         self.check_inside(index)
         route = self._route(index)
-        found = self.rows[route.send(index) // self._ranks]
+        found = self.rows[route.send(index) // self._every]
         return route.send_back(found, len(index)).float()
 
     def sample(self, index: Tensor) -> Tensor:
@@ -84,34 +86,23 @@ class ShardedMemoryBank(MemoryBank):
 
     def local_index(self, index: Tensor) -> Tensor:
         """See :meth:`MemoryBank.local_index`."""
-        here = (index >= 0) & (index % self._ranks == self._rank)
-        return torch.where(here, index // self._ranks, -1)
+        here = (index >= 0) & (index % self._every == self._first)
+        return torch.where(here, index // self._every, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`MemoryBank.exchange`; a rank gets what moves its shard, and B may differ."""
         route = self._route(index)
-        return route.send(index) // self._ranks, route.send(embeddings)
+        return route.send(index) // self._every, route.send(embeddings)
 
     def _route(self, index: Tensor) -> _Route:
-        if self._ranks != count_ranks():
+        if self._every != world_size():
             raise RuntimeError(
-                f"the sharded memory bank was made for {self._ranks} ranks, and there are "
-                f"{count_ranks()}: make the loss after torch.distributed.init_process_group, in "
+                f"the sharded memory bank was made for {self._every} ranks, and there are "
+                f"{world_size()}: make the loss after torch.distributed.init_process_group, in "
                 f"Lightning in configure_model"
             )
-        owners = torch.where(index >= 0, index % self._ranks, self._ranks)
-        return _Route(owners, self._ranks)
-
-    def fill(self, rows: Tensor, visited: Tensor) -> None:
-        """Take this rank's part of a whole bank.
-
-        Args:
-            rows: ``(|D|, dim)``.
-            visited: ``(|D|,)`` bool.
-        """
-        self.rows.copy_(rows[self._rank :: self._ranks])
-        self.visited.copy_(visited[self._rank :: self._ranks])
-        self.loaded, self.awaits_load = True, False
+        owners = torch.where(index >= 0, index % self._every, self._every)
+        return _Route(owners, self._every)
 
     def save(self, folder: str | Path) -> dict[str, str]:
         """Write one file for each rank into ``folder``. Collective.
@@ -120,23 +111,19 @@ class ShardedMemoryBank(MemoryBank):
             Name → SHA-256 of each file, the same on all ranks, to be kept in the checkpoint.
         """
         folder, sums = Path(folder), dict[str, str]()
-        name = f"rank_{self._rank}_of_{self._ranks}.torch"
+        name = f"rank_{self._first}_of_{self._every}.torch"
 
         def write() -> None:
-            folder.mkdir(parents=True, exist_ok=True)
-            unfinished = folder / f".unfinished.{name}"
             state = {
                 "rows": self.rows.cpu(),
                 "visited": self.visited.cpu(),
                 "num_rows": self.num_rows,
-                "first": self._rank,  # image of row 0
-                "every": self._ranks,  # images from a row to the next
+                "first": self._first,  # image of row 0
+                "every": self._every,  # images from a row to the next
             }
-            torch.save(state, unfinished)
-            with unfinished.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(unfinished, folder / name)
-            sums[name] = _sha256(folder / name)
+            with atomic_write(folder / name) as file:
+                torch.save(state, file)
+            sums[name] = sha256_of(folder / name)
 
         on_all_ranks(write)
         return {name: digest for found in gather_objects(sums) for name, digest in found.items()}
@@ -154,7 +141,7 @@ class ShardedMemoryBank(MemoryBank):
         """
         folder = Path(folder)
         on_all_ranks(lambda: self._load(folder, checksums))
-        self.loaded, self.awaits_load = True, False
+        self.awaits_load = False
 
     def _load(self, folder: Path, checksums: Mapping[str, str] | None) -> None:
         names = list(checksums or sorted(path.name for path in folder.glob("rank_*_of_*.torch")))
@@ -163,19 +150,13 @@ class ShardedMemoryBank(MemoryBank):
             path = folder / name
             if not path.is_file():
                 raise FileNotFoundError(f"{path} of the memory bank is missing: bring it along")
-            if checksums and _sha256(path) != checksums[name]:
+            if checksums and sha256_of(path) != checksums[name]:
                 raise ValueError(
                     f"{path} of the memory bank is damaged: resume an older checkpoint"
                 )
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            shape = (state["num_rows"], state["rows"].shape[1])
-            if shape != (self.num_rows, self.rows.shape[1]):
-                raise ValueError(
-                    f"the memory bank in {folder} is {shape}, this run's is "
-                    f"{(self.num_rows, self.rows.shape[1])} (images, embedding_dim): point "
-                    f"config.DATA.TRAIN at the same data, or start again in another "
-                    f"config.CHECKPOINT.DIR"
-                )
+            dim = self.rows.shape[1]
+            check_size((state["num_rows"], state["rows"].shape[1]), (self.num_rows, dim))
             index = torch.arange(state["first"], self.num_rows, state["every"])
             local = self.local_index(index)
             here = local >= 0
@@ -186,7 +167,7 @@ class ShardedMemoryBank(MemoryBank):
         if found != len(self.rows):
             raise ValueError(
                 f"the memory bank in {folder} has {found} of the {len(self.rows)} rows of rank "
-                f"{self._rank}: expected all files of one call of save(); bring them along"
+                f"{self._first}: expected all files of one call of save(); bring them along"
             )
 
 
@@ -214,11 +195,3 @@ class _Route:
         """Bring ``(n, …)`` back to those who asked: ``(size, …)``, 0 for one left out."""
         mine = all_to_all(values, self._received, self._sent)
         return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, mine)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(2**22):
-            digest.update(part)
-    return digest.hexdigest()

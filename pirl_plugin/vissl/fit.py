@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import VIEWS
 from pirl_plugin.settings import num_micro_batches
+from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +124,7 @@ def _check_outputs(
         if outputs is None:
             raise ValueError("expected a head of config.MODEL.HEAD.PARAMS for each input")
         if split == "TRAIN" and config.LOSS.name == "pirl_loss":
-            loss = PIRLLossConfig.from_mapping({**config.LOSS.pirl_loss, "num_train_samples": -1})
+            loss = read_section(PIRLLossConfig, config, "LOSS.pirl_loss")
             loss.weights(len(outputs))
             shapes = {tuple((o[0] if isinstance(o, list) else o).shape) for o in outputs}
             if shapes != {(_IMAGES, loss.embedding_dim)}:

@@ -48,7 +48,7 @@ def loop_estimate(estimator: str, positive: Tensor, negatives: Tensor, z: float,
 def loop_loss(loss: PIRLLoss, f: Tensor, g: Tensor, index: Tensor, negatives: Tensor) -> Tensor:
     """Eq. 5 over the valid images."""
     bank, config = loss.bank.rows.double(), loss.config
-    z = math.nan if loss.norm_constant.isnan() else float(loss.norm_constant)
+    z = loss.norm_constant or math.nan
     total, count = torch.zeros((), dtype=torch.float64), 0
     for v_f, v_g, row, drawn in zip(f.double(), g.double(), index, negatives, strict=True):
         if row < 0:

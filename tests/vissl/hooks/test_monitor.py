@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from pirl_plugin.bank import MemoryBank
 from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
@@ -113,8 +112,6 @@ def measured_in(rank, world_size, placement):
     """Of two epochs: every measure, and the bank; from the rows of a replicated bank."""
     torch.manual_seed(0)
     loss = make_loss(placement)
-    if placement == "sharded":
-        loss.bank.fill(MemoryBank(ROWS, DIM).rows, torch.ones(ROWS).bool())
     lines = Lines()
     task = make_task(loss, lines)
     hook = MonitorHook(MonitorSettings(rows=25, k=3, share=1))
