@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from tabulate import tabulate
+from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
 
 from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
 from pirl_plugin.benchmark.timing import interleave, memory, ratio
+from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.settings import VISSL_PIRL, quoted
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # VISSL's
 _BATCH, _BATCHES = 32, 24  # of the loaders
 
 
@@ -61,19 +62,17 @@ def image_folder(data: Path | None, count: int) -> Iterator[Path]:
         count: images at most, spread evenly over those found.
 
     Raises:
-        FileNotFoundError: there are fewer than two images.
+        ValueError: there are fewer than two images.
     """
     with tempfile.TemporaryDirectory() as temporary:
         source, links = data, Path(temporary, "images", "all")
         if source is None:
             source = Path(temporary, "drawn")
             write_sample_dataset(source, num_train=count, num_val=0, size=448)
-        paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in _SUFFIXES)
-        if len(paths) < 2:
-            raise FileNotFoundError(f"--data = {data}: expected a folder of 2 images or more")
+        paths = [p for p in FolderSource(source).paths() if p.lower().endswith(IMG_EXTENSIONS)]
         links.mkdir(parents=True)
         for number, place in enumerate(np.linspace(0, len(paths) - 1, min(count, len(paths)))):
-            path = paths[round(place)].resolve()
+            path = Path(paths[round(place)]).resolve()
             (links / f"{number:05d}{path.suffix.lower()}").symlink_to(path)
         yield links.parent
 
@@ -99,7 +98,6 @@ def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any
         images = ImageDataset(folder, views)
         if importlib.util.find_spec("lightly"):
             from lightly.transforms import PIRLTransform
-            from torchvision.datasets import ImageFolder
 
             theirs = ImageFolder(folder, PIRLTransform())
             functions["lightly"] = _read(theirs, len(theirs), torch.utils.data.default_collate)

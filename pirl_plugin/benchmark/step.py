@@ -98,7 +98,7 @@ def _measure(
 def _training_step(
     views: dict[str, Tensor], autocast: bool, batch: int, options: argparse.Namespace
 ) -> Callable[[Callable[[], None]], None]:
-    """Return a function that makes one step, and calls its argument at the end of each part."""
+    """Return a function that makes one step, and calls its argument between two parts."""
     torch.manual_seed(0)
     trunk = torchvision.models.get_model(f"resnet{options.depth}")
     width, trunk.fc = trunk.fc.in_features, torch.nn.Identity()
@@ -131,6 +131,5 @@ def _training_step(
         optimizer.step()
         end_part()
         loss.update(index, f_image)
-        end_part()
 
     return step

@@ -7,15 +7,14 @@ import gc
 import itertools
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_HEAD_START = (
-    10_000_000  # cycles of a GPU, about 6 ms: Python launches a thousand kernels meanwhile
-)
+_HEAD_START = 10_000_000  # cycles of a GPU, about 6 ms, in which Python launches kernels
 
 
 def interleave(
@@ -44,16 +43,12 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            seconds[name] += seconds_between(_one_part(functions[name]), device, clock)
+            seconds[name] += seconds_between(partial(_call, functions[name]), device, clock)
     return seconds
 
 
-def _one_part(function: Callable[[], Any]) -> Callable[[Callable[[], None]], None]:
-    def work(end_part: Callable[[], None]) -> None:
-        function()
-        end_part()
-
-    return work
+def _call(function: Callable[[], Any], _end_part: Callable[[], None]) -> None:
+    function()
 
 
 def seconds_between(
@@ -61,13 +56,14 @@ def seconds_between(
     device: str,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Return the seconds of each part of ``work``, which calls its argument at each part's end.
+    """Return the seconds of each part of ``work``, which calls its argument between two parts.
 
     On ``cuda``, events time the GPU without a synchronisation in between.
     """
     if device == "cpu":
         times = [clock()]
         work(lambda: times.append(clock()))
+        times.append(clock())
         return [after - before for before, after in itertools.pairwise(times)]
     import torch
 
@@ -81,6 +77,7 @@ def seconds_between(
     torch.cuda._sleep(_HEAD_START)  # launches are queued ahead, as behind a trunk in training
     record()
     work(record)
+    record()
     torch.cuda.synchronize()
     return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(events)]
 
