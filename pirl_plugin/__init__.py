@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pirl_plugin.bank import MemoryBank
+    from pirl_plugin.checkpoints.export import export_checkpoint
     from pirl_plugin.estimators import info_nce, nce, nce_softmax
     from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment, effective_rank, measure_bank, uniformity
-    from pirl_plugin.export import export_checkpoint
     from pirl_plugin.images.image_dataset import ImageDataset, collate_views
     from pirl_plugin.loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
@@ -73,7 +73,7 @@ _MODULES = {
     "collate_views": "pirl_plugin.images.image_dataset",
     "draw_negatives": "pirl_plugin.negatives",
     "effective_rank": "pirl_plugin.evaluation.measures",
-    "export_checkpoint": "pirl_plugin.export",
+    "export_checkpoint": "pirl_plugin.checkpoints.export",
     "info_nce": "pirl_plugin.estimators",
     "knn_accuracy": "pirl_plugin.evaluation.knn",
     "leave_one_out_accuracy": "pirl_plugin.evaluation.knn",

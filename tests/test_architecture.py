@@ -10,7 +10,7 @@ LAYERS = [
     {"files", "distributed", "compiled", "failures", "settings", "console", "processes",
      "arguments", "utils"},
     {"estimators"}, {"scores", "gather"}, {"bank", "sharded_bank", "negatives", "memory"},
-    {"loss", "losses"}, {"views"}, {"images"}, {"models"}, {"checkpoints", "export"},
+    {"loss", "losses"}, {"views"}, {"images"}, {"models"}, {"checkpoints"},
     {"evaluation"}, {"detection"}, {"vissl"}, {"quickstart"}, {"benchmark"},
     {"cli", "__main__", "__init__"},
 ]  # fmt: skip

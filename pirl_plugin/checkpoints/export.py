@@ -7,20 +7,12 @@ import pickle
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pirl_plugin import __version__
-from pirl_plugin.checkpoints.compare import compare, truncate
+from pirl_plugin.checkpoints.compare import truncate
 from pirl_plugin.checkpoints.load import trunk_state, vissl_checkpoint
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.trunk import (
-    TimmTensors,
-    Trunk,
-    find_any_trunk,
-    is_bottleneck,
-    to_detectron2,
-    to_torchvision,
-)
+from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk, is_bottleneck, to_detectron2
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.timm_trunk import create_network
 
@@ -43,11 +35,10 @@ def export_checkpoint(
     trunk: str | None = None,
     timm: str | None = None,
     trust_pickle: bool = False,
-) -> Trunk | TimmTensors:
+) -> Trunk:
     """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
 
-    Values keep their bits, which are compared after writing. A file at ``out`` is replaced at the
-    end, in one step.
+    Values keep their bits. A file at ``out`` is replaced at the end, in one step.
 
     Args:
         path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, a Detectron2
@@ -92,32 +83,18 @@ def export_checkpoint(
     if out.exists() and path.exists() and out.samefile(path):
         raise ValueError(f"out = {out}: expected another file than the checkpoint itself")
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk, timm)
-    if to in ("torchvision", "detectron2") and isinstance(found, TimmTensors):
+    if to in ("torchvision", "detectron2") and found.timm:
         raise ValueError(
             f"torchvision and Detectron2 have no {found.title}: export to timm or safetensors"
         )
-    written = out
     if to == "timm":
         _write_timm_folder(found, out)
-        written = out / "model.safetensors"
     else:
         _write_file(found, out, to)
-    again = trunk_state(found) if to == "vissl" else found.tensors
-    if mismatch := compare(again, _read_back(written, to), values=True):
-        raise ValueError(f"{written} is not what was to be written: {mismatch}; write it again")
     return found
 
 
-def _read_back(written: Path, to: str) -> dict[str, Tensor]:
-    content = read_checkpoint(written)
-    if to == "detectron2":
-        return {to_torchvision(name): tensor for name, tensor in content["model"].items()}
-    if to == "vissl":
-        return dict(content["classy_state_dict"]["base_model"]["model"]["trunk"])
-    return dict(content)
-
-
-def loading_lines(found: Trunk | TimmTensors, to: str, out: Path) -> str:
+def loading_lines(found: Trunk, to: str, out: Path) -> str:
     """Return lines to paste that load an exported file: Python, or overrides for VISSL."""
     if to == "vissl":
         return f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out}"
@@ -129,17 +106,10 @@ def loading_lines(found: Trunk | TimmTensors, to: str, out: Path) -> str:
     load = f'torch.load("{out}", weights_only=True)'
     if to == "safetensors":
         load = f'safetensors.torch.load_file("{out}")'
-    if isinstance(found, TimmTensors) or to == "safetensors":
-        try:
-            name, options = _timm_network(found)
-        except ValueError:  # our own, below
-            pass
-        else:
-            given = "".join(f", {key}={value!r}" for key, value in options.items())
-            model = f'timm.create_model("{name}", num_classes=0{given})'
-            return f"model = {model}\nmodel.load_state_dict({load})"
-    assert isinstance(found, Trunk)
-    if found.width == 1 and not found.small_stem and found.depth != 10:
+    if found.timm:
+        given = "".join(f", {key}={value!r}" for key, value in found.options.items())
+        model = f'timm.create_model("{found.timm}", num_classes=0{given})'
+    elif _is_usual(found):
         model = f"torchvision.models.resnet{found.depth}()\nmodel.fc = torch.nn.Identity()"
     else:  # torchvision has no constructor of it
         given = f"depth={found.depth}, width={found.width:g}, small_stem={found.small_stem}"
@@ -147,7 +117,7 @@ def loading_lines(found: Trunk | TimmTensors, to: str, out: Path) -> str:
     return f"model = {model}\nmodel.load_state_dict({load})"
 
 
-def detectron2_options(found: Trunk | TimmTensors) -> dict[str, bool | int | str | list[float]]:
+def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]]:
     """Return keys and values that build the network, with torchvision's strides and pixels.
 
     Raises:
@@ -157,7 +127,7 @@ def detectron2_options(found: Trunk | TimmTensors) -> dict[str, bool | int | str
         >>> detectron2_options(Trunk({}, depth=50, width=2))["MODEL.RESNETS.WIDTH_PER_GROUP"]
         128
     """
-    if isinstance(found, TimmTensors) or found.small_stem or found.depth == 10:
+    if found.timm or found.small_stem or found.depth == 10:
         raise ValueError(
             f"Detectron2 has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a "
             f"7×7 stem; export to torchvision or safetensors, or {_PRETRAIN}"
@@ -175,7 +145,7 @@ def detectron2_options(found: Trunk | TimmTensors) -> dict[str, bool | int | str
     }
 
 
-def _write_file(found: Trunk | TimmTensors, out: Path, to: str) -> None:
+def _write_file(found: Trunk, out: Path, to: str) -> None:
     # Copies share no storage with tensors that are not written.
     tensors = {name: tensor.clone() for name, tensor in found.tensors.items()}
     if to == "detectron2":
@@ -198,15 +168,19 @@ def _write_file(found: Trunk | TimmTensors, out: Path, to: str) -> None:
             torch.save(vissl_checkpoint(trunk_state(found)) if to == "vissl" else tensors, file)
 
 
-def _write_timm_folder(found: Trunk | TimmTensors, out: Path) -> None:
+def _write_timm_folder(found: Trunk, out: Path) -> None:
     """Write ``config.json``, ``model.safetensors`` and a model card, ``README.md``."""
-    name, options = _timm_network(found)
-    net = create_network(name, options)
+    if not found.timm and not _is_usual(found):
+        raise ValueError(
+            f"timm has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a stem of "
+            f"7×7 and 64 channels; export to torchvision, or {_PRETRAIN}"
+        )
+    net = create_network(found.timm or f"resnet{found.depth}", found.options)
     net.load_state_dict(found.tensors, strict=False)  # whole, but for batch norm's counters
     from timm.models import save_for_hf
 
     out.mkdir(parents=True, exist_ok=True)
-    save_for_hf(net, str(out), model_args=options, safe_serialization=True)
+    save_for_hf(net, str(out), model_args=found.options, safe_serialization=True)
     card = (
         f"---\nlibrary_name: timm\ntags:\n- timm\n- image-feature-extraction\n---\n\n"
         f"# {found.title}\n\nTrunk exported by pirl_plugin {__version__}. Load it with\n\n"
@@ -216,27 +190,9 @@ def _write_timm_folder(found: Trunk | TimmTensors, out: Path) -> None:
         file.write(card.encode())
 
 
-def _timm_network(found: Trunk | TimmTensors) -> tuple[str, dict[str, object]]:
-    """Return timm's name and options of a trunk.
-
-    Raises:
-        ValueError: timm has no such network: its ResNets put out 64 channels from a 7×7 stem.
-    """
-    if isinstance(found, TimmTensors):
-        return found.architecture, found.options
-    if found.width != 1 or found.small_stem:
-        raise ValueError(
-            f"timm has no {found.title}: expected a ResNet with a stem of 7×7 and 64 channels; "
-            f"export to torchvision, or {_PRETRAIN}"
-        )
-    return (
-        ("resnet18", {"layers": [1, 1, 1, 1]})
-        if found.depth == 10
-        else (
-            f"resnet{found.depth}",
-            {},
-        )
-    )
+def _is_usual(found: Trunk) -> bool:
+    """Return whether torchvision and timm have a constructor of a ResNet."""
+    return found.width == 1 and not found.small_stem and found.depth != 10
 
 
 def main(arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.trunk import TimmTensors, Trunk, find_any_trunk
+from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import DESCRIPTION, TimmTrunk, describe
@@ -52,8 +52,8 @@ def trunk_in(
     """Load the trunk of a checkpoint that has been read: as :func:`load_trunk`."""
     found = find_any_trunk(content, str(path), at, timm)
     trunk: AnyTrunk
-    if isinstance(found, TimmTensors):
-        trunk = TimmTrunk(found.architecture, found.options)
+    if found.timm:
+        trunk = TimmTrunk(found.timm, found.options)
     else:
         trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
     state = trunk_state(found)
@@ -74,11 +74,11 @@ def save_trunk(trunk: nn.Module, path: str | Path) -> None:
         torch.save(vissl_checkpoint(trunk.state_dict()), file)
 
 
-def trunk_state(found: Trunk | TimmTensors) -> dict[str, Tensor]:
+def trunk_state(found: Trunk) -> dict[str, Tensor]:
     """Return tensors by the names of VISSL's ResNet, of ``pirl_resnet`` or of ``pirl_timm``."""
-    if isinstance(found, TimmTensors):
+    if found.timm:
         named = {f"net.{name}": tensor for name, tensor in found.tensors.items()}
-        return {DESCRIPTION: describe(found.architecture, found.options), **named}
+        return {DESCRIPTION: describe(found.timm, found.options), **named}
     return {f"_feature_blocks.{name}": tensor for name, tensor in found.tensors.items()}
 
 

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchvision.models.resnet import Bottleneck
@@ -28,65 +28,57 @@ _PREFERRED = ("classy_state_dict.base_model.model.trunk", "encoder_q", "teacher"
 # Children of torchvision's ResNet in an nn.Sequential, as in lightly: 2 and 3 have no tensors.
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
 _CHILD = re.compile(r"(.*?)\b([014567])\.((?:\d+\.(?:conv|bn|downsample\.)\d\.)?\w+)")
-# A piece of torchvision's name and of Detectron2's, where a batch norm is part of a convolution.
-_STEMS = {"conv1": "stem.conv1", "bn1": "stem.conv1.norm"}
-_PARTS = {f"conv{i}": f"conv{i}" for i in (1, 2, 3)} | {
-    f"bn{i}": f"conv{i}.norm" for i in (1, 2, 3)
+# torchvision's names → Detectron2's, where a batch norm is part of a convolution.
+_DETECTRON2 = {
+    r"^conv1\.": "stem.conv1.",
+    r"^bn1\.": "stem.conv1.norm.",
+    **{rf"^layer{i}\.": f"res{i + 1}." for i in range(1, 5)},
+    r"\.bn(\d)\.": r".conv\1.norm.",
+    r"\.downsample\.0\.": ".shortcut.",
+    r"\.downsample\.1\.": ".shortcut.norm.",
 }
-_PARTS |= {"downsample.0": "shortcut", "downsample.1": "shortcut.norm"}
+_Place = tuple[str, str, dict[str, Tensor]]  # keys and prefix; the prefix; tensors by full names
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A whole trunk.
+class Trunk:
+    """A whole trunk: a ResNet, or a network of timm.
 
     Attributes:
-        tensors: by the network's own names; contiguous, on the CPU.
+        tensors: by torchvision's or timm's names, without a classifier; contiguous, on the CPU.
         found_at: keys and prefix that it was found under.
         ignored: names of the tensors beside it, such as a classifier's.
+        depth: of a ResNet, as width and stem of :class:`~pirl_plugin.models.resnet.WideResNet`.
+        timm: timm's name of the network; empty for a ResNet.
+        options: keyword arguments of ``timm.create_model``.
     """
 
     tensors: dict[str, Tensor]
     found_at: str = ""
     ignored: tuple[str, ...] = ()
+    depth: int = 50
+    width: float = 1
+    small_stem: bool = False
+    timm: str = ""
+    options: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Such as ``ResNet-10 of width 0.5, 3×3 stem`` or ``timm's vit_tiny (img_size=48)``."""
+        if self.timm:
+            given = ", ".join(f"{key}={value}" for key, value in self.options.items())
+            return f"timm's {self.timm}{f' ({given})' if given else ''}"
+        scaled = "" if self.width == 1 else f" of width {self.width:g}"
+        return f"ResNet-{self.depth}{scaled}{', 3×3 stem' if self.small_stem else ''}"
 
     def weights(self) -> dict[str, Tensor]:
         """Return all tensors but batch norm's counters: 265 of ResNet-50."""
         return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
 
 
-@dataclass(frozen=True)
-class Trunk(_Found):
-    """A ResNet, by torchvision's names without ``fc``; depth, width and stem as of WideResNet."""
-
-    depth: int = 50
-    width: float = 1
-    small_stem: bool = False
-
-    @property
-    def title(self) -> str:
-        """Such as ``ResNet-10 of width 0.5, 3×3 stem``."""
-        scaled = "" if self.width == 1 else f" of width {self.width:g}"
-        return f"ResNet-{self.depth}{scaled}{', 3×3 stem' if self.small_stem else ''}"
-
-
-@dataclass(frozen=True)
-class TimmTensors(_Found):
-    """A network of timm, by timm's names without the classifier."""
-
-    architecture: str = ""
-    options: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """Such as ``timm's vit_tiny_patch16_224 (img_size=48)``."""
-        given = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return f"timm's {self.architecture}{f' ({given})' if given else ''}"
-
-
 def find_any_trunk(
     checkpoint: Mapping[str, object], name: str, at: str | None = None, timm: str | None = None
-) -> Trunk | TimmTensors:
+) -> Trunk:
     """Find the trunk of a checkpoint: a ResNet, or the network of timm that the file describes.
 
     Networks of timm that are torchvision's ResNets by another name count as ResNets.
@@ -98,62 +90,62 @@ def find_any_trunk(
         timm: timm's name of the network, where the file does not describe it.
 
     Raises:
-        ValueError: no trunk, several, one that is not whole, or values that are not finite.
+        ValueError: no trunk, several, one that is not whole, or values that are not finite; or a
+            network of timm, which is not installed.
     """
-    if timm is not None:
-        return _find_timm(checkpoint, name, timm, at)
-    places = {
-        keys + full.removesuffix(DESCRIPTION): (full, tensors)
-        for keys, tensors in dictionaries(checkpoint)
-        for full in tensors
-        if full.endswith(DESCRIPTION)
-    }
-    if at is not None:
-        places = {where: found for where, found in places.items() if _is_at(where, at)}
-    if not places:
-        return find_trunk(checkpoint, name, at)
-    where = _one(list(places), name)
-    full, tensors = places[where]
-    architecture, options = read_description(tensors[full])
-    if re.fullmatch(r"resnet(18|34|50|101|152)", architecture) and not options:
-        return find_trunk(checkpoint, name, f"{where}net.")
-    inside = f"{full.removesuffix(DESCRIPTION)}net."
-    ours = {n.removeprefix(inside): t for n, t in tensors.items() if n.startswith(inside)}
-    ignored = tuple(n for n in tensors if not n.startswith(inside) and n != full)
-    return TimmTensors(_finite(ours, name), where, ignored, architecture, options)
+    options: dict[str, object] = {}
+    described = timm is None
+    if timm is None:
+        places = _places(checkpoint, DESCRIPTION, at)
+        if not places:
+            return find_trunk(checkpoint, name, at)
+        where, prefix, tensors = _one(places, name)
+        timm, options = read_description(tensors[prefix + DESCRIPTION])
+        where, prefix = f"{where}net.", f"{prefix}net."
+        if re.fullmatch(r"resnet(18|34|50|101|152)", timm) and not options:
+            return find_trunk(checkpoint, name, where)
+    with torch.device("meta"):
+        expected = create_network(timm, options).state_dict()
+    if not described:
+        first = next(iter(expected))
+        places = _places(checkpoint, first, at)
+        if not places:
+            raise ValueError(
+                f"{name} holds no {timm}{f' at {at}' if at else ''}: expected a tensor {first}, "
+                f"with or without a prefix; give the name of the network that it is of"
+            )
+        where, prefix, tensors = _one(places, name)
+    ours = {n: tensors[prefix + n] for n in expected if prefix + n in tensors}
+    if mismatch := compare(expected, ours):
+        raise ValueError(f"{name} is not timm's {timm}: {mismatch}; give its own name")
+    ignored = tuple(n for n in tensors if n.removeprefix(prefix) not in ours)
+    return Trunk(_finite(ours, name), where, ignored, timm=timm, options=options)
 
 
 def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:
     """Find the ResNet trunk of a checkpoint: as :func:`find_any_trunk`."""
-    found = {
-        where: (prefix, tensors)
-        for where, prefix, tensors in _candidates(checkpoint)
-        if at is None or _is_at(where, at)
-    }
-    if not found:
-        names = [name for _, d in dictionaries(checkpoint) for name in d]
+    places = [place for place in _resnets(checkpoint) if at is None or _is_at(place[0], at)]
+    if not places:
+        names = [name for _, tensors in _dictionaries(checkpoint) for name in tensors]
         raise ValueError(
             f"{name} holds no ResNet trunk{f' at {at}' if at else ''}: expected names such as "
             f"layer1.0.conv1.weight, with or without a prefix; "
             f"{f'it has {truncate(names)}' if names else 'it has no tensors'}"
         )
-    where = _one(list(found), name)
-    prefix, tensors = found[where]
+    where, prefix, tensors = _one(places, name)
     part = re.compile(rf"{re.escape(prefix)}(?:conv1|bn1|layer[1-4])\.")
     ours = {n.removeprefix(prefix): t for n, t in tensors.items() if part.match(n)}
     depth = min(STAGES, key=lambda d: len(_shapes(d, 1, False).keys() ^ ours.keys()))
     stem = ours.get("conv1.weight", torch.empty(64, 3, 7, 7))
     width, small_stem = stem.shape[0] / 64, tuple(stem.shape[2:]) == (3, 3)
-    order = _shapes(depth, width, small_stem)
-    if mismatch := compare(order, ours):
+    expected = _shapes(depth, width, small_stem)
+    if mismatch := compare(expected, ours):
         raise ValueError(
             f"{name}{f' at {where}' if where else ''} is not a whole trunk; the nearest is "
             f"ResNet-{depth} of width {width:g}, from which it differs: {mismatch}"
         )
     ignored = tuple(n for n in tensors if not part.match(n) and not n.endswith(DESCRIPTION))
-    if ignored:
-        logging.root.info(f"{name}: not part of the trunk: {truncate(ignored)}")
-    whole = _finite({n: ours[n] for n in order if n in ours}, name)
+    whole = _finite({n: ours[n] for n in expected if n in ours}, name)
     return Trunk(whole, where, ignored, depth, width, small_stem)
 
 
@@ -167,14 +159,10 @@ def to_detectron2(name: str) -> str:
 
     >>> to_detectron2("layer1.0.bn2.running_var")
     'res2.0.conv2.norm.running_var'
-
-    Raises:
-        KeyError: not a name of torchvision's ResNet.
     """
-    part, _, leaf = name.rpartition(".")
-    if match := re.fullmatch(r"layer([1-4])\.(\d+)\.(.+)", part):
-        return f"res{int(match[1]) + 1}.{match[2]}.{_PARTS[match[3]]}.{leaf}"
-    return f"{_STEMS[part]}.{leaf}"
+    for theirs, detectron2 in _DETECTRON2.items():
+        name = re.sub(theirs, detectron2, name)
+    return name
 
 
 def to_torchvision(name: str) -> str:
@@ -183,35 +171,43 @@ def to_torchvision(name: str) -> str:
     >>> to_torchvision("res5.0.shortcut.norm.weight")
     'layer4.0.downsample.1.weight'
     """
-    part, _, leaf = name.rpartition(".")
-    stems, parts = ({v: k for k, v in table.items()} for table in (_STEMS, _PARTS))
-    if part in stems:
-        return f"{stems[part]}.{leaf}"
-    match = re.fullmatch(r"res([2-5])\.(\d+)\.(.+)", part)
-    if match and match[3] in parts:
-        return f"layer{int(match[1]) - 1}.{match[2]}.{parts[match[3]]}.{leaf}"
-    return name
+    return _names_of_detectron2().get(name, name)
 
 
-def dictionaries(
-    node: Mapping[str, object], path: str = "", seen: tuple[int, ...] = ()
+@lru_cache(maxsize=1)
+def _names_of_detectron2() -> dict[str, str]:
+    return {to_detectron2(name): name for name in _shapes(152, 1, False)}  # other depths have fewer
+
+
+def _dictionaries(
+    node: Mapping[str, object], path: str = ""
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield each dictionary that holds tensors: the keys to it, dotted, and its tensors."""
-    if id(node) in seen:
-        return
-    tensors = {str(k): t for k, v in node.items() if (t := _tensor(v)) is not None}
+    """Yield each dictionary that holds tensors or arrays: the keys to it, dotted, and these."""
+    tensors = {
+        str(key): torch.as_tensor(value)
+        for key, value in node.items()
+        if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim)
+    }
     if tensors:
         yield path, tensors
     for key, value in node.items():
         if isinstance(value, Mapping):
-            yield from dictionaries(value, f"{path}{key}.", (*seen, id(node)))
+            yield from _dictionaries(value, f"{path}{key}.")
 
 
-def _candidates(
-    checkpoint: Mapping[str, object],
-) -> Iterator[tuple[str, str, dict[str, Tensor]]]:
-    """Yield each possible ResNet: keys and prefix, the prefix alone, tensors by usual names."""
-    for keys, tensors in dictionaries(checkpoint):
+def _places(checkpoint: Mapping[str, object], last: str, at: str | None) -> list[_Place]:
+    """Return each place of a tensor of a name, with or without a prefix."""
+    return [
+        (keys + prefix, prefix, tensors)
+        for keys, tensors in _dictionaries(checkpoint)
+        for prefix in (full.removesuffix(last) for full in tensors if full.endswith(last))
+        if prefix[-1:] in ("", ".") and (at is None or _is_at(keys + prefix, at))
+    ]
+
+
+def _resnets(checkpoint: Mapping[str, object]) -> Iterator[_Place]:
+    """Yield each place that may be a ResNet, with its tensors by torchvision's names."""
+    for keys, tensors in _dictionaries(checkpoint):
         for rename in (str, _name_of_child, to_torchvision):
             named = {rename(name): tensor for name, tensor in tensors.items()}
             prefixes = Counter(m["prefix"] for n in named if (m := _NAME.fullmatch(n)))
@@ -227,40 +223,12 @@ def _name_of_child(name: str) -> str:
     return f"{match[1]}{_CHILDREN[match[2]]}.{match[3]}" if match else name
 
 
-def _find_timm(
-    checkpoint: Mapping[str, object], name: str, architecture: str, at: str | None
-) -> TimmTensors:
-    """Find the tensors of a named network of timm, under any prefix."""
-    with torch.device("meta"):
-        expected = create_network(architecture, {}).state_dict()
-    first = next(iter(expected))
-    found = {}
-    for keys, tensors in dictionaries(checkpoint):
-        for full in tensors:
-            prefix = full.removesuffix(first)
-            if full.endswith(first) and (not prefix or prefix[-1] == "."):
-                if at is None or _is_at(keys + prefix, at):
-                    found[keys + prefix] = prefix, tensors
-    if not found:
-        raise ValueError(
-            f"{name} holds no {architecture}{f' at {at}' if at else ''}: expected a tensor "
-            f"{first}, with or without a prefix; give the name of the network that it is of"
-        )
-    where = _one(list(found), name)
-    prefix, tensors = found[where]
-    ours = {n: tensors[prefix + n] for n in expected if prefix + n in tensors}
-    if mismatch := compare(expected, ours):
-        raise ValueError(f"{name} is not timm's {architecture}: {mismatch}; give its own name")
-    ignored = tuple(n for n in tensors if n.removeprefix(prefix) not in ours)
-    return TimmTensors(_finite(ours, name), where, ignored, architecture)
-
-
 @lru_cache(maxsize=16)
 def _shapes(depth: int, width: float, small_stem: bool) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor of a trunk, in the network's order."""
     with torch.device("meta"):
         net = WideResNet(depth, width, small_stem)
-    return {n: tuple(t.shape) for n, t in net.state_dict().items() if not n.startswith("fc.")}
+    return {n: tuple(t.shape) for n, t in net.state_dict().items()}
 
 
 def _is_at(where: str, at: str) -> bool:
@@ -268,23 +236,23 @@ def _is_at(where: str, at: str) -> bool:
     return where == at or where.endswith(f".{at}")
 
 
-def _one(places: list[str], name: str) -> str:
+def _one(places: list[_Place], name: str) -> _Place:
     """Return the place to take.
 
     Raises:
         ValueError: there are several, and none is preferred.
     """
+    if len(places) == 1:
+        return places[0]
+    where = ", ".join(place[0] for place in places)
     for part in _PREFERRED:
-        preferred = [where for where in places if part in where]
-        if len(places) > 1 and len(preferred) == 1:
-            logging.root.info(f"{name} holds trunks at {', '.join(places)}: took {preferred[0]}")
+        preferred = [place for place in places if part in place[0]]
+        if len(preferred) == 1:
+            logging.root.info(f"{name} holds trunks at {where}: took {preferred[0][0]}")
             return preferred[0]
-    if len(places) > 1:
-        raise ValueError(
-            f"{name} holds {len(places)} trunks, at {', '.join(places)}: expected one; give "
-            f"--trunk NAME"
-        )
-    return places[0]
+    raise ValueError(
+        f"{name} holds {len(places)} trunks, at {where}: expected one; give --trunk NAME"
+    )
 
 
 def _finite(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
@@ -292,10 +260,3 @@ def _finite(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     if strange:
         raise ValueError(f"{name} has values that are not finite, in {truncate(strange)}")
     return {n: tensor.detach().contiguous() for n, tensor in tensors.items()}
-
-
-def _tensor(value: Any) -> Tensor | None:
-    """Return a tensor as it is, an array as a tensor, and None for anything else."""
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None):
-        return torch.from_numpy(value)
-    return value if isinstance(value, Tensor) else None

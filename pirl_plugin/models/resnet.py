@@ -46,7 +46,7 @@ class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
     It has no classifier: images ``(B, 3, H, W)`` in, pooled features ``(B, D)`` out. Its state
-    dictionary is what :func:`pirl_plugin.export.export_checkpoint` writes for torchvision.
+    dictionary is what :func:`pirl_plugin.export_checkpoint` writes for torchvision.
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.

@@ -8,10 +8,14 @@ import torch
 import torchvision
 from safetensors.torch import load_file
 
-from pirl_plugin.checkpoints.export import detectron2_options, loading_lines, main
+from pirl_plugin.checkpoints.export import (
+    detectron2_options,
+    export_checkpoint,
+    loading_lines,
+    main,
+)
 from pirl_plugin.checkpoints.load import load_trunk, save_trunk
 from pirl_plugin.checkpoints.trunk import find_any_trunk, to_detectron2, to_torchvision
-from pirl_plugin.export import export_checkpoint
 from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.export_files import (
     PREFIX,
@@ -130,7 +134,7 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     trunk = TimmTrunk("test_vit", {"img_size": 32})
     save_trunk(trunk, tmp_path / "in.torch")
     found = export_checkpoint(tmp_path / "in.torch", tmp_path / "out.safetensors", "safetensors")
-    assert found.architecture == "test_vit"
+    assert found.timm == "test_vit"
     assert found.options["img_size"] == 32
     net = timm.create_model("test_vit")
     file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")

@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
+from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.trunk import find_trunk
 from pirl_plugin.detection.setup import check_weights, find_config, load_config
 from pirl_plugin.detection.trial import register_extra_norm
-from pirl_plugin.export import export_checkpoint
 from pirl_plugin.vissl.adapters.models import PIRLResNet
 from tests.helpers.detection import NARROW, SMALL, WIDTH
 from tests.helpers.export_files import small_trunk, vissl_checkpoint

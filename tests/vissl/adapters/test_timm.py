@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import load_trunk, save_trunk
 from pirl_plugin.evaluation.features import trunk_features
-from pirl_plugin.export import export_checkpoint
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from tests.helpers.host_tools import CPU, run_tool
 
