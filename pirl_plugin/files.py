@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of ``path`` in one step, at the end.
 
     Whoever reads ``path``, at any moment and after a power cut too, sees what was there before or
-    all of what is written.
+    all of what is written. One process at a time writes a path.
 
     Args:
         path: the file to write; its folder is made.
@@ -35,15 +34,15 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         OSError: it cannot be written; what was there before is intact.
     """
     path = Path(path)
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = unfinished_beside(path)
     try:
         with unfinished.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-        flush_folder(path.parent)
+        _flush_folder(path.parent)
     except Exception as error:
         seen: BaseException | None = error
         while seen is not None:  # torch raises another error on top of it
@@ -118,18 +117,13 @@ def sha256_of(path: Path) -> str:
 
 def link_relatively(target: Path, link: Path) -> None:
     """Make or replace ``link``, a symbolic link that survives moving the folder of both."""
-    unfinished = unfinished_beside(link)
-    folder = os.path.realpath(link.parent)
-    relative = os.path.relpath(os.path.join(os.path.realpath(target.parent), target.name), folder)
-    try:
-        unfinished.symlink_to(relative)
-        unfinished.replace(link)
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+    unfinished = link.with_name(f"{UNFINISHED}{link.name}")
+    unfinished.unlink(missing_ok=True)
+    unfinished.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
+    unfinished.replace(link)
 
 
-def flush_folder(folder: Path) -> None:
+def _flush_folder(folder: Path) -> None:
     """Flush renames in ``folder`` to the disk; on file systems that cannot, do nothing."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
@@ -139,14 +133,9 @@ def flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def unfinished_beside(path: Path) -> Path:
-    """Return a name beside ``path`` for what is being written, which no other writer has."""
-    return path.with_name(f"{UNFINISHED}{path.name}.{uuid.uuid4().hex[:8]}")
-
-
-def remove_unfinished(folder: Path, subfolders: bool = False) -> None:
+def remove_unfinished(folder: Path) -> None:
     """Remove what killed processes left half written, in a folder that nobody else writes to."""
-    for path in (folder.rglob if subfolders else folder.glob)(f"{UNFINISHED}*"):
+    for path in folder.rglob(f"{UNFINISHED}*"):
         with suppress(OSError):
             remove(path)
 
@@ -161,53 +150,27 @@ def remove(path: Path) -> None:
 
 def claim_folder(
     folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
-) -> dict[str, Any]:
+) -> None:
     """Make a folder that of a run; the same run again goes on where it stopped.
 
     Args:
         folder: the output folder; it is made.
-        run: what the run is: values that JSON can hold. Keys that the file has besides are kept.
+        run: what the run is: values that JSON can hold.
         file_name: of the file in the folder that says so.
         what: what the message calls it.
-
-    Returns:
-        What the file held before, or ``run`` where there was none.
 
     Raises:
         ValueError: the folder holds another run.
     """
-    check_folder(folder, run, file_name, what)
-    file = folder / file_name
-    before = read_claim(file) if file.is_file() else dict(run)
-    write_json(file, before)
-    return before
-
-
-def check_folder(
-    folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
-) -> None:
-    """Refuse a folder that holds another run; write nothing. Raises as :func:`claim_folder`."""
-    if (folder / file_name).is_file():
-        check_claim(folder, read_claim(folder / file_name), run, what)
-
-
-def read_claim(file: Path) -> dict[str, Any]:
-    """Return what a folder was claimed for; empty where the file is not one of ours."""
-    try:
-        claim = json.loads(file.read_text())
-    except ValueError:
-        claim = None
-    return claim if isinstance(claim, dict) else {}
-
-
-def check_claim(
-    folder: Path, before: Mapping[str, object], run: Mapping[str, object], what: str
-) -> None:
-    """Refuse a folder that was claimed for another run. Raises as :func:`claim_folder`."""
-    run = json.loads(json.dumps(run))
-    if different := [key for key in run if before.get(key) != run[key]]:
-        held = ", ".join(f"{key} {before.get(key)} (now {run[key]})" for key in different)
+    file, before = folder / file_name, json.loads(json.dumps(run))
+    now = before
+    if file.is_file():
+        with suppress(ValueError):
+            before = json.loads(file.read_text())
+    if different := [key for key in now if before.get(key) != now[key]]:
+        held = ", ".join(f"{key} {before.get(key)} (now {now[key]})" for key in different)
         raise ValueError(
             f"--out = {folder}: expected an empty folder or one of the same {what}, and it holds "
             f"the {what} of {held}; give another folder with --out, or remove this one"
         )
+    write_json(file, now)

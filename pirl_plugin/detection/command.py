@@ -15,7 +15,7 @@ from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole
 from pirl_plugin.detection import setup
 from pirl_plugin.detection.trial import CONFIG, RESULT
 from pirl_plugin.evaluation.published import DETECTION_ROWS, published
-from pirl_plugin.files import check_folder, claim_folder, sha256_of, write_json, write_text
+from pirl_plugin.files import claim_folder, sha256_of, write_json, write_text
 from pirl_plugin.processes import ended_by_sigterm, stream
 
 if TYPE_CHECKING:
@@ -82,17 +82,16 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         "num_gpus": options.num_gpus,
         "config_sha256": hashlib.sha256(str(placeless.dump()).encode()).hexdigest(),
     }
-    check_folder(options.out, run)
+    trunk = find_trunk(read_checkpoint(weights, options.trust_pickle), str(weights), options.trunk)
+    setup.check_weights(config, trunk)
+    claim_folder(options.out, run)
     if weights.suffix != ".pkl":
         exported = options.out / "weights.pkl"
         export_checkpoint(
             weights, exported, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
         )
         weights = exported
-    trunk = find_trunk(read_checkpoint(weights), str(weights))
-    setup.check_weights(config, trunk)
     config.MODEL.WEIGHTS = str(weights)
-    claim_folder(options.out, run)
     about = {"metric": setup.metric_kind(config.DATASETS.TEST[0]), "network": trunk.title}
     return {**run, **about, "versions": setup.versions()}, config
 
