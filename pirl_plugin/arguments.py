@@ -43,8 +43,14 @@ def user_path(text: str) -> Path:
 def output_folder(text: str) -> Path:
     """Parse the absolute path of a folder that can be made or written to."""
     path = user_path(text).resolve()
-    if reason := why_not_writable(path):
-        raise argparse.ArgumentTypeError(f"{text}: expected a folder to write to, and {reason}")
+    existing = next(p for p in (path, *path.parents) if os.path.lexists(p))
+    try:
+        tempfile.TemporaryFile(dir=existing).close()  # os.access lets root write to /proc
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected a folder to write to, and '{existing}' cannot be written to: "
+            f"{error.strerror}"
+        ) from None
     return path
 
 
@@ -57,16 +63,6 @@ def device(text: str) -> str:
     if text != "cpu" and (kind != "cuda" or int(index or 0) >= gpus):
         raise argparse.ArgumentTypeError(f"{text}: expected cpu, or one of {gpus} GPUs as cuda:N")
     return text
-
-
-def why_not_writable(path: Path) -> str | None:
-    """Return what keeps a folder from being made or written to; None where nothing does."""
-    existing = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
-    try:
-        tempfile.TemporaryFile(dir=existing).close()  # os.access lets root write to /proc
-    except OSError as error:
-        return f"'{existing}' cannot be written to: {error.strerror}"
-    return None
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

@@ -6,10 +6,7 @@ import difflib
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 # Command -> ("package.module:function" of the list of arguments, what it does).
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -10,6 +10,8 @@ from torch import Tensor, distributed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Found = TypeVar("Found")
+
 
 def world_size() -> int:
     """Number of processes."""
@@ -55,10 +57,7 @@ def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
     return parts
 
 
-_Object = TypeVar("_Object")
-
-
-def gather_objects(local: _Object) -> list[_Object]:
+def gather_objects(local: Found) -> list[Found]:
     """What each rank has, in the order of ranks; pickled: for small, infrequent objects."""
     everyone = [local] * world_size()
     if world_size() > 1:

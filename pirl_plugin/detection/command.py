@@ -11,9 +11,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tabulate import tabulate
+
 from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
+from pirl_plugin.console import put
 from pirl_plugin.detection import setup
-from pirl_plugin.detection.trial import CONFIG, RESULT
+from pirl_plugin.detection.trial import CONFIG, METRICS, RESULT
 from pirl_plugin.evaluation.published import DETECTION_ROWS, published
 from pirl_plugin.files import claim_folder, sha256_of, write_json, write_text
 from pirl_plugin.processes import ended_by_sigterm, stream
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from detectron2.config import CfgNode
-
-METRICS = ("AP", "AP50", "AP75")
 
 
 def main(arguments: list[str]) -> int:
@@ -110,7 +111,7 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
         quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
         command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial"]
         log = folder / "console.log"
-        ended = stream([*command, str(folder), str(num_gpus)], _print_line, log, append=True)
+        ended = stream([*command, str(folder), str(num_gpus)], put, log, append=True)
         if ended.status != 0 or not (folder / RESULT).is_file():
             text = f"exit status {ended.status}: {ended.last} (all of it: {log})"
             return {"seed": seed, "error": text}
@@ -136,20 +137,16 @@ def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def table(config: str, summary: Mapping[str, Any]) -> str:
     """Return the measured figures and the paper's as aligned text."""
-    rows: list[tuple[str, ...]] = [("", *METRICS)]
+    rows = []
     if mean := summary["mean"]:
         sd = summary["sd"] or {}
         cells = [f"{mean[m]:.1f}" + (f" ± {sd[m]:.1f}" if m in sd else "") for m in METRICS]
-        rows.append((f"measured, {summary['finished']} finished", *cells))
+        rows.append([f"measured, {summary['finished']} finished", *cells])
     number, names = DETECTION_ROWS.get(config, (0, ()))
     for name in names:
         figures = published(number, name)
-        rows.append((f"paper, {name}", *(f"{figures[m]:.1f}" for m in METRICS)))
-    return "\n".join(f"{row[0]:22}" + "".join(f"{cell:>13}" for cell in row[1:]) for row in rows)
-
-
-def _print_line(line: str) -> None:
-    print(line, end="", flush=True)
+        rows.append([f"paper, {name}", *(f"{figures[m]:.1f}" for m in METRICS)])
+    return tabulate(rows, ["", *METRICS], tablefmt="plain", disable_numparse=True)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, RESULT = "trial.yaml", "result.json"
+METRICS = ("AP", "AP50", "AP75")
 # Where the pre-trained tensors go in a C4 or FPN model; the rest of such a model starts at random.
 _PRETRAINED = re.compile(
     r"(?:backbone|backbone\.bottom_up|roi_heads)\.((?:stem|res[2-5])\.(?!norm\.).+)"
 )
-
 _HEAD = "Res5ROIHeadsExtraNorm"  # VISSL's name of its own
 
 
@@ -48,7 +48,6 @@ def register_extra_norm() -> None:
 
         @classmethod
         def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict[str, object]:
-            """Return Detectron2's parts of the head, res5 with one layer more."""
             parts = super().from_config(cfg, input_shape)
             res5 = parts["res5"]
             res5.add_module("norm", get_norm(cfg.MODEL.RESNETS.NORM, res5[-1].out_channels))
@@ -79,32 +78,29 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
 
 
 def new_trainer(config: CfgNode) -> DefaultTrainer:
-    """Detectron2's default trainer, which evaluates once, when it is asked to."""
+    """Return Detectron2's default trainer, which evaluates once, when it is asked to."""
     from detectron2.data import MetadataCatalog
     from detectron2.engine import DefaultTrainer, hooks
     from detectron2.evaluation import COCOEvaluator, PascalVOCDetectionEvaluator
 
     class Trainer(DefaultTrainer):
-        """With the evaluator of the data set."""
-
         @classmethod
-        def build_evaluator(
-            cls, cfg: CfgNode, dataset_name: str, output_folder: str | None = None
-        ) -> DatasetEvaluator:
-            """VOC's for VOC, COCO's for all else."""
+        def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
             if MetadataCatalog.get(dataset_name).get("evaluator_type") == "pascal_voc":
                 return PascalVOCDetectionEvaluator(dataset_name)
-            return COCOEvaluator(dataset_name, output_dir=output_folder or cfg.OUTPUT_DIR)
+            return COCOEvaluator(dataset_name, output_dir=cfg.OUTPUT_DIR)
 
         def build_hooks(self) -> list[HookBase]:
-            """All but the evaluation, which the caller does."""
             return [h for h in super().build_hooks() if not isinstance(h, hooks.EvalHook)]
 
     return Trainer(config)
 
 
 def train_and_test(folder: str) -> None:
-    """The trial of one process of ``folder``'s; the first writes the result.
+    """Run a trial in one of its processes; the first writes the result.
+
+    Args:
+        folder: of the trial, with its configuration.
 
     Raises:
         ValueError: the weights did not load, or an AP is not a number.
@@ -127,17 +123,11 @@ def train_and_test(folder: str) -> None:
         weights = Path(config.MODEL.WEIGHTS)
         found = find_trunk(read_checkpoint(weights), str(weights)).weights()
         check_loaded(model.state_dict(), {to_detectron2(n): t for n, t in found.items()})
-    try:
-        trainer.train()
-    except FloatingPointError as error:
-        raise FloatingPointError(
-            f"{error}: expected finite losses; lower SOLVER.BASE_LR, or take a checkpoint that was "
-            f"trained for longer"
-        ) from error
+    trainer.train()
     measured = trainer.test(trainer.cfg, trainer.model)
     if not comm.is_main_process():
         return
-    metrics = {name: float(measured["bbox"][name]) for name in ("AP", "AP50", "AP75")}
+    metrics = {name: float(measured["bbox"][name]) for name in METRICS}
     if not all(map(math.isfinite, metrics.values())):
         raise ValueError(f"{metrics}: expected finite AP; train for longer")
     solver = trainer.cfg.SOLVER
