@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +19,6 @@ from tqdm import tqdm
 from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
-from pirl_plugin.images.sources import FolderSource
-from pirl_plugin.processes import usable_cores
 from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 
 if TYPE_CHECKING:
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
 _LONGEST = 4  # longer side over the shorter one, of what is resized
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # fewer are decoded in less time than a process takes to start
-_SAVED_EVERY_S = 20.0
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
@@ -60,33 +55,6 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     """
     count = min(count, total)
     return [i * total // count for i in range(count)]
-
-
-def read_images(folder: Path, size: int, limit: int | None = None) -> tuple[Tensor, list[str]]:
-    """Read centre crops of the images of a folder, in its order.
-
-    Args:
-        folder: with the images in it or in subfolders.
-        size: side of the crops, pixels.
-        limit: at most this many, spread evenly over the folder.
-
-    Returns:
-        uint8 ``(N, 3, size, size)`` and the N paths relative to ``folder``. Files that cannot be
-        read are left out and named in the log.
-
-    Raises:
-        ValueError: none can be read.
-    """
-    source = FolderSource(folder)
-    crops, kept = [], []
-    for row in evenly_spaced(len(source), limit or len(source)):
-        image, is_valid = source[row]
-        if is_valid:
-            crops.append(centre_crop(image, size))
-            kept.append(os.path.relpath(source.path_of(row), folder))
-    if not crops:
-        raise ValueError(f"{folder}: expected images that can be read, found none; look at the log")
-    return torch.stack(crops), kept
 
 
 class Normalization(NamedTuple):
@@ -160,19 +128,19 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
     return train, test, classes
 
 
-def labelled_sources(root: Path) -> tuple[FolderSource, FolderSource, NDArray[np.int64]]:
-    """Return training and test images, and the classes of all of them, int64 ``(N,)``.
+def labelled_sources(root: Path) -> tuple[FolderSource, FolderSource]:
+    """Return training and test images.
 
     Raises:
         FileNotFoundError: a folder is missing.
         ValueError: they hold different classes, or fewer than two, or images in no class.
     """
-    train, test = (FolderSource(folder) for folder in labelled_folders(root)[:2])
-    labels = np.concatenate([train.labels(), test.labels()])
-    if (labels < 0).any():
-        path = [*train.paths(), *test.paths()][int(labels.argmin())]
-        raise ValueError(f"{path}: expected each image in the folder of its class; move it")
-    return train, test, labels
+    train, test = map(FolderSource, labelled_folders(root)[:2])
+    for source in (train, test):
+        if (source.labels() < 0).any():
+            path = source.path_of(int(source.labels().argmin()))
+            raise ValueError(f"{path}: expected each image in the folder of its class; move it")
+    return train, test
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):
@@ -201,7 +169,7 @@ class Crops(Dataset[tuple[Tensor, bool]]):
 
 def extract_features(
     trunks: Sequence[nn.Module],
-    crops: Crops,
+    crops: Crops | Subset[tuple[Tensor, bool]],
     *,
     batch: int = 128,
     workers: int | None = None,
@@ -223,14 +191,13 @@ def extract_features(
 
     Returns:
         float16 ``(T, N, D)``, in memory or mapped from the file, and bool ``(N,)``: whether each
-        image could be read.
+        image could be read. The features of one that could not are -inf.
 
     Raises:
         ValueError: the file holds features of something else.
     """
-    about, notes = dict(described or {}), file and file.with_name(f"{file.name}.json")
     found: NDArray[np.float16] | None = None
-    done, unreadable = 0, []
+    done, about, notes = 0, dict(described or {}), file and file.with_name(f"{file.name}.json")
     if file is not None and notes is not None and notes.is_file():
         before = json.loads(notes.read_text())
         if before["of"] != about:
@@ -238,28 +205,20 @@ def extract_features(
                 f"--features = {file}: expected features of {about}, found {before['of']}; name "
                 f"another file"
             )
-        done, unreadable = before["done"], before["unreadable"]
-        found = np.lib.format.open_memmap(file, "r+")
-
-    def save() -> None:
-        if notes is not None and isinstance(found, np.memmap):
-            found.flush()
-            write_json(notes, {"of": about, "done": done, "unreadable": unreadable})
-
+        done, found = before["done"], np.lib.format.open_memmap(file, "r+")
     if workers is None:
-        workers = min(usable_cores(), _MOST_WORKERS, len(crops) // _IMAGES_PER_WORKER)
+        workers = min(torch.get_num_threads(), _MOST_WORKERS, len(crops) // _IMAGES_PER_WORKER)
         workers = workers if workers > 1 else 0
-    context = "forkserver" if workers else None
-    remaining = Subset(crops, range(done, len(crops)))
+    remaining, context = Subset(crops, range(done, len(crops))), "forkserver" if workers else None
     loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
-    saved = time.monotonic()
     with tqdm(
         total=len(crops), initial=done, desc="features", unit=" images", mininterval=interval
     ) as bar:
         for images, valid in loader:
             features = [trunk_features(trunk, images, batch, normalize) for trunk in trunks]
             part = torch.stack(features).cpu().numpy().astype(np.float16)  # (T, B, D)
+            part[:, ~valid.numpy()] = -np.inf
             if found is None:
                 shape = (len(trunks), len(crops), part.shape[2])
                 found = (
@@ -268,14 +227,10 @@ def extract_features(
                     else np.lib.format.open_memmap(file, "w+", np.float16, shape)
                 )
             found[:, done : done + len(valid)] = part
-            unreadable += (done + (~valid).nonzero().flatten()).tolist()
             done += len(valid)
             bar.update(len(valid))
-            if time.monotonic() - saved > _SAVED_EVERY_S:
-                save()
-                saved = time.monotonic()
-    save()
+            if notes is not None and isinstance(found, np.memmap):
+                found.flush()
+                write_json(notes, {"of": about, "done": done})
     assert found is not None  # there are images
-    readable = np.ones(len(crops), bool)
-    readable[unreadable] = False
-    return found, readable
+    return found, found[0, :, 0] != -np.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,8 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
 def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Tensor]:
     """Compute distances of images to their own transformed versions, and to those of others.
 
-    In the order of a folder the next image is mostly of the same class: the other image is
-    N // 2 rows away.
+    The other image is N // 2 rows away, for in the order of a folder the next image is mostly of
+    the same class.
 
     Args:
         image: ``(N, D)`` floating, one embedding of each image.
@@ -115,7 +114,7 @@ def measure_invariance(
         trust_pickle: run the code in a file if torch's safe loading refuses it.
 
     Returns:
-        What ``invariance.json`` holds: of each model ``heads``, the summaries of ``same`` and
+        The content of ``invariance.json``: of each model ``heads``, the summaries of ``same`` and
         ``different``, and ``own_statistics``, the same with BatchNorm's statistics of images and
         of transformed images apart, as the loss saw them.
 
@@ -134,59 +133,46 @@ def measure_invariance(
     loaded = [  # all of them before one is measured, which takes minutes
         load_pretext_model(path, trust_pickle, other, device, size) for path in checkpoints
     ]
-    models = []
-    for name, path, model in zip(_names(checkpoints), checkpoints, loaded, strict=True):
+    names, models = [path.resolve().parent.name for path in checkpoints], []
+    if len(set(names)) < len(names):
+        names = list(map(str, checkpoints))
+    for name, path, model in zip(names, checkpoints, loaded, strict=True):
         some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
         crops, versions = _views(model, source, some, 1, seed)
         if len(crops) < 2:
             raise ValueError(f"--data = {data}: expected images that can be read; look at the log")
-        own = model.with_own_statistics(crops, versions[:, 0])
-        found, used = _embed(model, own, source, rows, transforms, seed, name)
+        kinds = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
+        parts: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in kinds}
+        per_batch = max(1, _AT_ONCE // transforms)
+        for start in tqdm(range(0, len(rows), per_batch), name, mininterval=2):
+            crops, versions = _views(
+                model, source, rows[start : start + per_batch], transforms, seed
+            )
+            for kind, of in kinds.items() if len(crops) else ():
+                embedded = of.embed_transformed(versions.flatten(0, 1))
+                shape = versions.shape[:2]
+                parts[kind].append((of.embed_images(crops), embedded.unflatten(0, shape)))
+        measured: dict[str, Any] = {}
+        for kind, found in parts.items():
+            image, transformed = (torch.cat(part) for part in zip(*found, strict=True))
+            pair = map(summarize_distances, invariance_distances(image, transformed))
+            measured[kind] = dict(zip(("same", "different"), pair, strict=True))
         models.append(
             {
                 "name": name,
                 "checkpoint": str(path.resolve()),
                 "representation": model.representation,
                 "image_size": model.views.image_size,
-                **{kind: _summaries(*pair) for kind, pair in found.items()},
+                **measured,
             }
         )
     return {
         "data": str(data.resolve()),
-        "images": used,
+        "images": len(image),
         "transforms": transforms,
         "seed": seed,
         "models": models,
     }
-
-
-def _embed(
-    model: PretextModel,
-    own: PretextModel,
-    source: ImageSource,
-    rows: list[int],
-    transforms: int,
-    seed: int,
-    name: str,
-) -> tuple[dict[str, tuple[Tensor, Tensor]], int]:
-    """Return embeddings ``(N, D)`` and ``(N, T, D)`` by both models, and N, the images read."""
-    parts: dict[str, list[tuple[Tensor, Tensor]]] = {"heads": [], "own_statistics": []}
-    per_batch = max(1, _AT_ONCE // transforms)
-    with tqdm(total=len(rows), desc=name, unit=" images", mininterval=2) as bar:
-        for start in range(0, len(rows), per_batch):
-            batch = rows[start : start + per_batch]
-            images, versions = _views(model, source, batch, transforms, seed)
-            bar.update(len(batch))
-            if len(images):
-                for of, found in zip((model, own), parts.values(), strict=True):
-                    flat = of.embed_transformed(versions.flatten(0, 1))
-                    embedded = of.embed_images(images)
-                    found.append((embedded, flat.unflatten(0, versions.shape[:2])))
-    joined = {}
-    for kind, found in parts.items():
-        image, transformed = (torch.cat(part) for part in zip(*found, strict=True))
-        joined[kind] = image, transformed
-    return joined, len(joined["heads"][0])
 
 
 def _views(
@@ -199,18 +185,3 @@ def _views(
         return torch.empty(0), torch.empty(0)
     images, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
     return images, versions
-
-
-def _summaries(image: Tensor, transformed: Tensor) -> dict[str, dict[str, Any]]:
-    same, different = invariance_distances(image, transformed)
-    return {"same": summarize_distances(same), "different": summarize_distances(different)}
-
-
-def _names(checkpoints: Sequence[Path]) -> list[str]:
-    """Return names of the folders, or paths below the common folder where two are the same."""
-    paths = [checkpoint.resolve() for checkpoint in checkpoints]
-    names = [path.parent.name for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    common = os.path.commonpath([path.parent for path in paths])
-    return [str(path.relative_to(common)) for path in paths]

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-_BLOCK = 65_536  # gallery rows that are compared at once: 0.5 GB of 2,048 float32
-
 
 def knn_accuracy(
     train_features: Tensor,
@@ -46,11 +44,7 @@ def knn_accuracy(
         >>> knn_accuracy(train, torch.tensor([3, 7]), torch.tensor([[2.0, 1.0]]), torch.tensor([3]))
         100.0
     """
-    if len(train_labels) != len(train_features):
-        raise ValueError(
-            f"train labels = {len(train_labels)}: expected one an image, {len(train_features)}; "
-            f"give as many"
-        )
+    _check_labels("train", train_labels, len(train_features))
     found = find_neighbors(test_features, train_features, k)
     return vote(*found, train_labels, test_labels, temperature)
 
@@ -85,28 +79,6 @@ def leave_one_out_accuracy(
     return vote(*found, labels, labels, temperature)
 
 
-def nearest_neighbors(query: Tensor, gallery: Tensor, k: int) -> Tensor:
-    """Return the k gallery rows most alike each query by cosine, the most alike first.
-
-    Args:
-        query: (M, D) floating; moved to the device of `gallery`.
-        gallery: (N, D) floating.
-        k: how many, clipped to N. A query that is itself in the gallery finds itself first.
-
-    Returns:
-        int64 (M, min(k, N)) row numbers of `gallery`, on its device.
-
-    Raises:
-        ValueError: as `knn_accuracy` does.
-
-    Example:
-        >>> gallery = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-        >>> nearest_neighbors(torch.tensor([[3.0, 1.0]]), gallery, k=2).tolist()
-        [[1, 2]]
-    """
-    return find_neighbors(query, gallery, k)[0]
-
-
 @torch.no_grad()
 def find_neighbors(
     query: Tensor,
@@ -115,16 +87,16 @@ def find_neighbors(
     *,
     leave_one_out: bool = False,
     chunk: int = 256,
-    block: int = _BLOCK,
+    block: int = 65_536,
     device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Find the k nearest gallery rows of each query, in blocks of both.
+    """Find the k nearest gallery rows of each query by cosine, in blocks of both.
 
     Beside the inputs, which may be mapped from files, memory is one block of the gallery in
     float32, its scores with a chunk of queries, and the result.
 
     Args:
-        query: (M, D) floating.
+        query: (M, D) floating. A query that is in the gallery finds itself first.
         gallery: (N, D) floating.
         k: how many, clipped to N.
         leave_one_out: the queries are the gallery, and a row is no neighbour of itself.
@@ -138,6 +110,11 @@ def find_neighbors(
 
     Raises:
         ValueError: for shapes that do not fit, features that are not finite, or k not above 0.
+
+    Example:
+        >>> gallery = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> find_neighbors(torch.tensor([[3.0, 1.0]]), gallery, k=2)[0].tolist()
+        [[1, 2]]
     """
     for name, features in (("query", query), ("gallery", gallery)):
         if features.ndim != 2 or not features.is_floating_point() or 0 in features.shape:
@@ -152,28 +129,23 @@ def find_neighbors(
         )
     if k < 1:
         raise ValueError(f"k = {k}: expected a whole number of at least 1; set it to 20")
-    device, (count, _) = device or gallery.device, query.shape
+    device, k = device or gallery.device, min(k, len(gallery) - leave_one_out)
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
-    k = min(k, len(gallery) - leave_one_out)
-    rows = torch.empty(count, 0, dtype=torch.int64, device=device)
-    cosines = torch.empty(count, 0, dtype=dtype, device=device)
+    rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
+    cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
     for first in range(0, len(gallery), block):
         columns = _unit(gallery[first : first + block], device, dtype).T  # (D, block)
-        best_rows, best_cosines = [], []
-        for start in range(0, count, chunk):
-            cosine = _unit(query[start : start + chunk], device, dtype) @ columns
+        numbers = torch.arange(first, first + columns.shape[1], device=device)
+        for start in range(0, len(query), chunk):
+            part = slice(start, min(start + chunk, len(query)))
+            cosine = _unit(query[part], device, dtype) @ columns
             if leave_one_out:
-                low, high = max(start, first), min(start + len(cosine), first + columns.shape[1])
-                own = torch.arange(low, max(low, high), device=device)  # rows in both parts
-                cosine[own - start, own - first] = -torch.inf
+                own = numbers == torch.arange(part.start, part.stop, device=device)[:, None]
+                cosine.masked_fill_(own, -torch.inf)
             near = cosine.topk(min(k, cosine.shape[1]), dim=1)
-            part = slice(start, start + chunk)
-            both = torch.cat([cosines[part], near.values], dim=1)
-            top = both.topk(min(k, both.shape[1]), dim=1)
-            numbers = torch.cat([rows[part], near.indices + first], dim=1)
-            best_rows.append(numbers.gather(1, top.indices))
-            best_cosines.append(top.values)
-        rows, cosines = torch.cat(best_rows), torch.cat(best_cosines)
+            top = torch.cat([cosines[part], near.values], dim=1).topk(k, dim=1)
+            both = torch.cat([rows[part], near.indices + first], dim=1)
+            cosines[part], rows[part] = top.values, both.gather(1, top.indices)
     return rows, cosines
 
 
@@ -200,16 +172,8 @@ def vote(
     """
     if not temperature > 0:
         raise ValueError(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
-    for name, labels in (("train", train_labels), ("test", test_labels)):
-        if labels.ndim != 1 or labels.is_floating_point():
-            raise ValueError(
-                f"{name} labels = {tuple(labels.shape)} of {labels.dtype}: expected one whole "
-                f"number an image; use .long()"
-            )
-    if len(test_labels) != len(rows):
-        raise ValueError(
-            f"test labels = {len(test_labels)}: expected one an image, {len(rows)}; give as many"
-        )
+    _check_labels("train", train_labels, len(train_labels))
+    _check_labels("test", test_labels, len(rows))
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((cosines - cosines[:, :1]) / temperature).exp()
@@ -223,12 +187,16 @@ def vote(
     return 100.0 * correct / len(rows)
 
 
-def _unit(features: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return unit-norm rows.
+def _check_labels(name: str, labels: Tensor, count: int) -> None:
+    if labels.shape != (count,) or labels.is_floating_point():
+        raise ValueError(
+            f"{name} labels = {tuple(labels.shape)} of {labels.dtype}: expected one whole number "
+            f"for each of {count} images; give as many, and use .long()"
+        )
 
-    Raises:
-        ValueError: some are not finite.
-    """
+
+def _unit(features: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return unit-norm rows; raise ``ValueError`` where some are not finite."""
     features = features.to(device, dtype)
     if not bool(features.isfinite().all()):
         raise ValueError(

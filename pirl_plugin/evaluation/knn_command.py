@@ -39,12 +39,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
 
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.checkpoints.training_run import image_size_of, run_config
-    from pirl_plugin.evaluation.features import (
-        Crops,
-        extract_features,
-        labelled_sources,
-        normalization_of,
-    )
+    from pirl_plugin.evaluation import features as frozen
     from pirl_plugin.evaluation.knn import find_neighbors, vote
     from pirl_plugin.models.trunks import untrained
 
@@ -53,16 +48,15 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
     config = run_config(options.checkpoint)
     size = options.size or image_size_of(config) or 224
-    train, test, all_labels = labelled_sources(options.data)
+    train, test = frozen.labelled_sources(options.data)
     print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
-    crops, paths = Crops([train, test], size), "\0".join([*train.paths(), *test.paths()])
-    written = options.checkpoint.stat()
-    features, readable = extract_features(
+    written, paths = options.checkpoint.stat(), "\0".join([*train.paths(), *test.paths()])
+    features, readable = frozen.extract_features(
         [each.to(device) for each in trunks],
-        crops,
+        frozen.Crops([train, test], size),
         batch=options.batch,
         workers=options.workers,
-        normalize=normalization_of(config),
+        normalize=frozen.normalization_of(config),
         file=options.features,
         described={
             "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],
@@ -71,17 +65,16 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
             "size": size,
         },
     )
-    labels, valid = torch.from_numpy(all_labels), torch.from_numpy(readable)
-    split, ks = len(train), options.k
-    known, tested = valid[:split], valid[split:]
+    known, tested = torch.from_numpy(readable).split([len(train), len(test)])
     if not (known.any() and tested.any()):
         raise ValueError(f"--data = {options.data}: expected images that can be read, found none")
-    train_labels, test_labels = labels[:split][known], labels[split:][tested]
+    train_labels = torch.from_numpy(train.labels())[known]
+    test_labels, ks = torch.from_numpy(test.labels())[tested], options.k
     accuracies = []
     for of_trunk in map(torch.from_numpy, features):
-        gallery = of_trunk[:split] if known.all() else of_trunk[:split][known]
-        queries = of_trunk[split:][tested]
-        rows, cosines = find_neighbors(queries, gallery, max(ks), device=device)
+        gallery, queries = of_trunk.split([len(train), len(test)])
+        gallery = gallery if known.all() else gallery[known]  # a copy of gigabytes
+        rows, cosines = find_neighbors(queries[tested], gallery, max(ks), device=device)
         how = (train_labels, test_labels, options.temperature)
         accuracies.append([round(vote(rows[:, :k], cosines[:, :k], *how), 2) for k in ks])
     most = train_labels.mode().values
@@ -99,7 +92,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         "classes": len(train_labels.unique()),  # a folder may be empty
         "train_images": int(known.sum()),
         "test_images": int(tested.sum()),
-        "unreadable": int((~valid).sum()),
+        "unreadable": int((~readable).sum()),
     }
 
 

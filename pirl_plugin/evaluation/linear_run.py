@@ -1,4 +1,4 @@
-"""What a folder of the host's says: whether its run is finished, and what a benchmark measured."""
+"""Results in the folder of a run of the host: whether it is finished, and what it measured."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ if TYPE_CHECKING:
 
 
 def final_checkpoint(folder: Path) -> Path | None:
-    """The last checkpoint of a run that has ended; None where there is none.
+    """Return the last checkpoint of a run that has ended; None where there is none."""
+    return _final(folder)[1]
+
+
+def epochs_trained(folder: Path) -> int:
+    """Return the epochs of a run that has ended; 0 of another."""
+    return _final(folder)[0]
+
+
+def _final(folder: Path) -> tuple[int, Path | None]:
+    """Return epochs and last checkpoint of a run that has ended.
 
     The host writes it in place, so that a file may have been cut short; a whole one is an archive,
     whose directory is written last.
     """
-    found = {
-        int(name["number"]): file
+    found: dict[int, Path] = {
+        int(name["number"]) + 1: file
         for file in folder.glob("model_final_checkpoint_phase*.torch")
         if (name := CHECKPOINT_NAME.fullmatch(file.name)) and zipfile.is_zipfile(file)
     }
-    return found[max(found)] if found else None
-
-
-def epochs_trained(folder: Path) -> int:
-    """Epochs of a run that has ended, by the name of its last checkpoint; 0 where there is none."""
-    final = final_checkpoint(folder)
-    found = CHECKPOINT_NAME.fullmatch(final.name) if final else None
-    return int(found["number"]) + 1 if found else 0
+    return max(found.items(), default=(0, None))
 
 
 def linear_top1(folder: Path) -> dict[str, float]:
-    """Top-1 of each layer after the last epoch of a linear benchmark, percent.
+    """Return top-1 of each layer after the last epoch of a linear benchmark, percent.
 
     Raises:
         ValueError: the run is not finished: it ended before its last epoch was tested.
@@ -47,17 +50,14 @@ def linear_top1(folder: Path) -> dict[str, float]:
 
 
 def last_test(folder: Path) -> dict[str, dict[str, float]]:
-    """Accuracies after the last epoch: ``top_1`` and ``top_5`` of each layer, percent.
+    """Return accuracies after the last epoch: ``top_1`` and ``top_5`` of each layer, percent.
 
     Raises:
         ValueError: the run is not finished: it ended before its last epoch was tested.
     """
-    final = final_checkpoint(folder)
-    found = CHECKPOINT_NAME.fullmatch(final.name) if final else None
+    epochs = epochs_trained(folder)
     for line in reversed(read_json_lines(folder / "metrics.json")):
-        if "test_accuracy_list_meter" in line:
-            if found is None or line["train_phase_idx"] != int(found["number"]):
-                break
+        if "test_accuracy_list_meter" in line and line["train_phase_idx"] + 1 == epochs:
             meter: dict[str, dict[str, float]] = line["test_accuracy_list_meter"]
             return meter
     raise ValueError(
@@ -67,32 +67,24 @@ def last_test(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def svm_map(folder: Path, config: Mapping[str, Any] | None = None) -> dict[str, float]:
-    """Mean average precision of each layer's SVMs on VOC07, percent; of no low-shot run.
+    """Return the mean average precision of each layer's SVMs on VOC07, percent.
 
     Args:
-        folder: of the run.
+        folder: of the run, which is no low-shot run.
         config: its configuration, where it has been read already.
 
     Raises:
-        ValueError: the run is not finished.
+        OSError, ValueError: the run is not finished.
     """
-    if config is None:
-        file = folder / RUN_CONFIG
-        config = read_config(file) if file.is_file() else None
-    if config is None:
-        raise ValueError(f"{folder} is not finished: there is no {RUN_CONFIG}")
+    config = config or read_config(folder / RUN_CONFIG)
     pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
-    files = {layer: folder / layer / "test_ap.npy" for layer, _ in pools}
-    missing = [str(file) for file in files.values() if not file.is_file()]
-    if missing:
-        raise ValueError(f"{folder} is not finished, or a low-shot run: there is no {missing[0]}")
-    return {layer: 100 * _mean_precision(folder, file) for layer, file in files.items()}
-
-
-def _mean_precision(folder: Path, file: Path) -> float:
-    try:
-        return float(np.load(file).mean())
-    except (ValueError, EOFError, TypeError) as error:  # of 0 bytes, cut short, of objects
-        raise ValueError(
-            f"{folder} is not finished: {file} is damaged ({error}); start the run again"
-        ) from error
+    found = {}
+    for layer, _ in pools:
+        file = folder / layer / "test_ap.npy"
+        try:
+            found[layer] = 100 * float(np.load(file).mean())
+        except (OSError, ValueError, EOFError) as error:  # missing, or cut short
+            raise ValueError(
+                f"{folder} is not finished: {file} cannot be read ({error}); start the run again"
+            ) from error
+    return found

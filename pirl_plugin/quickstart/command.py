@@ -81,12 +81,11 @@ def sweep(arguments: list[str]) -> None:
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
         help="an override of every linear benchmark; repeatable")  # fmt: skip
     add("--voc07", type=user_path, metavar="DIR", help="VOCdevkit/VOC2007: train SVMs on it, too")
-    add("--slurm", metavar="PARTITION", help="submit each run as a SLURM job, by the host")
-    add("--dry-run", action="store_true", help="print the commands, run nothing")
+    add("--dry-run", action="store_true", help="print the commands, to run them elsewhere")
     options = parser.parse_intermixed_args(arguments)
     if options.values is not None:  # the option takes all words that follow
         options.overrides += [word for word in options.values if "=" in word]
-        options.values = [word for word in options.values if "=" not in word]
+        options.values = [float(word) for word in options.values if "=" not in word]
     options.out = options.out or output_folder(f"runs/sweep_{options.name}")
     options.data = options.data.resolve()
     with ended_by_sigterm():

@@ -1,7 +1,6 @@
 """Pre-train, evaluate and report, in minutes on a CPU.
 
-Every run is ``python -m pirl_plugin train …`` in a process of its own, with its progress on one
-line and its whole log in ``console.log`` of its folder.
+Every run is ``python -m pirl_plugin train …`` in a process of its own, which shows its progress.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import shutil
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,22 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
+from torch.utils.data import Subset
 
 from pirl_plugin.checkpoints.load import load_trunk, save_trunk
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.evaluation.features import (
+    Crops,
+    evenly_spaced,
+    extract_features,
     labelled_sources,
-    read_images,
-    trunk_features,
     val_folder,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
-from pirl_plugin.files import atomic_write
+from pirl_plugin.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import new_trunk
-from pirl_plugin.processes import processor_name, stream
+from pirl_plugin.processes import processor_name
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.settings import quoted
 
@@ -46,11 +47,7 @@ TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/qui
 IMAGE_SIZE = 64
 IMAGES_SEEN = 50_000  # in pre-training, whatever the size of the data set
 _SPEED = 140  # images a second of one core, for a first estimate of the time
-_STEP = re.compile(r"\[ep: (\d+)\] iter: (\d+); .*?loss: ([\d.]+)")
-_SIZES = re.compile(  # what the host says before it trains, in this order
-    r"One epoch = (?P<epoch>\d+) iterations|Total (?P<images>\d+) samples in one epoch"
-    r"|Total (?P<iterations>\d+) iterations for training"
-)
+_UNLABELLED = 2000  # images among which neighbours are looked for where there are no classes
 
 
 @dataclass(frozen=True)
@@ -105,12 +102,17 @@ def find_data(folder: Path) -> Data:
 
 
 def quick_epochs(data: Data) -> int:
-    """Epochs in which about ``IMAGES_SEEN`` images are seen, at least one."""
+    """Return the epochs in which about ``IMAGES_SEEN`` images are seen, at least one."""
     return max(1, round(IMAGES_SEEN / data.num_train))
 
 
+def quick_negatives(data: Data) -> str:
+    """Return the override of N: at most half of the images."""
+    return f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}"
+
+
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
-    """Overrides of the host's linear benchmark of a checkpoint, for any number of classes."""
+    """Return overrides of the host's linear benchmark of a checkpoint, for any classes."""
     return [
         "config=benchmark/pirl/quick_linear",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
@@ -118,12 +120,6 @@ def quick_linear(data: Data, checkpoint: Path) -> list[str]:
         f"config.MODEL.HEAD.NUM_CLASSES={data.num_classes}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write a JSON file, whole or not at all."""
-    with atomic_write(path) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
 def run_quickstart(
@@ -144,17 +140,13 @@ def run_quickstart(
     from pirl_plugin.quickstart.report import write_report
 
     start = time.perf_counter()
-    out.mkdir(parents=True, exist_ok=True)
     if folder is None:
-        print(f"Drawing sample images into {out / 'sample_data'}", flush=True)
-        write_sample_dataset(out / "sample_data")
-    data = find_data(folder or out / "sample_data")
+        folder = out / "sample_data"
+        print(f"Drawing sample images into {folder}", flush=True)
+        write_sample_dataset(folder)
+    data = find_data(folder)
     epochs = epochs or quick_epochs(data)
-    run = {"data": str(data.train), "epochs": epochs, "seed": seed}
-    known = json.loads((out / "run.json").read_text()) if (out / "run.json").is_file() else run
-    if known != run:
-        raise ValueError(f"--out = {out}: expected the run {run}, found {known}; use another --out")
-    write_json(out / "run.json", run)
+    claim_folder(out, {"data": str(data.train), "epochs": epochs, "seed": seed})
     if (out / "results.json").is_file() and (out / "report.html").is_file():
         _print_summary(json.loads((out / "results.json").read_text()), out)
         return
@@ -166,17 +158,20 @@ def run_quickstart(
     torch.manual_seed(seed)
     checkpoints = {"random": out / "random_init.torch"}
     save_trunk(new_trunk(TRUNK), checkpoints["random"])
-    checkpoints["pirl"], rate = _pretrain(data, out / "pretrain", epochs, seed)
-    print(f"Evaluating PIRL and random initialisation: {'about 1 min' if data.val else 'seconds'}")
-    train = _read_split(data.train, checkpoints, None if data.val else 2000)
-    test = _read_split(data.val, checkpoints) if data.val else None
+    checkpoints["pirl"] = _pretrain(data, out / "pretrain", epochs, seed)
+    print(
+        f"Evaluating PIRL and random initialisation: {'about 1 min' if data.val else 'seconds'}",
+        flush=True,
+    )
+    train = read_split(data.train, checkpoints, None if data.val else _UNLABELLED)
+    test = read_split(data.val, checkpoints) if data.val else None
     results: dict[str, Any] = {
         **(_accuracies(data, checkpoints, out, seed, train, test) if test else {}),
         "seed": seed,
         "epochs": epochs,
         "processor": processor_name(),
         "threads": torch.get_num_threads(),  # another number adds floats in another order
-        "images_per_s": round(rate, 1),
+        "images_per_s": round(_images_per_second(out / "pretrain"), 1),
         "seconds": round(time.perf_counter() - start, 1),
     }
     write_report(out, data, checkpoints, results, train, test)
@@ -185,47 +180,49 @@ def run_quickstart(
 
 
 def run_host(
-    overrides: Sequence[str], out: Path, title: str, threads: int, tool: str | None = None
-) -> float:
-    """Train or evaluate through the host's engine; its log is ``out/console.log``.
+    overrides: Sequence[str],
+    out: Path,
+    title: str,
+    threads: int,
+    tool: str | None = None,
+    shown: bool = True,
+) -> None:
+    """Train or evaluate through the host's engine; its log is ``out/log.txt``.
 
     Args:
         overrides: Hydra overrides, beginning with ``config=…``.
-        out: folder for the log and the host's checkpoints and metrics.
-        title: what the progress line calls the run.
+        out: folder for the host's log, checkpoints and metrics.
+        title: what messages call the run.
         threads: of the run's process.
         tool: another script of the host than its engine's, such as ``train_svm.py``.
-
-    Returns:
-        Images a second of the training loop; 0 where the run was finished already.
+        shown: whether the console shows its progress; else this is in ``out/console.log``.
 
     Raises:
-        RuntimeError: the run failed; quotes the end of its log.
+        RuntimeError: the run failed; quotes the last line of its errors.
     """
     out.mkdir(parents=True, exist_ok=True)
+    print(f"\n{title}", flush=True)
     command = [*host_command(tool), *overrides, f"config.CHECKPOINT.DIR={quoted(out)}"]
-    bar: tqdm[None] = tqdm(
-        desc=title,
-        unit=" images",
-        file=sys.stdout,
-        mininterval=0.5 if sys.stdout.isatty() else 10,
-        dynamic_ncols=True,
-        smoothing=0.05,
-    )
-    progress = _Progress(bar)
-    with bar:
-        environment = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "log"}
-        ended = stream(command, progress.read, out / "console.log", environment=environment)
-    if ended.status != 0:
-        raise RuntimeError(
-            f"{title} failed with exit status {ended.status}; the end of {out / 'console.log'}:\n"
-            + "".join(ended.tail)
-        )
-    return progress.rate()
+    variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
+    console = out / "console.log"
+    with (
+        console.open("w") as log,
+        subprocess.Popen(
+            command, env={**os.environ, **variables}, stdout=None if shown else log, stderr=log
+        ) as process,
+    ):
+        try:
+            status = process.wait()
+        except BaseException:  # SIGTERM, for instance: a run saves before it ends
+            process.terminate()
+            raise
+    if status != 0:
+        last = console.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"{title} failed with exit status {status}: {last} (log: {console})")
 
 
 def host_command(tool: str | None = None) -> list[str]:
-    """What starts the host's engine, or another of its scripts, on this Python."""
+    """Return what starts the host's engine, or another of its scripts, on this Python."""
     if tool is None:
         return [sys.executable, "-m", "pirl_plugin", "train"]
     found = importlib.util.find_spec("vissl")
@@ -234,43 +231,11 @@ def host_command(tool: str | None = None) -> list[str]:
     return [sys.executable, str(Path(found.origin).parents[1] / "tools" / tool)]
 
 
-class _Progress:
-    """What the host prints, as a bar in images whose rate and time left are tqdm's."""
-
-    def __init__(self, bar: tqdm[None]) -> None:
-        self._bar = bar
-        self._sizes: dict[str, int] = {}
-        self._first: tuple[int, float] | None = None  # images and seconds at the first line
-        self._last = (0, 0.0)
-
-    def read(self, line: str) -> None:
-        """Take a line of the host's log."""
-        if found := _SIZES.search(line):
-            self._sizes |= {name: int(value) for name, value in found.groupdict().items() if value}
-            if len(self._sizes) == 3:
-                per_step = self._sizes["images"] / self._sizes["epoch"]
-                self._bar.reset(total=round(self._sizes["iterations"] * per_step))
-        elif (found := _STEP.search(line)) and self._bar.total:
-            done = int(int(found[2]) * self._sizes["images"] / self._sizes["epoch"])
-            self._last = (done, time.perf_counter())
-            if self._first is None:  # a resumed run begins at its own step
-                self._first = self._last
-                self._bar.initial = self._bar.n = self._bar.last_print_n = done
-            self._bar.set_postfix_str(f"epoch {int(found[1]) + 1}, loss {found[3]}", refresh=False)
-            self._bar.update(done - self._bar.n)
-
-    def rate(self) -> float:
-        """Images a second between the first and the last line; 0 without two lines."""
-        if self._first is None or self._last == self._first:
-            return 0.0
-        return (self._last[0] - self._first[0]) / (self._last[1] - self._first[1])
-
-
-def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> tuple[Path, float]:
-    """PIRL-jigsaw through the host's engine: the final checkpoint and images a second."""
+def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
+    """Train PIRL-jigsaw through the host's engine, where it is not finished; its checkpoint."""
     done = final_checkpoint(out)
     if done is not None:
-        return done, 0.0
+        return done
     overrides = [
         "config=pretrain/pirl/quick_jigsaw",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
@@ -279,21 +244,33 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> tuple[Path, floa
         "config.LOG_FREQUENCY=5",
         f"config.SEED_VALUE={seed}",
         f"config.LOSS.pirl_loss.bank.seed={seed}",
-        f"config.LOSS.pirl_loss.num_negatives={min(1024, data.num_train // 2)}",
+        quick_negatives(data),
     ]
-    rate = run_host(overrides, out, "pre-training", threads=torch.get_num_threads())
-    return out / f"model_final_checkpoint_phase{epochs - 1}.torch", rate
+    run_host(overrides, out, "Pre-training", threads=torch.get_num_threads())
+    return out / f"model_final_checkpoint_phase{epochs - 1}.torch"
 
 
-def _read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None = None) -> Split:
-    """Read a folder's images, at most ``limit``, and take each trunk's features of them."""
-    images, paths = read_images(folder, IMAGE_SIZE, limit)
-    names = checkpoints.items()
-    return Split(folder, paths, {n: trunk_features(load_trunk(file), images) for n, file in names})
+def _images_per_second(folder: Path) -> float:
+    """Rate of the last process that trained, its first step included; 0 where none is known."""
+    lines = [line for line in read_json_lines(folder / "stdout.json") if line.get("btime(ms)")]
+    batch = read_config(folder / RUN_CONFIG)["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
+    return float(1000 * batch / lines[-1]["btime(ms)"]) if lines else 0.0
+
+
+def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None = None) -> Split:
+    """Take each trunk's features of a folder's images, at most ``limit``, evenly spread."""
+    source = FolderSource(folder)
+    rows = evenly_spaced(len(source), limit or len(source))
+    trunks = [load_trunk(file) for file in checkpoints.values()]
+    features, valid = extract_features(trunks, Subset(Crops([source], IMAGE_SIZE), rows), workers=0)
+    found = torch.from_numpy(features)[:, torch.from_numpy(valid)].float()
+    paths = [os.path.relpath(source.path_of(row), folder) for row in rows]
+    kept = [path for path, readable in zip(paths, valid, strict=True) if readable]
+    return Split(folder, kept, dict(zip(checkpoints, found, strict=True)))
 
 
 def knn_by_class(train: Split, test: Split, name: str) -> tuple[float, dict[str, float]]:
-    """The kNN classifier's top-1 of all test images, and of those of each class, percent."""
+    """Return the kNN classifier's top-1 of all test images, and of those of each class, percent."""
     numbers = {label: number for number, label in enumerate(sorted(set(train.classes)))}
     gallery = (train.features[name], torch.tensor([numbers[c] for c in train.classes]))
     labels = torch.tensor([numbers.get(c, -1) for c in test.classes])
@@ -317,7 +294,8 @@ def _accuracies(
         except ValueError:  # not finished
             shutil.rmtree(folder, ignore_errors=True)
         overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
-        run_host(overrides, folder, f"linear, {name}", threads=1)
+        # Both take as long: one of them shows the time that is left.
+        run_host(overrides, folder, f"Linear benchmark, {name}", 1, shown=name == "pirl")
         return linear_top1(folder)["res5"]
 
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:  # one core each

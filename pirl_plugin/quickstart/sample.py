@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
+from pirl_plugin.files import UNFINISHED
+
 Array = NDArray[np.floating]
 Rng = np.random.Generator
 
 _MARKER = ".complete"
-_VERSION = 2  # goes up whenever the same parameters give other pictures
+_VERSION = 3  # goes up whenever the same parameters give other pictures
 
 
 def write_sample_dataset(
@@ -42,36 +44,33 @@ def write_sample_dataset(
     Raises:
         FileExistsError: ``out`` holds something that this function did not write.
     """
-    wanted = {
-        "version": _VERSION, "seed": seed, "train": num_train, "val": num_val, "size": size
-    }  # fmt: skip
+    wanted = json.dumps([_VERSION, seed, num_train, num_val, size])
     marker = out / _MARKER
-    if marker.is_file() and json.loads(marker.read_text()) == wanted:
+    if marker.is_file() and marker.read_text() == wanted:
         return
     if out.exists() and not marker.is_file() and any(out.iterdir()):
         raise FileExistsError(f"{out}: expected a new or an empty folder; give another one")
-    draft = out.with_name(f".unfinished.{out.name}")
+    draft = out.with_name(f"{UNFINISHED}{out.name}")
     shutil.rmtree(draft, ignore_errors=True)
-    for number, (split, count) in enumerate((("train", num_train), ("val", num_val))):
-        for index in range(count):
-            place, name = index % len(SCENES), list(SCENES)[index % len(SCENES)]
-            rng = np.random.default_rng([seed, number, place, index // len(SCENES)])
-            file = draft / split / name / f"{index // len(SCENES):05d}.jpg"
+    for part, (split, count) in enumerate((("train", num_train), ("val", num_val))):
+        for image in range(count):
+            number, label = divmod(image, len(SCENES))
+            name, rng = list(SCENES)[label], np.random.default_rng([seed, part, label, number])
+            file = draft / split / name / f"{number:05d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(sample_scene(name, rng, size)).save(file, quality=90)
-    (draft / _MARKER).write_text(json.dumps(wanted))
-    if out.exists():
-        shutil.rmtree(out)
+    (draft / _MARKER).write_text(wanted)
+    shutil.rmtree(out, ignore_errors=True)
     draft.rename(out)
 
 
 def sample_scene(name: str, rng: Rng, size: int) -> NDArray[np.uint8]:
     """Draw one scene of the class ``name``, a key of ``SCENES``: uint8 (size, size, 3)."""
-    return _photograph(rng, SCENES[name](rng, 2 * size), size)
+    return _photograph(rng, SCENES[name](rng, size))
 
 
 def balls(rng: Rng, side: int) -> Array:
-    """Shaded balls on a checkered floor."""
+    """Draw shaded balls on a checkered floor."""
     floor, tile, wall = _palette(rng, 3)
     down, across = _grid(side)
     horizon = rng.uniform(0.1, 0.4)
@@ -83,27 +82,26 @@ def balls(rng: Rng, side: int) -> Array:
         radius, middle = (0.06 + 0.3 * (base - horizon)) * rng.uniform(0.7, 1.2), rng.random()
         x, y = (across - middle) / radius, (down - base + 0.85 * radius) / radius
         shadow = np.clip(1.2 - np.hypot(x + light, 3 * (down - base) / radius), 0, 1)
-        picture = picture * (1 - 0.6 * shadow)[..., None]
         height = np.sqrt(np.clip(1 - x**2 - y**2, 0, 1))
         glow = 0.3 + 0.8 * np.clip(light * x - 0.6 * y + 0.6 * height, 0, 1.2)
-        picture = np.where((height > 0)[..., None], _palette(rng, 1)[0] * glow[..., None], picture)
+        ball = _palette(rng, 1)[0] * glow[..., None]
+        picture = np.where((height > 0)[..., None], ball, picture * (1 - 0.6 * shadow)[..., None])
     return picture
 
 
 def brick_wall(rng: Rng, side: int) -> Array:
-    """Bricks, each row shifted by half a brick, with sunken mortar."""
+    """Draw bricks, each row shifted by half a brick, with sunken mortar."""
     u, v = _surface(rng, side, rng.uniform(4, 9))
-    row = np.floor(v)
-    u = u / rng.uniform(1.9, 2.8) + 0.5 * (row % 2)
+    u = u / rng.uniform(1.9, 2.8) + 0.5 * (np.floor(v) % 2)
     edge = np.minimum((0.5 - abs(u % 1 - 0.5)) * 2.3, 0.5 - abs(v % 1 - 0.5))
     body = np.clip((edge - rng.uniform(0.05, 0.11)) / 0.06, 0, 1)
     mortar, brick = _palette(rng, 2)
-    colour = _mix(mortar, brick, body * (1 + 0.2 * _hash(np.floor(u), row)))
+    colour = _mix(mortar, brick, body * (1 + 0.2 * _each(rng, u, v)))
     return _relief(rng, colour, 2 * body + 0.35 * _noise(rng, side, 24, 3))
 
 
 def city(rng: Rng, side: int) -> Array:
-    """Towers with grids of windows, some of them lit."""
+    """Draw towers with grids of windows, some of them lit."""
     sky, haze, *walls = _palette(rng, 5)
     canvas, draw = _canvas(_mix(haze, sky, _grid(side)[0]))
     for near in (0.5, 1.0):
@@ -114,35 +112,37 @@ def city(rng: Rng, side: int) -> Array:
             wall = haze + (walls[rng.integers(3)] - haze) * near
             draw.rectangle((left, top, left + wide, side), fill=_pixel(wall))
             step = wide / rng.uniform(3, 6)
-            for y in np.arange(top + step / 2, side, 1.3 * step):
-                for x in np.arange(left + step / 3, left + wide - 0.6 * step, step):
-                    pane = wall * 0.45 if rng.random() < 0.6 else 0.4 + 0.6 * wall
-                    draw.rectangle((x, y, x + 0.6 * step, y + 0.8 * step), fill=_pixel(pane))
+            panes = [_pixel(0.4 + 0.6 * wall)] * 2 + [_pixel(wall * 0.45)] * 3
+            for y in np.arange(top + step / 2, side, 1.3 * step).tolist():
+                for x in np.arange(left + step / 3, left + wide - 0.6 * step, step).tolist():
+                    pane = panes[int(rng.random() * 5)]
+                    draw.rectangle((x, y, x + 0.6 * step, y + 0.8 * step), fill=pane)
             left += wide * rng.uniform(0.8, 1.3)
     return _floats(canvas)
 
 
 def flowers(rng: Rng, side: int) -> Array:
-    """Flowers with petals around a centre, in grass."""
+    """Draw flowers with petals around a centre, in grass."""
     ground, blade, petal, eye = _palette(rng, 4)
     canvas, draw = _canvas(ground * (1 + 0.2 * _noise(rng, side, 4, 4))[..., None])
-    for x, y, tall in rng.uniform((0, 0, 0.1), (1, 1.2, 0.3), (100, 3)) * side:
-        draw.line((x, y, x + rng.normal(0, 0.05) * side, y - tall), fill=_pixel(blade), width=2)
+    blades = rng.uniform((0, 0, 0.1), (1, 1.2, 0.3), (100, 3)) * side
+    for x, y, tall, lean in np.column_stack([blades, rng.normal(0, 0.05 * side, 100)]).tolist():
+        draw.line((x, y, x + lean, y - tall), fill=_pixel(blade), width=max(1, side // 96))
     big, petals = rng.uniform(0.09, 0.18) * side, int(rng.integers(5, 10))
+    turns = 2 * np.pi * np.arange(petals)[:, None] / petals + 2.6 / petals * _ARC.real  # (P, 8)
     for y in np.sort(rng.uniform(0.05, 0.95, int(0.5 * (side / big) ** 1.5))) * side:
-        x, radius, turn = rng.random() * side, big * rng.uniform(0.6, 1.3), rng.random()
-        for angle in turn + 2 * np.pi * np.arange(petals) / petals:
-            spread = angle + 2.6 / petals * np.cos(np.linspace(0, np.pi, 8))
-            reach = radius * (0.35 + 0.65 * np.sin(np.linspace(0, np.pi, 8)))
-            tips = np.stack([x + reach * np.cos(spread), y + 0.8 * reach * np.sin(spread)], axis=1)
-            shade = _pixel(petal * rng.uniform(0.75, 1.15))
-            draw.polygon([(x, y), *map(tuple, tips.tolist())], fill=shade)
-        _disk(draw, x, y, 0.28 * radius, eye)
+        x, radius = rng.random() * side, big * rng.uniform(0.6, 1.3)
+        reach, spread = radius * (0.35 + 0.65 * _ARC.imag), turns + rng.random()
+        tips = np.stack([x + reach * np.cos(spread), y + 0.8 * reach * np.sin(spread)], axis=2)
+        for tip in tips.reshape(petals, -1).tolist():
+            draw.polygon([x, y, *tip], fill=_pixel(petal * rng.uniform(0.75, 1.15)))
+        heart = 0.28 * radius
+        draw.ellipse((x - heart, y - heart, x + heart, y + heart), fill=_pixel(eye))
     return _floats(canvas)
 
 
 def forest(rng: Rng, side: int) -> Array:
-    """Firs in rows, paler with distance."""
+    """Draw firs in rows, paler with distance."""
     haze, tree, soil, sky = _palette(rng, 4)
     canvas, draw = _canvas(_mix(sky, haze, _grid(side)[0]))
     ground = rng.uniform(0.5, 0.75)
@@ -150,14 +150,11 @@ def forest(rng: Rng, side: int) -> Array:
         base = (ground + 0.35 * (near - 0.5)) * side
         draw.rectangle((0, base, side, side), fill=_pixel(haze + (soil - haze) * near))
         tint = haze + (tree - haze) * near
-        for x in rng.random(int(7 / near)) * side:
+        for x in (rng.random(int(7 / near)) * side).tolist():
             tall = side * rng.uniform(0.3, 0.65) * near
             wide, tiers = tall * rng.uniform(0.16, 0.3), int(rng.integers(3, 7))
-            for tier in range(tiers):
-                low, reach = (
-                    base - tall * (0.1 + 0.75 * tier / tiers),
-                    wide * (1 - 0.8 * tier / tiers),
-                )
+            for tier in np.arange(tiers) / tiers:
+                low, reach = base - tall * (0.1 + 0.75 * tier), wide * (1 - 0.8 * tier)
                 peak = (x, low - tall * 1.1 / tiers)
                 draw.polygon([(x - reach, low), peak, (x + reach, low)], fill=_pixel(tint * 0.8))
                 draw.polygon([(x, low), peak, (x + reach, low)], fill=_pixel(tint))
@@ -165,67 +162,65 @@ def forest(rng: Rng, side: int) -> Array:
 
 
 def mountains(rng: Rng, side: int) -> Array:
-    """Ridges behind ridges of rough rock, paler with distance."""
+    """Draw ridges behind ridges of rough rock, paler with distance."""
     haze, rock, sky = _palette(rng, 3)
-    down, _ = _grid(side)
+    down, across = _grid(side)
     picture = _mix(sky, haze, down)
     for near in (0.4, 0.7, 1.0):
-        line = sum(
-            np.interp(
-                np.linspace(0, 1, side), np.linspace(0, 1, 2**k + 1), rng.normal(size=2**k + 1)
-            )
-            * 0.55**k
-            for k in range(1, 7)
-        )
+        line = np.zeros(side)
+        for k in range(1, 7):
+            knots = rng.normal(size=2**k + 1) * 0.55**k
+            line += np.interp(across[0], np.linspace(0, 1, len(knots)), knots)
         below = down - (0.7 * near - 0.1 + rng.uniform(0, 0.15) + 0.16 * line)
-        slope = np.gradient(_noise(rng, side, 5, 6), axis=1)
+        slope = np.gradient(_noise(rng, side, 5, 6), 192 / side, axis=1)
         face = haze + (rock * (1.1 + 2 * slope)[..., None] - haze) * near
         picture = np.where((below > 0)[..., None], face, picture)
     return picture
 
 
 def pebbles(rng: Rng, side: int) -> Array:
-    """Round stones side by side: a jittered Voronoi diagram with domes."""
+    """Draw round stones side by side: a jittered Voronoi diagram with domes."""
     u, v = _surface(rng, side, rng.uniform(4, 10))
-    cells = []
+    jitter = rng.uniform(0.08, 0.92, (2, 64, 64)).astype(np.float32)
+    far = []
     for dx, dy in np.ndindex(3, 3):
         x, y = np.floor(u) + dx - 1, np.floor(v) + dy - 1
-        far = np.hypot(x + 0.5 + 0.42 * _hash(x, y) - u, y + 0.5 + 0.42 * _hash(y + 71, x) - v)
-        cells.append((far, _hash(x + 13, y + 5)))
-    far, shade = (np.stack(maps) for maps in zip(*cells, strict=True))
-    first, second = np.partition(far, 1, axis=0)[:2]
+        cell = x.astype(int) % 64, y.astype(int) % 64
+        far.append(np.hypot(x + jitter[0][cell] - u, y + jitter[1][cell] - v))
+    order = np.argsort(far, axis=0)[:2]
+    first, second = np.take_along_axis(np.stack(far), order, axis=0)
     gap = np.clip((second - first) / 0.6, 0, 1)
-    nearest = np.take_along_axis(shade, far.argmin(axis=0)[None], axis=0)[0]
+    dx, dy = np.divmod(order[0], 3)
     dark, light = _palette(rng, 2)
-    stone = _mix(dark, light, 0.5 + 0.5 * nearest)
+    stone = _mix(dark, light, 0.5 + 0.5 * _each(rng, u + dx, v + dy))
     return _relief(rng, stone * np.clip(gap * 6, 0.25, 1)[..., None], 5 * np.sqrt(gap))
 
 
 def roof_tiles(rng: Rng, side: int) -> Array:
-    """Rounded tiles that overlap like the scales of a fish."""
+    """Draw rounded tiles that overlap like the scales of a fish."""
     u, v = _surface(rng, side, rng.uniform(4, 9))
-    height, tone = np.zeros_like(u), np.full_like(u, -1)
+    height, tones, tone = np.zeros_like(u), np.zeros_like(u), rng.uniform(-0.5, 0.5, (64, 64))
     for step in (-2, -1, 0, 1):  # the row above lies over the row below
         row = np.floor(v * 1.6) - step
         column = np.round(u - 0.5 * (row % 2))
         x, y = u - 0.5 * (row % 2) - column, v - row / 1.6
-        inside = (np.hypot(x, y) < 0.7) & (y >= -0.05)
-        height = np.where(inside, 3 - 8 * np.hypot(x, y) ** 4 + y, height)
-        tone = np.where(inside, 0.5 * _hash(column, row), tone)
+        far = np.hypot(x, y)
+        inside = (far < 0.7) & (y >= -0.05)
+        height = np.where(inside, 3 - 8 * far**4 + y, height)
+        tones = np.where(inside, tone[column.astype(int) % 64, row.astype(int) % 64], tones)
     gap, tile = _palette(rng, 2)
-    return _relief(rng, _mix(gap, tile, 0.6 + 0.4 * tone), height)
+    return _relief(rng, _mix(gap, tile, 0.6 + 0.4 * tones), height)
 
 
 def sea(rng: Rng, side: int) -> Array:
-    """Waves that grow towards the viewer, and sailing boats."""
+    """Draw waves that grow towards the viewer, and sailing boats."""
     water, foam, sky, hull = _palette(rng, 4)
     down, _ = _grid(side)
     horizon = rng.uniform(0.15, 0.5)
     depth = np.clip((down - horizon) / (1 - horizon), 0.001, 1)
     phase = rng.uniform(14, 28) * 0.12 / (0.05 + depth) + 0.8 * _noise(rng, side, 3, 3)
     waves = np.clip(0.5 + 0.35 * np.sin(2 * np.pi * phase) * (0.4 + 0.6 * depth), 0, 1)
-    picture = np.where((down > horizon)[..., None], _mix(water, foam, waves), sky)
-    canvas, draw = _canvas(picture)
+    canvas, draw = _canvas(np.where((down > horizon)[..., None], _mix(water, foam, waves), sky))
     for far in rng.uniform(0.02, 0.6, rng.integers(1, 4)):
         x, base = rng.uniform(0.08, 0.92) * side, side * (horizon + (1 - horizon) * far)
         tall = side * (0.1 + 0.4 * far) * rng.uniform(0.8, 1.2)
@@ -238,7 +233,7 @@ def sea(rng: Rng, side: int) -> Array:
 
 
 def tartan(rng: Rng, side: int) -> Array:
-    """A checked, woven cloth in folds."""
+    """Draw a checked, woven cloth in folds."""
     folds = _noise(rng, side, 2, 2)
     u, v = (axis + 0.05 * folds for axis in _surface(rng, side, rng.uniform(2, 4.5)))
     threads = np.stack(_palette(rng, 4))[[*rng.permutation(4), *rng.integers(0, 4, 2)]]
@@ -255,41 +250,42 @@ SCENES: dict[str, Callable[[Rng, int], Array]] = {
     )
 }  # fmt: skip
 """Every class and its painter, ``(rng, side) -> float32 (side, side, 3)``."""
+_ARC = np.exp(1j * np.linspace(0, np.pi, 8))  # outline of a petal
 
 
-def _photograph(rng: Rng, picture: Array, size: int) -> NDArray[np.uint8]:
+def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
     """Take the photo: an occluder, blur, uneven light, exposure, tint and grain."""
     canvas, draw = _canvas(picture)
     side = canvas.width
     if rng.random() < 0.35:  # a post near an edge
         x = (rng.choice([0.1, 0.9]) + rng.normal(0, 0.08)) * side
-        post = _pixel(_palette(rng, 1)[0])
-        draw.line((x, -9, x + 9, side + 9), fill=post, width=int(rng.uniform(0.02, 0.12) * side))
-    canvas = canvas.filter(ImageFilter.GaussianBlur(rng.uniform(0, 1.2) * side / 192))
-    photo = _floats(canvas.reduce(side // size))
-    down, across = _grid(size)
+        width = int(rng.uniform(0.02, 0.12) * side)
+        draw.line((x, -9, x + 9, side + 9), fill=_pixel(_palette(rng, 1)[0]), width=width)
+    photo = _floats(canvas.filter(ImageFilter.GaussianBlur(rng.uniform(0, 1.2) * side / 192)))
+    down, across = _grid(side)
     angle = rng.uniform(0, 2 * np.pi)
     along = (across - 0.5) * np.cos(angle) + (down - 0.5) * np.sin(angle)
     light = 1 + rng.uniform(0, 0.9) * along
     light = light * np.where(along > rng.uniform(-0.25, 0.6), rng.uniform(0.5, 0.9), 1)  # shadow
-    photo = photo * light[..., None] * rng.uniform(0.85, 1.15, 3) * 2 ** rng.uniform(-0.6, 0.6)
-    photo = photo + rng.standard_normal(photo.shape, np.float32) * rng.uniform(0.002, 0.02)
-    return (np.clip(photo, 0, 1) * 255).astype(np.uint8)
+    tint = rng.uniform(0.85, 1.15, 3) * 2 ** rng.uniform(-0.6, 0.6)
+    grain = rng.standard_normal(photo.shape, np.float32) * np.float32(rng.uniform(0.002, 0.02))
+    photo = photo * (light[..., None] * tint).astype(np.float32) + grain
+    return (photo.clip(0, 1) * 255).astype(np.uint8)
 
 
 def _palette(rng: Rng, count: int) -> list[Array]:
     """Draw ``count`` colours of neighbouring hues and different lightness, in random order."""
     hue, spread, saturation = rng.random(), rng.choice([0.04, 0.12, 0.3]), rng.uniform(0.08, 0.55)
-    lightness = 0.2 + 0.66 * (rng.permutation(count) + rng.random(count)) / count
+    levels = 0.2 + 0.66 * (rng.permutation(count) + rng.random(count)) / count
     hues = (hue + rng.normal(0, spread, count)) % 1
     return [
-        np.array(colorsys.hls_to_rgb(h, level, saturation), np.float32)
-        for h, level in zip(hues.tolist(), lightness.tolist(), strict=True)
+        np.array(colorsys.hls_to_rgb(hue, level, saturation), np.float32)
+        for hue, level in zip(hues.tolist(), levels.tolist(), strict=True)
     ]
 
 
 def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
-    """Smooth fractal noise (S, S) of mean 0 and deviation 1: lattices, each twice as fine."""
+    """Draw smooth fractal noise (S, S), mean 0, deviation 1: lattices, each twice as fine."""
     total = np.zeros((side, side), np.float32)
     for octave in range(octaves):
         count = min(side, cells * 2**octave) + 1
@@ -300,7 +296,7 @@ def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
 
 def _relief(rng: Rng, colour: Array, height: Array) -> Array:
     """Light a height map (S, S) from a random side: colour times Lambert's cosine."""
-    down, across = np.gradient(height)
+    down, across = np.gradient(height, 192 / len(height))
     angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 1.2)
     slope = across * np.cos(angle) + down * np.sin(angle)
     steep = np.sqrt(1 + depth**2 * (across**2 + down**2))
@@ -308,7 +304,7 @@ def _relief(rng: Rng, colour: Array, height: Array) -> Array:
 
 
 def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
-    """Coordinates (across, down) in cells on a surface at a slant, from a random place."""
+    """Return coordinates (across, down) in cells on a surface at a slant, from a random place."""
     down, across = (axis - 0.5 for axis in _grid(side))
     lean, angle = rng.uniform(-0.45, 0.45, 2).tolist(), rng.normal(0, 0.25)
     distance = 1 + lean[0] * across + lean[1] * down
@@ -317,25 +313,24 @@ def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
     return u * cells + rng.uniform(20, 40), v * cells + rng.uniform(20, 40)
 
 
-def _hash(first: Array, second: Array) -> Array:
-    """A fixed pseudo-random number in [-1, 1) for each pair of whole numbers."""
-    return 2 * (np.sin(first.astype(np.float64) * 12.9898 + second * 78.233) * 43758.5453 % 1) - 1
+def _each(rng: Rng, u: Array, v: Array) -> Array:
+    """Draw a number in [-1, 1) for each cell: a map that is constant in a cell."""
+    return rng.uniform(-1, 1, (64, 64))[u.astype(int) % 64, v.astype(int) % 64]
 
 
 def _grid(side: int) -> tuple[Array, Array]:
-    """Coordinates down and across in [0, 1]."""
+    """Return coordinates down and across in [0, 1]."""
     line = np.linspace(0, 1, side, dtype=np.float32)
     down, across = np.meshgrid(line, line, indexing="ij")
     return down, across
 
 
 def _mix(one: Array, other: Array, share: Array) -> Array:
-    """Blend two colours by a map: (S, S, 3)."""
     return one + (other - one) * share[..., None]
 
 
 def _canvas(picture: Array) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    image = Image.fromarray((np.clip(picture, 0, 1) * 255).astype(np.uint8))
+    image = Image.fromarray((picture.clip(0, 1) * 255).astype(np.uint8))
     return image, ImageDraw.Draw(image)
 
 
@@ -343,10 +338,5 @@ def _floats(image: Image.Image) -> Array:
     return np.asarray(image, np.float32) / 255
 
 
-def _disk(draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, colour: Array) -> None:
-    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_pixel(colour))
-
-
-def _pixel(colour: Array) -> tuple[int, int, int]:
-    red, green, blue = (np.clip(colour, 0, 1) * 255).astype(int).tolist()
-    return red, green, blue
+def _pixel(colour: Array) -> tuple[int, ...]:
+    return tuple(int(255 * min(max(value, 0), 1)) for value in colour.tolist())

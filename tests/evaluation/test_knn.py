@@ -8,7 +8,6 @@ import torch
 from pirl_plugin.evaluation.knn import (
     find_neighbors,
     knn_accuracy,
-    nearest_neighbors,
     vote,
 )
 
@@ -136,11 +135,11 @@ def test_knn_accuracy__cuda_agrees_with_cpu():
     assert knn_accuracy(*(x.cuda() for x in case)) == knn_accuracy(*case)
 
 
-def test_nearest_neighbors__by_hand():
+def test_find_neighbors__by_hand():
     train, _, test = by_hand()
     gallery = torch.cat([train, torch.tensor([[-1.0, 0.0]])])
     # cosines 0.8, 0.6, 0.6, -1
-    order = nearest_neighbors(test, gallery, k=9)
+    order, _ = find_neighbors(test, gallery, k=9)
     assert order.dtype == torch.int64
     assert order.shape == (1, 4)
     assert order[0, 0] == 0
@@ -155,9 +154,12 @@ def test_nearest_neighbors__by_hand():
         ({"test_features": torch.ones(2, 3, 1)}, r"\(2, 3, 1\).*flatten"),
         ({"test_features": torch.ones(2, 3).long()}, "int64: expected floating"),
         ({"train_features": torch.ones(0, 3), "train_labels": torch.ones(0).long()}, r"\(0, 3\)"),
-        ({"train_labels": torch.ones(5).long()}, "train labels = 5: expected one an image, 4"),
-        ({"test_labels": torch.ones(3).long()}, "test labels = 3: expected one an image, 2"),
-        ({"test_labels": torch.ones(2)}, r"torch.float32: expected one whole .*; use \.long\(\)"),
+        (
+            {"train_labels": torch.ones(5).long()},
+            r"train labels = \(5,\) .*: expected one whole number for each of 4 images",
+        ),
+        ({"test_labels": torch.ones(3).long()}, r"test labels = \(3,\) .* for each of 2"),
+        ({"test_labels": torch.ones(2)}, r"torch.float32: expected one whole .* use \.long\(\)"),
         ({"test_features": torch.full((2, 3), math.nan)}, "features hold NaN"),
         ({"train_features": torch.full((4, 3), math.inf)}, "features hold NaN or infinity"),
         ({"k": 0}, "k = 0: expected a whole number of at least 1; set it to 20"),

@@ -11,13 +11,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.features import (
-    Crops,
-    extract_features,
-    labelled_sources,
-    read_images,
-    trunk_features,
-)
+from pirl_plugin.evaluation.features import Crops, extract_features, trunk_features
+from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
@@ -31,6 +26,10 @@ def checkpoint(tmp_path_factory):
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     return write_classes(folder, {"train": 12, "val": 6}, separable=True, classes=3)
+
+
+def pixels(crops):
+    return torch.stack([crops[row][0] for row in range(len(crops))])
 
 
 def knn(checkpoint, data, out, *options):
@@ -56,19 +55,16 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
-    train, test, labels = labelled_sources(data)
-    features, readable = extract_features([trunk], Crops([train, test], 32), batch=5)
-    images, paths = read_images(data / "train", 32)
-    expected = trunk_features(trunk, images).numpy()
-    np.testing.assert_allclose(features[0, :12].astype(np.float32), expected, rtol=1e-3, atol=1e-3)
-    assert labels[:12].tolist() == [int(path[len("class")]) for path in paths]
+    crops = Crops([FolderSource(data / split) for split in ("train", "val")], 32)
+    features, readable = extract_features([trunk], crops, batch=5)
+    expected = trunk_features(trunk, pixels(crops)).numpy()
+    np.testing.assert_allclose(features[0].astype(np.float32), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
 
 
 def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkeypatch):
     file, options = tmp_path / "f.npy", ["--size", "32", "--batch", "4", "--no-untrained"]
     expected = knn(checkpoint, data, tmp_path, *options)
-    monkeypatch.setattr("pirl_plugin.evaluation.features._SAVED_EVERY_S", 0)
     forward, seen = ResNetTrunk.forward, []
 
     def stop(trunk, images, *keys):
@@ -173,7 +169,7 @@ def test_knn__takes_size_and_statistics_of_the_run(where, checkpoint, data, tmp_
         config["HOOKS"] = {"PIRL_INPUT": statistics}
         config["DATA"] |= {"MEAN": [0.9] * 3, "STD": [0.9] * 3}
     (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(config))
-    images, _ = read_images(data / "val", 64)
+    images = pixels(Crops([FolderSource(data / "val")], 64))
     expected = tv.normalize(images / 255, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7])
     seen, forward = [], ResNetTrunk.forward
 

@@ -78,5 +78,5 @@ def test_svm_map__of_a_damaged_file_is_one_sentence(kept, tmp_path):
     assert svm_map(tmp_path / "voc07") == {"res5": 50.0}
     file = tmp_path / "voc07" / "res5" / "test_ap.npy"
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(ValueError, match=rf"voc07 is not finished: {file} is damaged"):
+    with pytest.raises(ValueError, match=rf"voc07 is not finished: {file} cannot be read"):
         svm_map(tmp_path / "voc07")

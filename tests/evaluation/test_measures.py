@@ -7,13 +7,7 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from pirl_plugin import alignment, effective_rank, leave_one_out_accuracy, uniformity
-from pirl_plugin.evaluation.measures import (
-    mean_cosine,
-    mean_cosine_of_all,
-    random_effective_rank,
-    random_uniformity,
-    score_spread,
-)
+from pirl_plugin.evaluation.measures import measure_bank, measure_random_rows
 
 GENERATOR = torch.Generator().manual_seed(0)
 FEATURES = torch.randn(40, 6, generator=GENERATOR)
@@ -64,7 +58,7 @@ def test_effective_rank__at_its_limits():
     assert effective_rank(line) == pytest.approx(1, abs=1e-3)
     assert effective_rank(torch.eye(16)) == pytest.approx(16)
     assert effective_rank(torch.zeros(5, 3)) == 0
-    assert 90 < random_effective_rank(2048, 128) < 128
+    assert 90 < measure_random_rows(2048, 128)[0] < 128
 
 
 @pytest.mark.parametrize("chunk", [7, 512])
@@ -76,10 +70,11 @@ def test_uniformity__is_that_of_all_pairs(chunk):
 
 
 def test_uniformity__of_random_vectors_is_what_theory_says():
-    generator = torch.Generator().manual_seed(1)
-    for dim in (3, 128):
-        drawn = torch.randn(2000, dim, generator=generator)
-        assert uniformity(drawn) == pytest.approx(random_uniformity(dim), abs=0.02)
+    # The mean of exp(2t x·y) over the sphere is 0F1(; D/2; t²), here with t = 2.
+    # D = 3: sinh(4) / 4 = 6.822, its log 1.920 - 4.
+    # D = 128: 1 + 4/64 + 16/(2·64·65) + … = 1.0645, its log 0.062 - 4.
+    assert measure_random_rows(2000, 3)[1] == pytest.approx(-2.080, abs=0.02)
+    assert measure_random_rows(2000, 128)[1] == pytest.approx(-3.938, abs=0.02)
     assert uniformity(torch.ones(4, 3)) == pytest.approx(0, abs=1e-6)
 
 
@@ -94,15 +89,15 @@ def test_alignment__is_the_mean_distance_of_pairs(alpha):
 def test_cosines__are_those_of_pairs_and_of_all():
     pairs = cosine_similarity(FEATURES, OTHERS)
     every = cosine_similarity(FEATURES[:, None], OTHERS[None, :9], dim=2)
-    assert mean_cosine(FEATURES, OTHERS) == pytest.approx(float(pairs.mean()), abs=1e-6)
-    assert mean_cosine_of_all(FEATURES, OTHERS[:9]) == pytest.approx(float(every.mean()), abs=1e-6)
+    measured = measure_bank(OTHERS[:9], f=FEATURES, m=OTHERS)
+    assert measured["cos_f_m"] == pytest.approx(
+        (float(pairs.mean()), float(every.mean())), abs=1e-6
+    )
     spread = every.var(dim=0, correction=0).mean().sqrt()
-    assert score_spread(FEATURES, OTHERS[:9]) == pytest.approx(float(spread), rel=1e-4)
+    assert measured["score_spread"].value == pytest.approx(float(spread), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "measure", [effective_rank, uniformity, lambda x: alignment(x, x), lambda x: mean_cosine(x, x)]
-)
+@pytest.mark.parametrize("measure", [effective_rank, uniformity, lambda x: alignment(x, x)])
 @pytest.mark.parametrize("wrong", [torch.ones(3), torch.ones(3, 2, 2), torch.ones(3, 2).long()])
 def test_measures__refuse_other_shapes(measure, wrong):
     with pytest.raises(ValueError, match=r"features have shape .* flatten each image's features"):
@@ -110,7 +105,7 @@ def test_measures__refuse_other_shapes(measure, wrong):
 
 
 def test_pairs__of_different_shapes_are_refused():
-    with pytest.raises(ValueError, match="expected those of the same images"):
+    with pytest.raises(ValueError, match="those of the same images"):
         alignment(FEATURES, OTHERS[:3])
 
 
@@ -121,7 +116,7 @@ def test_pairs__of_different_shapes_are_refused():
         uniformity,
         lambda x: alignment(x, torch.ones(4, 3)),
         lambda x: alignment(torch.ones(4, 3), x),
-        lambda x: mean_cosine(torch.ones(4, 3), x),
+        lambda x: measure_bank(torch.eye(3), f=x),
     ],
 )
 def test_measures__refuse_what_is_not_finite(measure):

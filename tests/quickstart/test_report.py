@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from pirl_plugin.quickstart.report import accuracy_facts, loss_facts, render
+from pirl_plugin.quickstart.report import accuracy_facts, loss_facts
 
 
 def _results(random, pirl):
@@ -44,25 +44,3 @@ def test_accuracy_facts__the_verdict_follows_from_the_interval(random, pirl, kin
 )
 def test_loss_facts__say_what_the_loss_did(values, words):
     assert words in loss_facts(list(enumerate(values)))
-
-
-def test_render__escapes_names_and_loads_nothing_from_outside():
-    page = render(
-        {
-            "results": _results(30.0, 30.6),
-            "done": "A ResNet-10 saw 20 images.",
-            "accuracy": accuracy_facts(_results(30.0, 30.6), Counter("aab")),
-            "by_class": None,
-            "loss": "The loss fell.",
-            "plots": [],
-            "cosines": None,
-            "jigsaws": [],
-            "neighbors": [],
-            "settings": {"Data": "<b>folder</b>"},
-            "commands": {"kNN": "pirl-plugin knn"},
-        }
-    )
-    assert "&lt;b&gt;folder" in page
-    assert 'class="verdict open"' in page
-    assert "src=" not in page
-    assert "http" not in page

@@ -1,6 +1,5 @@
 """The quickstart from end to end, in seconds, and what it refuses."""
 
-import io
 import json
 import shutil
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import time
 
 import pytest
-from tqdm import tqdm
 
 from pirl_plugin.quickstart import command, run
 from pirl_plugin.quickstart.run import find_data, run_quickstart
@@ -41,7 +39,7 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     (out / "report.html").unlink()  # of a run that was stopped here
     command.main(words)
     assert (out / "report.html").is_file()
-    with pytest.raises(ValueError, match="use another --out"):
+    with pytest.raises(ValueError, match="give another folder"):
         run_quickstart(image_folder, out, epochs=3)
 
 
@@ -63,38 +61,21 @@ def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path
     out = tmp_path / "out"
     words = ["quickstart", "--data", str(image_folder), "--out", str(out), "--epochs", "500"]
     with subprocess.Popen([sys.executable, "-m", "pirl_plugin", *words]) as process:
-        log, until = out / "pretrain" / "console.log", time.monotonic() + 120
-        while not (log.is_file() and "epoch 2" in log.read_text()):
+        log, until = out / "pretrain" / "log.txt", time.monotonic() + 120
+        while not (log.is_file() and "[ep: 2]" in log.read_text()):
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.2)
         process.terminate()
         process.wait(timeout=120)
     assert process.returncode == 143
-    assert "SIGTERM" in log.read_text().splitlines()[-1]
+    assert "SIGTERM" in log.read_text()
 
 
 def test_run_host__quotes_the_log_of_a_run_that_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "host_command", lambda tool: [sys.executable, "-c", "1/0"])
-    with pytest.raises(RuntimeError, match=r"training failed with exit status 1.*\n[^$]*division"):
+    with pytest.raises(RuntimeError, match=r"training failed .* status 1: .*division by zero"):
         run.run_host([], tmp_path, "training", threads=1)
-
-
-def test_progress__counts_images_from_the_step_that_is_resumed(monkeypatch):
-    now = iter((10.0, 14.0))
-    monkeypatch.setattr(run.time, "perf_counter", lambda: next(now))
-    with tqdm(disable=False, file=io.StringIO()) as bar:
-        progress = run._Progress(bar)
-        for line in (
-            "One epoch = 10 iterations",
-            "Total 320 samples in one epoch",
-            "Total 30 iterations for training",
-            "[ep: 1] iter: 10; lr: 0.03; loss: 6.5",
-            "[ep: 1] iter: 15; lr: 0.03; loss: 6.4",
-        ):
-            progress.read(line)
-        assert (bar.total, bar.n, bar.initial) == (960, 480, 320)
-    assert progress.rate() == 40  # 5 steps of 32 images in 4 s
 
 
 def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):

@@ -19,7 +19,7 @@ from pirl_plugin.evaluation.measures import (
     Measure,
     collapse,
     measure_bank,
-    random_effective_rank,
+    measure_random_rows,
 )
 from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
 from pirl_plugin.vissl.hooks.checkpoint import limited_to
@@ -78,7 +78,7 @@ class MonitorHook(QuietHook):
         self._rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
-            random_effective_rank(len(self._rows), bank.rows.shape[1])  # cached, for all epochs
+            measure_random_rows(len(self._rows), bank.rows.shape[1])  # cached, for all epochs
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Begin to count the epoch's time."""
