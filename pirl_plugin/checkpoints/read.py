@@ -141,18 +141,16 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 def _numpy_globals() -> list[Any]:
     """Return what runs no code: numpy's arrays and numbers, and the options of a script."""
-    types = [np.dtype(t) for t in ("float16", "float32", "float64", "int32", "int64", "bool")]
-    functions = {
-        "_reconstruct": np.zeros(0).__reduce__()[0],
-        "scalar": np.float64(0).__reduce__()[0],
-    }
+    dtypes = [
+        type(np.dtype(t)) for t in ("float16", "float32", "float64", "int32", "int64", "bool")
+    ]
+    array, number = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
     named = [  # in modules of numpy 1 and 2
         (function, f"numpy.{core}.multiarray.{name}")
-        for name, function in functions.items()
+        for function, name in ((array, "_reconstruct"), (number, "scalar"))
         for core in ("core", "_core")
     ]
-    plain = [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace]
-    return [*plain, *(type(t) for t in types), *named]
+    return [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace, *dtypes, *named]
 
 
 def _refusal(path: Path, error: Exception) -> str:

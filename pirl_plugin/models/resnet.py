@@ -114,11 +114,8 @@ class ResNetTrunk(nn.Module):
             ValueError: an unknown name.
         """
         keys = out_feat_keys or ["flatten"]
-        for key in keys:
-            if key not in FEATURES:
-                raise ValueError(
-                    f"feature '{key}': expected one of {', '.join(FEATURES)}; name one of these"
-                )
+        if unknown := set(keys) - set(FEATURES):
+            raise ValueError(f"features {unknown}: expected names among {', '.join(FEATURES)}")
         wanted = {FEATURES[key] for key in keys}
         found: dict[str, Tensor] = {}
         features = images
@@ -135,7 +132,7 @@ def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
     """Build the randomly initialised trunk of a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     Raises:
-        ValueError: an unknown key or depth, or a width that is not positive.
+        ValueError: as :func:`read_section`.
     """
     return ResNetTrunk(**read_section(section))
 
@@ -146,23 +143,12 @@ def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: an unknown key or depth, or a width that is not positive.
     """
-    key = "MODEL.TRUNK.PIRL_RESNET"
-    names = {"DEPTH": "depth", "WIDTH_MULTIPLIER": "width", "SMALL_STEM": "small_stem"}
-    for name in section:
-        if name not in names:
-            raise ValueError(
-                f"{key}.{name} = {section[name]}: expected one of {', '.join(names)}; remove it"
-            )
-    arguments = {"depth": 18, "width": 1, "small_stem": False}
-    arguments |= {names[name]: value for name, value in section.items()}
-    if arguments["depth"] not in STAGES:
+    found = {"DEPTH": 18, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False, **section}
+    depth, width, small_stem, *unknown = found.values()
+    if unknown or depth not in STAGES or round(64 * width) < 1:
         raise ValueError(
-            f"{key}.DEPTH = {arguments['depth']}: expected one of {', '.join(map(str, STAGES))}; "
-            f"set it to 50 for the paper's network"
+            f"MODEL.TRUNK.PIRL_RESNET = {dict(section)}: expected DEPTH among "
+            f"{', '.join(map(str, STAGES))}, WIDTH_MULTIPLIER above 0, SMALL_STEM and no other "
+            f"key; correct it"
         )
-    if round(64 * arguments["width"]) < 1:
-        raise ValueError(
-            f"{key}.WIDTH_MULTIPLIER = {arguments['width']}: expected a factor above 0; set it to "
-            f"1 for the usual width"
-        )
-    return arguments
+    return {"depth": depth, "width": width, "small_stem": small_stem}

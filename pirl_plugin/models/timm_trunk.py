@@ -65,13 +65,12 @@ class TimmTrunk(nn.Module):
         Raises:
             ValueError: an unknown name; or a conversion to SyncBatchNorm removed activations.
         """
-        keys = out_feat_keys or ["flatten"]
-        for key in keys:
-            if key not in self._stages and key not in _POOLED:
-                raise ValueError(
-                    f"feature '{key}' of timm's {self.arguments['architecture']}: expected one of "
-                    f"{', '.join([*_POOLED, *self._stages])}; name one of these"
-                )
+        keys, known = out_feat_keys or ["flatten"], [*_POOLED, *self._stages]
+        if unknown := set(keys) - set(known):
+            raise ValueError(
+                f"features {unknown} of timm's {self.arguments['architecture']}: expected names "
+                f"among {', '.join(known)}"
+            )
         if self._fused_norm and not _has_fused_norm(self.net):
             raise ValueError(
                 f"config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN = True: expected False for "
@@ -93,12 +92,8 @@ class TimmTrunk(nn.Module):
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
     """Build timm's network of a name, without a classifier, at random initialisation.
 
-    Args:
-        architecture: timm's name, such as ``vit_tiny_patch16_224``.
-        options: keyword arguments of ``timm.create_model`` beside ``num_classes=0``.
-
     Raises:
-        ValueError: timm is not installed, has no such network, or the network has no such option.
+        ValueError: as :class:`TimmTrunk`.
     """
     try:
         import timm
@@ -122,10 +117,7 @@ def network_width(net: Any) -> int:
 
 
 def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
-    """Encode name and options of a network as a tensor: a state dictionary holds tensors alone.
-
-    Returns:
-        uint8 ``(512·n,)``: JSON in UTF-8, padded with spaces.
+    """Encode name and options of a network as uint8 ``(512·n,)``, for a state dictionary.
 
     Example:
         >>> read_description(describe("resnet10t", {"img_size": 48}))
@@ -136,16 +128,12 @@ def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
 
 
 def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
-    """Decode the name and the options that :func:`describe` encoded.
-
-    Raises:
-        ValueError: the tensor holds something else.
-    """
+    """Decode the name and the options that :func:`describe` encoded."""
     content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
     return str(content["model"]), dict(content["options"])
 
 
-def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return name and options of the network of a ``MODEL.TRUNK.PIRL_TIMM`` section.
 
     Raises:
@@ -154,8 +142,7 @@ def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any
     if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
         raise ValueError(
             f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
-            f"OPTIONS, keyword arguments of timm.create_model or nothing; write it as "
-            f"{{NAME: resnet50, OPTIONS: {{}}}}"
+            f"OPTIONS, keyword arguments of timm.create_model; write {{NAME: resnet50}}"
         )
     # As plain lists and dictionaries, whatever classes the configuration is made of.
     options = json.dumps(
@@ -166,13 +153,10 @@ def read_timm_section(section: Mapping[str, object]) -> tuple[str, dict[str, Any
 
 def _with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
     """Add ``dynamic_img_size`` to the options of a network that has it."""
-    if "dynamic_img_size" in options:
-        return dict(options)
     with torch.device("meta"):
         net = create_network(architecture, options)
-    parameters = inspect.signature(type(net).__init__).parameters
-    dynamic = {"dynamic_img_size": True} if "dynamic_img_size" in parameters else {}
-    return {**options, **dynamic}
+    dynamic = "dynamic_img_size" in inspect.signature(type(net).__init__).parameters
+    return {**({"dynamic_img_size": True} if dynamic else {}), **options}
 
 
 def _stage_names(net: nn.Module) -> dict[str, int]:

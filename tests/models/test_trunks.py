@@ -58,20 +58,13 @@ def test_resnet__serves_every_feature_in_the_order_asked():
     assert set(names) <= set(FEATURES)
     (res2,) = resnet(DEPTH=10, SMALL_STEM=True)(IMAGES, ["res2"])
     assert res2.shape == (2, 64, 64, 64)
-    with pytest.raises(ValueError, match=r"feature 'res6': expected one of conv1.*; name"):
+    with pytest.raises(ValueError, match=r"features {'res6'}: expected names among conv1"):
         resnet(DEPTH=10)(IMAGES, ["res6"])
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"DEPTH": 11}, "DEPTH = 11: expected one of 10, 18"),
-        ({"WIDTH_MULTIPLIER": 0}, "WIDTH_MULTIPLIER = 0: expected a factor above 0"),
-        ({"WIDTH": 2}, r"PIRL_RESNET\.WIDTH = 2: expected one of DEPTH"),
-    ],
-)
-def test_resnet__refuses_what_it_cannot_build(section, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("section", [{"DEPTH": 11}, {"WIDTH_MULTIPLIER": 0}, {"WIDTH": 2}])
+def test_resnet__refuses_what_it_cannot_build(section):
+    with pytest.raises(ValueError, match=rf"PIRL_RESNET = {section}: expected DEPTH among 10, 18"):
         resnet(**section)
 
 
@@ -97,7 +90,7 @@ def test_timm__names_stages_by_its_own_description():
     vit = of_timm("vit_tiny_patch16_224", **TINY)
     assert vit(IMAGES[..., :32, :32], ["stage2"])[0].shape == (2, 48, 4, 4)
     assert vit(IMAGES[..., :16, :16])[0].shape == (2, 48)  # patches of another size than the image
-    with pytest.raises(ValueError, match=r"feature 'res6' of timm's .*: expected .*stage2"):
+    with pytest.raises(ValueError, match=r"features {'res6'} of timm's .*: expected .*stage2"):
         vit(IMAGES, ["res6"])
 
 
