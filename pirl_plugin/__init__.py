@@ -58,31 +58,24 @@ __all__ = [
     "uniformity",
 ]
 
-# Public name -> the module that defines it; the block above is the same for type checkers.
-_MODULES = {
-    "ImageDataset": "pirl_plugin.images.image_dataset",
-    "ImageViews": "pirl_plugin.views.base",
-    "JigsawViews": "pirl_plugin.views.jigsaw",
-    "MemoryBank": "pirl_plugin.bank",
-    "PIRLHead": "pirl_plugin.models.head",
-    "PIRLLoss": "pirl_plugin.loss",
-    "RotationJigsawViews": "pirl_plugin.views.jigsaw",
-    "RotationViews": "pirl_plugin.views.rotation",
-    "ShardedMemoryBank": "pirl_plugin.sharded_bank",
-    "alignment": "pirl_plugin.evaluation.measures",
-    "collate_views": "pirl_plugin.images.image_dataset",
-    "draw_negatives": "pirl_plugin.negatives",
-    "effective_rank": "pirl_plugin.evaluation.measures",
-    "export_checkpoint": "pirl_plugin.checkpoints.export",
-    "info_nce": "pirl_plugin.estimators",
-    "knn_accuracy": "pirl_plugin.evaluation.knn",
-    "leave_one_out_accuracy": "pirl_plugin.evaluation.knn",
-    "measure_bank": "pirl_plugin.evaluation.measures",
-    "nce": "pirl_plugin.estimators",
-    "nce_softmax": "pirl_plugin.estimators",
-    "normalize_images": "pirl_plugin.views.normalization",
-    "uniformity": "pirl_plugin.evaluation.measures",
+# Module -> the public names that it defines; the block above is the same for type checkers.
+_NAMES = {
+    "bank": "MemoryBank",
+    "checkpoints.export": "export_checkpoint",
+    "estimators": "info_nce nce nce_softmax",
+    "evaluation.knn": "knn_accuracy leave_one_out_accuracy",
+    "evaluation.measures": "alignment effective_rank measure_bank uniformity",
+    "images.image_dataset": "ImageDataset collate_views",
+    "loss": "PIRLLoss",
+    "models.head": "PIRLHead",
+    "negatives": "draw_negatives",
+    "sharded_bank": "ShardedMemoryBank",
+    "views.base": "ImageViews",
+    "views.jigsaw": "JigsawViews RotationJigsawViews",
+    "views.normalization": "normalize_images",
+    "views.rotation": "RotationViews",
 }
+_MODULES = {name: f"{__name__}.{module}" for module in _NAMES for name in _NAMES[module].split()}
 
 
 def __getattr__(name: str) -> "Any":

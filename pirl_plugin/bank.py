@@ -97,17 +97,14 @@ class MemoryBank(nn.Module):
         self.check_inside(index)
         return self.rows[index]
 
-    def sample(self, index: Tensor) -> Tensor:
-        """Return the vectors of ``(B,)`` images, the same on all ranks: ``(B, dim)``."""
-        return self.rows[index]
-
     def local_index(self, index: Tensor) -> Tensor:
         """Return the number in :attr:`rows` of given images, ``(B,)`` int64; −1 if not held here.
 
         Args:
             index: ``(B,)`` int64, rows of the data set; −1 stays −1.
         """
-        return index
+        here = (index >= 0) & (index % self._every == self._first)
+        return torch.where(here, index // self._every, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Bring here, from all ranks, what moves the rows held here. Collective.

@@ -8,56 +8,23 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-# Command -> ("package.module:function" of the list of arguments, what it does).
+# Command -> "package.module:function" of the list of arguments, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": (
-        "pirl_plugin.vissl.launch:main",
-        "pre-train, or run a benchmark: VISSL's run_distributed_engines.py",
-    ),
-    "quickstart": (
-        "pirl_plugin.quickstart.command:main",
-        "pre-train, evaluate and report on a folder of images, or on sample data",
-    ),
-    "knn": (
-        "pirl_plugin.evaluation.knn_command:main",
-        "top-1 of a k-nearest-neighbour classifier on a checkpoint's features",
-    ),
-    "linear": (
-        "pirl_plugin.vissl.linear:main",
-        "top-1 of linear classifiers on a checkpoint's features: VISSL's benchmark",
-    ),
+    "train": ("vissl.launch:main", "pre-train, or run a benchmark, with VISSL's engine"),
+    "quickstart": ("quickstart.command:main", "pre-train, evaluate and report on any images"),
+    "knn": ("evaluation.knn_command:main", "top-1 of k-nearest-neighbour classification"),
+    "linear": ("vissl.linear:main", "top-1 of linear classifiers: VISSL's benchmark"),
     "invariance": (
-        "pirl_plugin.evaluation.invariance_command:main",
-        "distances of embeddings of images and of their transformed versions (Fig. 4)",
+        "evaluation.invariance_command:main",
+        "distances of f(v_I) and g(v_It) (Fig. 4)",
     ),
-    "export": (
-        "pirl_plugin.checkpoints.export:main",
-        "a checkpoint's trunk for Detectron2, torchvision or timm",
-    ),
-    "detection": (
-        "pirl_plugin.detection.command:main",
-        "Faster R-CNN on VOC or COCO from a checkpoint, through Detectron2",
-    ),
-    "results": (
-        "pirl_plugin.vissl.results:main",
-        "finished runs as the paper's tables, beside the published numbers",
-    ),
-    "sweep": (
-        "pirl_plugin.quickstart.command:sweep",
-        "pre-train and measure a model for each λ, |T| or N of the paper's Sec. 4",
-    ),
-    "prepare": (
-        "pirl_plugin.images.prepare:main",
-        "a smaller copy of a folder of images, or tar shards of it, that is read much faster",
-    ),
-    "configs": (
-        "pirl_plugin.vissl.list_configs:main",
-        "the configs and overlays of this plugin, with a line each",
-    ),
-    "benchmark": (
-        "pirl_plugin.benchmark.command:main",
-        "time a part of the plugin beside VISSL's own, in the same process",
-    ),
+    "export": ("checkpoints.export:main", "a trunk for Detectron2, torchvision, timm or VISSL"),
+    "detection": ("detection.command:main", "Faster R-CNN from a checkpoint, through Detectron2"),
+    "results": ("vissl.results:main", "finished runs as the paper's tables, beside its figures"),
+    "sweep": ("quickstart.command:sweep", "pre-train for each λ, |T| or N of the paper's Sec. 4"),
+    "prepare": ("images.prepare:main", "a smaller copy of images, or tar shards, read much faster"),
+    "configs": ("vissl.list_configs:main", "this plugin's configs and overlays, with a line each"),
+    "benchmark": ("benchmark.command:main", "time a part of the plugin beside VISSL's own"),
 }
 
 
@@ -97,7 +64,9 @@ def run(arguments: Sequence[str]) -> int:
         print(f"pirl-plugin: there is no command '{name}'{instead}\n{_usage()}", file=sys.stderr)
         return 2
     where, _, what = COMMANDS[name][0].partition(":")
-    command: Callable[[list[str]], int | None] = getattr(importlib.import_module(where), what)
+    command: Callable[[list[str]], int | None] = getattr(
+        importlib.import_module(f"pirl_plugin.{where}"), what
+    )
     return command(rest) or 0
 
 

@@ -14,7 +14,6 @@ from pirl_plugin.distributed import (
     gather_objects,
     on_all_ranks,
     rank,
-    sum_over_ranks,
     world_size,
 )
 from pirl_plugin.files import atomic_write, sha256_of
@@ -27,7 +26,7 @@ class ShardedMemoryBank(MemoryBank):
     """A bank whose row r is on rank r modulo W, as row r // W of its shard.
 
     Each rank draws its negatives from its shard, an even sample of the data set, and fetches
-    positives from the ranks that hold them. :meth:`lookup`, :meth:`sample`, :meth:`table_for`,
+    positives from the ranks that hold them. :meth:`lookup`, :meth:`update`,
     :meth:`exchange`, :meth:`save` and :meth:`load` are collectives: all ranks call them together.
 
     The shards are no part of ``state_dict``, since hosts save that of rank 0 alone. :meth:`save`
@@ -78,16 +77,6 @@ class ShardedMemoryBank(MemoryBank):
         route = self._route(index)
         found = self.rows[route.send(index) // self._every]
         return route.send_back(found, len(index)).float()
-
-    def sample(self, index: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.sample`. Collective: every rank names the same B rows; float32."""
-        local = self.local_index(index.to(self.rows.device))
-        return sum_over_ranks(self.rows[local.clamp(min=0)].float() * (local >= 0)[:, None])
-
-    def local_index(self, index: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.local_index`."""
-        here = (index >= 0) & (index % self._every == self._first)
-        return torch.where(here, index // self._every, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`MemoryBank.exchange`; a rank gets what moves its shard, and B may differ."""

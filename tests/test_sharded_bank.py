@@ -22,7 +22,7 @@ def _work(place, ranks, folder):
     """What a rank sees of a bank that it makes, moves, saves and loads again."""
     bank = moved(ShardedMemoryBank(ROWS, DIM), slice(place * 5, 12 if place == 1 else 5))
     asked = torch.arange(place, 40, 3)
-    seen = {"asked": asked, "found": bank.lookup(asked), "sample": bank.sample(torch.arange(30))}
+    seen = {"asked": asked, "found": bank.lookup(asked)}
     found = bank.local_index(torch.arange(6))
     assert found.tolist() == ([0, -1, 1, -1, 2, -1] if place == 0 else [-1, 0, -1, 1, -1, 2])
     seen["checksums"] = bank.save(folder)
@@ -52,7 +52,6 @@ def test_ranks__hold_and_move_what_a_replicated_bank_does(shards, expected):
     _, results = shards
     for seen in results:
         torch.testing.assert_close(seen["found"], expected.rows[seen["asked"]])
-        torch.testing.assert_close(seen["sample"], expected.rows[:30])
         assert "is damaged" in seen["damaged"]
         assert seen["checksums"] == results[0]["checksums"]
         assert sorted(seen["checksums"]) == ["rank_0_of_2.torch", "rank_1_of_2.torch"]

@@ -105,7 +105,7 @@ class MonitorHook(QuietHook):
         due = due and (task.train_phase_idx + 1) % self.settings.every == 0
         if not gather_objects(due)[0]:  # as the first rank says
             return
-        sample = task.loss.bank.sample(self._rows.to(task.loss.bank.rows.device))
+        sample = task.loss.bank.lookup(self._rows.to(task.loss.bank.rows.device))
         pairs = self._pairs()
         self._steps.clear()
         if rank() == 0:
