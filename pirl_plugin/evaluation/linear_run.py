@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pirl_plugin.checkpoints.run_folder import CHECKPOINT_NAME
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.files import read_json_lines
 
 if TYPE_CHECKING:
@@ -66,17 +65,16 @@ def last_test(folder: Path) -> dict[str, dict[str, float]]:
     )
 
 
-def svm_map(folder: Path, config: Mapping[str, Any] | None = None) -> dict[str, float]:
+def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Return the mean average precision of each layer's SVMs on VOC07, percent.
 
     Args:
         folder: of the run, which is no low-shot run.
-        config: its configuration, where it has been read already.
+        config: its configuration.
 
     Raises:
-        OSError, ValueError: the run is not finished.
+        ValueError: the run is not finished.
     """
-    config = config or read_config(folder / RUN_CONFIG)
     pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
     found = {}
     for layer, _ in pools:

@@ -1,4 +1,4 @@
-"""What a pre-training learnt: its trunk, heads and views; f(v_I) and g(v_It) of images."""
+"""A pre-trained trunk with its heads and views: f(v_I) and g(v_It) of images."""
 
 from __future__ import annotations
 
@@ -51,17 +51,16 @@ _BATCH = 64  # images whose statistics are taken at a time, at least
 
 @dataclass(frozen=True)
 class PretextModel:
-    """What a pre-training learnt, and the transform that it was to be invariant to.
+    """A pre-trained trunk and the transform that it was trained to be invariant to.
 
     Attributes:
         trunk: in evaluation mode.
         f: head of the image, or None where the checkpoint has no pair of heads.
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
-        representation: what is compared, for people.
+        representation: what is compared, in words.
         normalize: as the trunk was trained with.
-        transformed_trunk: the trunk with BatchNorm's statistics of transformed images, or None
-            where the trunk's own serve both.
+        transformed_trunk: computes transformed images; None: the trunk itself.
     """
 
     trunk: AnyTrunk
@@ -74,26 +73,16 @@ class PretextModel:
 
     @torch.no_grad()
     def embed_images(self, images: Tensor) -> Tensor:
-        """Compute f(v_I), or the pooled features where there is no head.
-
-        Args:
-            images: uint8 ``(B, 3, S, S)``.
-
-        Returns:
-            float32 ``(B, D)``, on the CPU.
-        """
+        """Compute f(v_I) of uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
         features: Tensor = self.trunk(self._normalized(images), ["flatten"])[0]
         return (features if self.f is None else self.f(features)).cpu()
 
     @torch.no_grad()
     def embed_transformed(self, transformed: Tensor) -> Tensor:
-        """Compute g(v_It), or the pooled features, averaged over patches, where there is no head.
+        """Compute g(v_It), or pooled features averaged over patches: float32 ``(B, D)``.
 
         Args:
             transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
-
-        Returns:
-            float32 ``(B, D)``, on the CPU.
         """
         trunk = self.transformed_trunk or self.trunk
         features: Tensor = trunk(self._normalized(transformed.flatten(0, 1)), ["flatten"])[0]
@@ -185,13 +174,14 @@ def _entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
+    """Return the views of an entry; where it has no transformed images, those of another."""
     if other.get("name") not in _VIEWS:
         other = {"name": JIGSAW}
-    sizes = {"image_size": size or other.get("image_size", 224)}
-    if entry.get("name") in _VIEWS:
-        chosen = {**sizes, **entry}
-    else:
-        chosen = {**other, **sizes, "image_size": entry.get("image_size", sizes["image_size"])}
+    side = size or other.get("image_size", 224)
+    if entry.get("name") not in _VIEWS:
+        side = entry.get("image_size", side)
+        entry = {**other, "image_size": side}
+    chosen = {"image_size": side, **entry}
     return _VIEWS[chosen["name"]].from_entry(chosen)
 
 

@@ -80,7 +80,6 @@ def sweep(arguments: list[str]) -> None:
     add("--values", nargs="+", metavar="V", help="these values only (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
         help="an override of every linear benchmark; repeatable")  # fmt: skip
-    add("--voc07", type=user_path, metavar="DIR", help="VOCdevkit/VOC2007: train SVMs on it, too")
     add("--dry-run", action="store_true", help="print the commands, to run them elsewhere")
     options = parser.parse_intermixed_args(arguments)
     if options.values is not None:  # the option takes all words that follow

@@ -5,7 +5,6 @@ Every run is ``python -m pirl_plugin train …`` in a process of its own, which 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -184,7 +183,6 @@ def run_host(
     out: Path,
     title: str,
     threads: int,
-    tool: str | None = None,
     shown: bool = True,
 ) -> None:
     """Train or evaluate through the host's engine; its log is ``out/log.txt``.
@@ -194,7 +192,6 @@ def run_host(
         out: folder for the host's log, checkpoints and metrics.
         title: what messages call the run.
         threads: of the run's process.
-        tool: another script of the host than its engine's, such as ``train_svm.py``.
         shown: whether the console shows its progress; else this is in ``out/console.log``.
 
     Raises:
@@ -202,7 +199,8 @@ def run_host(
     """
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
-    command = [*host_command(tool), *overrides, f"config.CHECKPOINT.DIR={quoted(out)}"]
+    where = f"config.CHECKPOINT.DIR={quoted(out)}"
+    command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, where]
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
     with (
@@ -219,16 +217,6 @@ def run_host(
     if status != 0:
         last = console.read_text(errors="replace").strip().rpartition("\n")[2]
         raise RuntimeError(f"{title} failed with exit status {status}: {last} (log: {console})")
-
-
-def host_command(tool: str | None = None) -> list[str]:
-    """Return what starts the host's engine, or another of its scripts, on this Python."""
-    if tool is None:
-        return [sys.executable, "-m", "pirl_plugin", "train"]
-    found = importlib.util.find_spec("vissl")
-    if found is None or found.origin is None:
-        raise RuntimeError("vissl is not installed; pip install --no-deps vissl==0.1.6")
-    return [sys.executable, str(Path(found.origin).parents[1] / "tools" / tool)]
 
 
 def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:

@@ -1,7 +1,7 @@
 """The effect of λ, of the permutations or of the negatives (Sec. 4): runs, table, figure.
 
-A model is a few runs: pre-training, linear benchmark and, with ``--voc07``, SVMs. What is finished
-is not run again, so the same command resumes.
+A model is two runs: pre-training and linear benchmark. What is finished is not run again, so the
+same command resumes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1, svm_map
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
 from pirl_plugin.files import claim_folder, write_json, write_text
 from pirl_plugin.quickstart.run import (
-    IMAGE_SIZE,
-    TRUNK,
     Data,
     find_data,
-    host_command,
     quick_epochs,
     quick_linear,
     quick_negatives,
@@ -91,7 +88,6 @@ class Run:
     folder: Path
     overrides: list[str]
     measure: Callable[[Path], Any]
-    tool: str | None = None
 
     def result(self) -> Any:
         """Return its checkpoint, or layer → percent; None while it is not finished."""
@@ -137,28 +133,10 @@ def runs_of(options: argparse.Namespace, data: Data, method: str, value: float) 
         linear = [o for o in linear if "NUM_CLASSES" not in o]
         linear[0] = "config=benchmark/pirl/linear_imagenet1k"
     linear = _merged(linear, options.linear)
-    runs = [
+    return [
         Run(f"{title}: pre-training", folder / "pretrain", pretrain, final_checkpoint),
         Run(f"{title}: linear", folder / "linear", linear, linear_top1),
     ]
-    if options.voc07 is not None:
-        svm = [
-            "config=benchmark/pirl/svm_voc07",
-            *(f"config.DATA.{s}.DATA_PATHS=[{quoted(options.voc07)}]" for s in ("TRAIN", "TEST")),
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
-        ]
-        if quick:
-            section = ", ".join(f"{key}: {value}" for key, value in TRUNK.items())
-            svm += [
-                "+config/pirl/machines=cpu",
-                "config.MODEL.TRUNK.NAME=pirl_resnet",
-                f"+config.MODEL.TRUNK.PIRL_RESNET={{{section}}}",
-                "config.MODEL.FEATURE_EVAL_SETTINGS.LINEAR_EVAL_FEAT_POOL_OPS_MAP="
-                "[[res5, [AdaptiveAvgPool2d, [[1, 1]]]]]",
-                f"config.DATA.TRAIN.RESIZE=[{IMAGE_SIZE}, {IMAGE_SIZE}]",
-            ]
-        runs.append(Run(f"{title}: VOC07", folder / "voc07", svm, svm_map, "train_svm.py"))
-    return runs
 
 
 def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
@@ -171,8 +149,8 @@ def run_sweep(options: argparse.Namespace) -> None:
     """Run what is not finished, then write the table and the figure.
 
     Args:
-        options: ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides``, ``linear``,
-            ``voc07`` and ``dry_run``, as of the command.
+        options: ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides``, ``linear`` and
+            ``dry_run``, as of the command.
 
     Raises:
         ValueError: options that cannot be used, or ``out`` holds another sweep.
@@ -184,8 +162,8 @@ def run_sweep(options: argparse.Namespace) -> None:
     asked = points(options.name, options.values)
     if options.dry_run:
         for run in (run for point in asked for run in runs_of(options, data, *point)):
-            start = host_command(run.tool) if run.tool else ["pirl-plugin", "train"]
-            command = [*start, *run.overrides, f"config.CHECKPOINT.DIR={quoted(run.folder)}"]
+            where = f"config.CHECKPOINT.DIR={quoted(run.folder)}"
+            command = ["pirl-plugin", "train", *run.overrides, where]
             print(f"# finished: {run.title}" if run.result() else shlex.join(command))
         return
     about = {
@@ -203,7 +181,7 @@ def run_sweep(options: argparse.Namespace) -> None:
             for number in range(len(runs_of(options, data, *point))):
                 run = runs_of(options, data, *point)[number]  # knows the run before's checkpoint
                 if run.result() is None:
-                    run_host(run.overrides, run.folder, run.title, threads, tool=run.tool)
+                    run_host(run.overrides, run.folder, run.title, threads)
                 if run.result() is None:
                     raise RuntimeError(f"{run.title} ended unfinished: see {run.folder}")
         except (RuntimeError, OSError) as error:
@@ -214,9 +192,10 @@ def run_sweep(options: argparse.Namespace) -> None:
         folders = options.out.glob(f"{method.lower()}_*")  # of earlier calls, too
         for value in sorted(float(folder.name.partition("_")[2]) for folder in folders):
             value = int(value) if value.is_integer() else value
-            _, *found = (run.result() or {} for run in runs_of(options, data, method, value))
-            measured = dict(zip(("top1", "voc07"), found, strict=False))
-            rows.append({"method": method, "value": value, **measured})
+            top1 = runs_of(options, data, method, value)[-1].result() or {}
+            best, percent = max(top1.items(), key=lambda item: item[1], default=(None, None))
+            rows.append({"method": method, "value": value, "top1": top1, "best_layer": best,
+                         "best_top1": percent})  # fmt: skip
     print("\n" + write_results(options.out, options.name, rows, about))
     print(f"In {options.out}: results.md, results.json, figure.png", flush=True)
     if failures:
@@ -234,27 +213,21 @@ def write_results(
     Args:
         out: the folder.
         name: of the sweep.
-        results: ``method``, ``value``, ``top1`` (layer → percent, empty before it is measured) and
-            perhaps ``voc07`` (layer → mAP, percent) of each model. The best layer is reported.
+        results: ``method``, ``value``, ``top1`` (layer → percent, empty before it is measured),
+            ``best_layer`` and ``best_top1`` (or None) of each model.
         settings: of the runs.
     """
     from matplotlib.figure import Figure
 
-    sweep, measures = SWEEPS[name], {"top1": "linear top-1, %", "voc07": "VOC07 SVM mAP, %"}
-    columns: dict[tuple[str, str], dict[float, float]] = {}  # method, measure → value → percent
+    sweep = SWEEPS[name]
+    columns: dict[str, dict[float, float]] = {}
     for row in results:
-        for key in [key for key in measures if key in row]:
-            layer = max(row[key], key=row[key].get, default=None)
-            column = columns.setdefault((row["method"], key), {})
-            if layer is not None:
-                column[row["value"]] = row[key][layer]
-            if key == "top1":
-                row |= {"best_layer": layer, "best_top1": column.get(row["value"])}
-            else:
-                row["best_voc07_map"] = column.get(row["value"])
+        column = columns.setdefault(f"{row['method']}, linear top-1, %", {})
+        if row["best_top1"] is not None:
+            column[row["value"]] = row["best_top1"]
     values = sorted({row["value"] for row in results})
-    heads = [sweep.symbol.replace("|", "\\|"), *(f"{m}, {measures[key]}" for m, key in columns)]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = [f"| {' | '.join([sweep.symbol.replace('|', chr(92) + '|'), *columns])} |"]
+    lines.append("|---" * (1 + len(columns)) + "|")
     for value in values:
         cells = (f"{column[value]:.1f}" if value in column else "" for column in columns.values())
         lines.append(f"| {' | '.join([label(value), *cells])} |")
@@ -264,19 +237,17 @@ def write_results(
     write_text(out / "results.md", table)
     write_json(out / "results.json", {"sweep": name, "settings": settings, "results": results})
 
-    shown = [key for key in measures if any(of == key for _, of in columns)]
-    figure = Figure(figsize=(5.2, 3.2 * len(shown)), layout="constrained")
-    for axes, key in zip(figure.subplots(len(shown), squeeze=False).ravel(), shown, strict=True):
-        for (method, of), column in columns.items():
-            if of == key:
-                axes.plot(sorted(column), [column[v] for v in sorted(column)], "o-", label=method)
-        if name != "lambda":
-            axes.set_xscale("log")
-        axes.set_xticks(values, [label(value) for value in values], fontsize=8)
-        axes.set_xticks([], minor=True)
-        axes.set(xlabel=sweep.axis, ylabel=measures[key])
-        axes.grid(alpha=0.25)
-        axes.legend(frameon=False)
+    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for title, column in columns.items():
+        axes.plot(sorted(column), [column[value] for value in sorted(column)], "o-", label=title)
+    if name != "lambda":
+        axes.set_xscale("log")
+    axes.set_xticks(values, [label(value) for value in values], fontsize=8)
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel=sweep.axis, ylabel="linear top-1, %")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
     figure.savefig(out / "figure.png", dpi=200)
     return table
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1, svm_map
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import benchmark_of
@@ -73,10 +74,11 @@ def test_final_checkpoint__is_whole(tmp_path):
 
 @pytest.mark.parametrize("kept", [0, 100, 200])
 def test_svm_map__of_a_damaged_file_is_one_sentence(kept, tmp_path):
-    """An empty one ended a sweep in a traceback, and so did the same command again."""
+    """An empty one ended in a traceback."""
     finish_svm(tmp_path / "voc07", 50.0)
-    assert svm_map(tmp_path / "voc07") == {"res5": 50.0}
+    config = read_config(tmp_path / "voc07" / "train_config.yaml")
+    assert svm_map(tmp_path / "voc07", config) == {"res5": 50.0}
     file = tmp_path / "voc07" / "res5" / "test_ap.npy"
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ValueError, match=rf"voc07 is not finished: {file} cannot be read"):
-        svm_map(tmp_path / "voc07")
+        svm_map(tmp_path / "voc07", config)

@@ -7,7 +7,7 @@ import pytest
 
 from pirl_plugin.quickstart import sweep
 from pirl_plugin.quickstart.run import Data
-from tests.helpers.sweeps import finish, finish_svm
+from tests.helpers.sweeps import finish
 
 VALUES = {  # Sec. 4 of the paper
     "lambda": {"PIRL": [0, 0.25, 0.5, 0.75, 1]},
@@ -22,7 +22,7 @@ VALUES = {  # Sec. 4 of the paper
 def _options(image_folder, out, **changed):
     options = {
         "name": "lambda", "data": image_folder, "out": out, "scale": "quick", "linear": [],
-        "values": [0, 0.5], "overrides": [], "voc07": None, "dry_run": False,
+        "values": [0, 0.5], "overrides": [], "dry_run": False,
     }  # fmt: skip
     return SimpleNamespace(**options | changed)
 
@@ -32,15 +32,12 @@ def host(monkeypatch):
     """In place of the host: notes the runs, leaves what it would, fails at will."""
     made = SimpleNamespace(runs=[], failing=())
 
-    def run_host(overrides, folder, title, threads, tool=None):
+    def run_host(overrides, folder, title, threads):
         name = f"{folder.parent.name}/{folder.name}"
         made.runs.append(name)
         if name in made.failing:
             raise RuntimeError(f"{title} failed with exit status -9; the end of …")
-        if tool is not None:
-            finish_svm(folder, 71.0)
-        else:
-            finish(folder, {"res4": 30.0, "res5": 40.0} if folder.name == "linear" else None)
+        finish(folder, {"res4": 30.0, "res5": 40.0} if folder.name == "linear" else None)
 
     monkeypatch.setattr(sweep, "run_host", run_host)
     return made
@@ -89,18 +86,12 @@ def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path, capsys):
         {"method": "PIRL", "value": 0.5, "top1": {}, "best_layer": None, "best_top1": None},
     ]  # fmt: skip
     host.failing, host.runs = (), []
-    voc07 = tmp_path / "VOC2007"
     options.values = [0.5, 1]
     sweep.run_sweep(options)
     assert host.runs == ["pirl_0.5/linear", "pirl_1/pretrain", "pirl_1/linear"]
     table = (tmp_path / "results.md").read_text()
     assert "| 0 | 40.0 |\n| 0.5 | 40.0 |\n| 1 | 40.0 |" in table  # the earlier value stays
     assert (tmp_path / "figure.png").stat().st_size > 1000
-    host.runs = []
-    options.voc07 = voc07
-    sweep.run_sweep(options)
-    assert host.runs == ["pirl_0.5/voc07", "pirl_1/voc07"]
-    assert "| 1 | 40.0 | 71.0 |" in (tmp_path / "results.md").read_text()
     options.overrides = ["config.SEED_VALUE=3"]
     with pytest.raises(ValueError, match="give another folder"):
         sweep.run_sweep(options)
@@ -108,5 +99,5 @@ def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path, capsys):
     options.overrides, options.values, options.dry_run = [], [1, 0.75], True
     sweep.run_sweep(options)
     said = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("# finished: ") for line in said) == 3
+    assert sum(line.startswith("# finished: ") for line in said) == 2
     assert sum(line.startswith("pirl-plugin train config=") for line in said) == 2
