@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
 
@@ -79,3 +81,22 @@ def span(seconds: float) -> str:
     if minutes < 60:
         return f"{seconds:.0f} s" if seconds < 100 else f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:
+    """Return what to do with a checkpoint → the command with its paths.
+
+    Args:
+        checkpoint: of a pre-training run.
+        images: the training images; those in ``train/`` beside ``val/`` have classes.
+        to: the format of the export: torchvision or timm.
+    """
+    labelled = images.name == "train" and (images.parent / "val").is_dir()
+    data = shlex.quote(str(images.parent)) if labelled else "DIR"
+    file = f"--checkpoint {shlex.quote(str(checkpoint))}"
+    out = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
+    return {
+        "kNN accuracy on labelled images": f"pirl-plugin knn {file} --data {data}",
+        "Linear benchmark on labelled images": f"pirl-plugin linear {file} --data {data}",
+        "The network for other programs": f"pirl-plugin export {file} --to {to} --out {out}",
+    }

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches that a process's batch is split into."""
-TRAIN_STEP = "pirl_micro_batches"
-"""``TRAINER.TRAIN_STEP_NAME`` of the train step that does so."""
 VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"
 """``config=`` of VISSL's own PIRL, with which benchmarks compare."""
 SVM_SCRIPTS = {
@@ -47,10 +45,8 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 
 def num_micro_batches(config: Mapping[str, Any]) -> int:
-    """Return the micro-batches of a process's batch; 1 where the host's own train step runs."""
-    trainer = config.get("TRAINER") or {}
-    ours = trainer.get("TRAIN_STEP_NAME") == TRAIN_STEP
-    return int(trainer.get(MICRO_BATCHES.partition(".")[2], 1)) if ours else 1
+    """Return the micro-batches of a process's batch."""
+    return int((config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1))
 
 
 def quoted(path: str | Path) -> str:

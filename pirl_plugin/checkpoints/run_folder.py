@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: written whole, kept or removed, and the newest that loads."""
+"""The checkpoints in a run's folder: the newest that loads, those that stay, and NaN in none."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ CHECKPOINT_NAME = re.compile(
     r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
 _SHARDS = "memory_bank"  # the folder of the folders of shards
-# Z is NaN until the first batch, and always with estimators that have none.
-_MAY_BE_NAN = ("norm_constant",)
-_BLOCK = 1 << 24  # elements looked at together: 64 MB of float32
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Keep:
         EVERY_MINUTES: minutes after which the run saves in the middle of an epoch; 0 for never.
 
     Raises:
-        ValueError: a value is none of these.
+        ValueError: a value cannot be used.
     """
 
     KEEP_LAST: int | str = 2
@@ -44,16 +41,12 @@ class Keep:
     EVERY_MINUTES: float = 30
 
     def __post_init__(self) -> None:
-        for name, least in (("KEEP_LAST", 1), ("KEEP_EVERY", 0), ("EVERY_MINUTES", 0)):
-            value = getattr(self, name)
-            kinds = (int, float) if name == "EVERY_MINUTES" else (int,)
-            fits = isinstance(value, kinds) and not isinstance(value, bool) and value >= least
-            if not fits and (name, value) != ("KEEP_LAST", "all"):
-                also = ", or all" if name == "KEEP_LAST" else ""
-                raise ValueError(
-                    f"CHECKPOINT.PIRL.{name} = {value!r}: expected a number from {least}{also}; "
-                    f"leave it out for {type(self).__dict__[name]}"
-                )
+        last = self.KEEP_LAST if self.KEEP_LAST != "all" else 1
+        if isinstance(last, str) or last < 1 or min(self.KEEP_EVERY, self.EVERY_MINUTES) < 0:
+            raise ValueError(
+                f"config.CHECKPOINT.PIRL = {self}: expected KEEP_LAST of at least 1, or all, and "
+                f"KEEP_EVERY and EVERY_MINUTES of at least 0; leave them out for {Keep()}"
+            )
 
 
 @dataclass
@@ -63,14 +56,17 @@ class Found:
     Attributes:
         path: None where there is none.
         content: of the checkpoint; its tensors are still on the disk.
-        final: whether it ends a run.
         skipped: name and fault of each that cannot be loaded.
     """
 
     path: Path | None = None
     content: dict[str, Any] = field(default_factory=dict)
-    final: bool = False
     skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        """Whether it ends a run."""
+        return self.path is not None and "final" in self.path.name
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
@@ -81,21 +77,16 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
         nth: 1 for the newest that loads, 2 for the one before it, …; the oldest at most.
         skip_final: pass over those that end a run.
     """
-    opened, found = _opened(folder)
-    for name in found.skipped.copy():
-        if skip_final and "final" in name:
-            del found.skipped[name]
-    for _, path, content in sorted(opened, key=lambda each: each[0], reverse=True):
-        final = "final" in path.name
-        if final and skip_final:
-            continue
+    opened, skipped = _opened(folder, skip_final)
+    found = Found(skipped=skipped)
+    for path, content in reversed(opened):
         try:
             check_sums(path)
-            _check_shards(path, content)
+            _check_shards(folder, content)
         except ValueError as error:
-            found.skipped[path.name] = str(error)
+            skipped[path.name] = str(error)
             continue
-        found.path, found.content, found.final = path, content, final
+        found.path, found.content = path, content
         nth -= 1
         if nth <= 0:
             break
@@ -112,16 +103,8 @@ def shards_of_step(step: int) -> str:
     return f"{_SHARDS}/step_{step}"
 
 
-def shards_of(content: Mapping[str, Any]) -> str | None:
-    """Return the folder of the shards of a checkpoint, from the run's folder; None without."""
-    loss = content.get("loss") or {}
-    if "_extra_state" in loss and "norm_constant" in loss and "bank.rows" not in loss:
-        return shards_of_step(int(loss["_extra_state"]["step"]))
-    return None
-
-
 class RunFolder:
-    """What a run has saved in its folder, and what need not stay of it.
+    """Removes the checkpoints of a run that need not stay.
 
     Args:
         folder: ``CHECKPOINT.DIR``.
@@ -132,28 +115,28 @@ class RunFolder:
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
         self.folder, self.keep = folder, keep
-        self._saved: dict[str, tuple[tuple[int, bool], str | None]] = {}  # name: order, shards
-        if resumed is None or resumed.parent.resolve() != folder.resolve():
+        self._saved: dict[str, str | None] = {}  # name → folder of its shards; the newest is last
+        if resumed is None:
             return
-        opened, found = _opened(folder)
-        newest = next(order for order, path, _ in opened if path.name == resumed.name)
-        for order, path, content in opened:
-            if order <= newest:
-                self._saved[path.name] = order, shards_of(content)
-        used = {shards_of(content) for _, _, content in opened}
-        for shards in (folder / _SHARDS).glob("step_*") if not found.skipped else ():
+        opened, skipped = _opened(folder)
+        names = [path.name for path, _ in opened]
+        for path, content in opened[: names.index(resumed.name) + 1]:
+            self._saved[path.name] = _shards_of(content)
+        used = {_shards_of(content) for _, content in opened}
+        for shards in (folder / _SHARDS).glob("step_*") if not skipped else ():
             if f"{_SHARDS}/{shards.name}" not in used:  # killed before the checkpoint was written
                 remove(shards)
 
     def record(self, content: Mapping[str, Any], name: str) -> None:
         """Enter a checkpoint that was just written, and remove what need not stay."""
-        self._saved[name] = _order(content, name), shards_of(content)
-        names = sorted(self._saved, key=lambda each: self._saved[each][0])
+        self._saved.pop(name, None)
+        self._saved[name] = _shards_of(content)
+        names = list(self._saved)
         last = len(names) if self.keep.KEEP_LAST == "all" else int(self.keep.KEEP_LAST)
         kept = {each for each in names if each in names[-last:] or self._is_kept(each)}
-        shards = {self._saved[each][1] for each in kept}
+        shards = {self._saved[each] for each in kept}
         for old in [each for each in names if each not in kept]:
-            _, folder = self._saved.pop(old)
+            folder = self._saved.pop(old)
             try:
                 remove(self.folder / old)
                 if folder is not None and folder not in shards:
@@ -162,12 +145,10 @@ class RunFolder:
                 logging.root.warning(f"{old} need not stay and could not be removed: {error}")
 
     def _is_kept(self, name: str) -> bool:
-        match = CHECKPOINT_NAME.fullmatch(name)
+        match, every = CHECKPOINT_NAME.fullmatch(name), self.keep.KEEP_EVERY
         assert match is not None, "the host names it"
-        every = self.keep.KEEP_EVERY
-        return bool(
-            match[1] or (every and match["kind"] == "phase" and int(match["number"]) % every == 0)
-        )
+        nth = every and match["kind"] == "phase" and int(match["number"]) % every == 0
+        return bool(match[1] or nth)
 
 
 def check_finite(state: object, what: str) -> None:
@@ -180,13 +161,16 @@ def check_finite(state: object, what: str) -> None:
     Raises:
         FloatingPointError: a tensor holds NaN or infinities; names the first of them.
     """
-    bad = [n for n, tensor in _tensors_of(state) if not n.endswith(_MAY_BE_NAN) and _bad(tensor)]
-    if bad:
-        raise FloatingPointError(
-            f"{what} was not saved: expected finite numbers, found NaN or infinities in "
-            f"{len(bad)} tensors, the first {bad[0]}; lower the learning rate, and run it "
-            f"again to go on from the checkpoint before it"
-        )
+    for name, tensor in _tensors_of(state):
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        # The extremes are finite exactly if all is; no second tensor of its size is made.
+        if not torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
+            raise FloatingPointError(
+                f"{what} was not saved: expected finite numbers, found NaN or infinities in "
+                f"{name}; lower the learning rate, and give the same command again, which goes on "
+                f"from the checkpoint before"
+            )
 
 
 def _tensors_of(state: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -198,47 +182,42 @@ def _tensors_of(state: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _tensors_of(value, f"{name}.{key}" if name else str(key))
 
 
-def _bad(tensor: Tensor) -> bool:
-    if not tensor.is_floating_point() or tensor.is_meta or tensor.numel() == 0:
-        return False
-    # The extremes of a block are finite exactly if it is; no second tensor of its size is made.
-    blocks = tensor.detach().reshape(-1).split(_BLOCK)
-    return not all(bool(torch.isfinite(torch.stack(torch.aminmax(b))).all()) for b in blocks)
+def _opened(
+    folder: Path, skip_final: bool = False
+) -> tuple[list[tuple[Path, dict[str, Any]]], dict[str, str]]:
+    """Open all checkpoints, the oldest first; and name those that cannot be opened, and why."""
+    opened, skipped = [], {}
+    for path in folder.glob("model_*.torch"):
+        match = CHECKPOINT_NAME.fullmatch(path.name)
+        if match is None or (skip_final and match[1]):
+            continue
+        try:
+            content = open_checkpoint(path)
+            # The end of an epoch comes after the middle of it.
+            opened.append(((int(content["iteration"]), match["kind"] == "phase"), path, content))
+        except (KeyError, TypeError, ValueError) as error:
+            skipped[path.name] = str(error)
+    opened.sort(key=lambda each: each[0])
+    return [(path, content) for _, path, content in opened], skipped
 
 
-def _opened(folder: Path) -> tuple[list[tuple[tuple[int, bool], Path, dict[str, Any]]], Found]:
-    """Open all checkpoints: order, path and content of each; those that cannot be are skipped."""
-    found, opened = Found(), []
-    for path in sorted(folder.glob("model_*.torch")) if folder.is_dir() else ():
-        if CHECKPOINT_NAME.fullmatch(path.name):
-            try:
-                content = open_checkpoint(path)
-                opened.append((_order(content, path.name), path, content))
-            except (KeyError, TypeError, ValueError) as error:
-                found.skipped[path.name] = str(error)
-    return opened, found
+def _shards_of(content: Mapping[str, Any]) -> str | None:
+    """Return the folder of the shards of a checkpoint, from the run's folder; None without."""
+    if not (content.get(SECTION) or {}).get("shards"):
+        return None
+    return shards_of_step(int(content["loss"]["_extra_state"]["step"]))
 
 
-def _order(content: Mapping[str, Any], name: str) -> tuple[int, bool]:
-    """Return steps done, and whether at the end of an epoch, which comes after the middle of it."""
-    return int(content["iteration"]), "phase" in name
-
-
-def _check_shards(path: Path, content: Mapping[str, Any]) -> None:
+def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
     """Compare the shards of a checkpoint's bank with the checksums that it holds.
 
     Raises:
         ValueError: one is missing or another; names it.
     """
-    folder = shards_of(content)
-    if folder is None:
-        return
-    known = (content.get(SECTION) or {}).get("shards") or {}
-    for name, digest in known.items():
-        file = path.parent / folder / Path(name).name
-        if not file.is_file():
-            raise ValueError(f"{file}, of its memory bank, is missing")
-        if sha256_of(file) != digest:
-            raise ValueError(f"{file}, of its memory bank, is not what was saved with it")
-    if not known:
-        raise ValueError(f"it has no checksums of its memory bank in {path.parent / folder}")
+    if (folder := _shards_of(content)) is not None:
+        for name, digest in content[SECTION]["shards"].items():
+            file = run / folder / name
+            if not file.is_file():
+                raise ValueError(f"{file}, of its memory bank, is missing")
+            if sha256_of(file) != digest:
+                raise ValueError(f"{file}, of its memory bank, is not what was saved with it")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import textwrap
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,45 +30,73 @@ _KEYS = (
     "OPTIMIZER.weight_decay",
     "OPTIMIZER.param_schedulers",
     "DATA.TRAIN.TRANSFORMS",
-    "LOSS",
+    "DATA.TRAIN.DATA_LIMIT",
+    "DATA.TRAIN.DATA_LIMIT_SAMPLING",
+    "LOSS.name",
 )
 # Not of these, which say how a run computes, not what; or which the host fills in.
 _FREE = ("num_train_samples", "bank.placement", "bank.overlap", "bank.seed")
-_SHOWN = 120  # characters of a value
+_LR = "OPTIMIZER.param_schedulers.lr."
+_WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
+_PATHS = (
+    *_WEIGHTS,
+    *(f"DATA.{split}.{key}_PATHS" for split in ("TRAIN", "TEST") for key in ("DATA", "LABEL")),
+)
 _SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
 
 
-def run_record(config: Mapping[str, Any], images: Mapping[str, str]) -> dict[str, Any]:
+def run_record(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a checkpoint says of its run.
 
     Args:
         config: the host's whole configuration.
-        images: split to :func:`images_digest`.
 
     Returns:
-        ``settings``, dotted key to JSON, and ``images``, which are compared; and ``config``, the
-        whole configuration as JSON, for whoever evaluates the checkpoint.
+        ``settings``, dotted key to JSON, which are compared; and ``config``, the whole
+        configuration as JSON, for whoever evaluates the checkpoint.
     """
     plain = _plain(config)
-    return {
-        "settings": _settings(plain),
-        "images": dict(images),
-        "config": json.dumps(plain),
-    }
+    return {"settings": run_settings(plain), "config": json.dumps(plain)}
 
 
-def describe_other_run(
-    config: Mapping[str, Any], content: Mapping[str, Any], path: str
+def run_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what makes a configuration another run: dotted key to JSON."""
+    config, loss = _plain(config), f"LOSS.{_at(config, 'LOSS.name')}"
+    scaled = (_at(config, f"{_LR}auto_lr_scaling") or {}).get("auto_scale")
+    found = {}
+    for key in (*_KEYS, loss):
+        for name, value in _leaves(key, _at(config, key)):
+            unread = scaled and name.startswith(_LR) and "auto_lr" not in name
+            if not unread and name not in _WEIGHTS and not name.endswith((*_FREE, f"{loss}.name")):
+                found[name] = json.dumps(value, sort_keys=True)
+    for key in _WEIGHTS:
+        if isinstance(files := _at(config, key) or [], str):
+            found[key] = _identity(files)
+        else:
+            found.update({f"{key}.{n}": _identity(file) for n, file in enumerate(files)})
+    return found
+
+
+def describe_difference(
+    before: Mapping[str, str], now: Mapping[str, str], path: str | Path
 ) -> str | None:
-    """Return what makes a configuration that of another run than a checkpoint's.
+    """Return what makes a command that of another run than a checkpoint's.
+
+    Args:
+        before: of :func:`run_settings` or :func:`images_digest` by key, from the checkpoint; empty
+            where it has no record.
+        now: of the command.
+        path: of the checkpoint.
 
     Returns:
-        One sentence with the keys that differ, found and expected; None where none does, or the
-        checkpoint has no record.
+        One sentence with the keys that differ, found and expected; None where none does.
     """
-    before = (content.get(SECTION) or {}).get("settings") or {}
-    now = _settings(_plain(config))
-    differ = [k for k in {**before, **now} if before and _differs(k, before.get(k), now.get(k))]
+    gone = "null"  # a file of weights, which is not read again
+    differ = [
+        key
+        for key in {**before, **now}
+        if before and before.get(key) != now.get(key) and now.get(key) != gone
+    ]
     if not differ:
         return None
     said = "; ".join(
@@ -76,45 +105,24 @@ def describe_other_run(
     )
     more = f"; and {len(differ) - 3} more" if differ[3:] else ""
     return (
-        f"{said}{more}, as in {path}; give the configuration of its run, or another "
-        f"config.CHECKPOINT.DIR to start a new one"
+        f"{said}{more}, as in {path}; give the configuration and the images of its run (a moved "
+        f"folder is fine), or another config.CHECKPOINT.DIR to start a new one"
     )
 
 
-def describe_other_images(
-    images: Mapping[str, str], content: Mapping[str, Any], path: str
-) -> str | None:
-    """Return the sentence for a split whose list of images is another; None where none is."""
-    before = (content.get(SECTION) or {}).get("images") or {}
-    for split, digest in images.items():
-        if before.get(split, digest) != digest:
-            return (
-                f"config.DATA.{split.upper()}.DATA_PATHS: expected the same list of images as in "
-                f"{path}, in the same order, for each has its row in it; bring them back (a moved "
-                f"folder is fine), or give another config.CHECKPOINT.DIR to start a new run"
-            )
-    return None
-
-
 def images_digest(paths: Iterable[str], root: str) -> str:
-    """Return the SHA-256 of a list of images: their paths below ``root``, which may be moved.
+    """Return number and SHA-256 of a list of images: their paths below ``root``, in order.
 
     Example:
         >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
         >>> images_digest(one, "/a") == images_digest(two, "/b") != images_digest(one[::-1], "/a")
         True
     """
-    prefix, digest = os.path.join(root, ""), hashlib.sha256()
+    prefix, digest, count = os.path.join(root, ""), hashlib.sha256(), 0
     for path in paths:
         digest.update(os.fsencode(path.removeprefix(prefix)) + b"\0")
-    return digest.hexdigest()
-
-
-def epochs(config: Mapping[str, Any]) -> int:
-    """Return the training phases of a run, which are its epochs."""
-    return int(config["OPTIMIZER"]["num_epochs"]) * int(
-        config["DATA"]["TRAIN"].get("TRAIN_PHASES_PER_EPOCH", 1)
-    )
+        count += 1
+    return f"a list of {count:,} images, SHA-256 {digest.hexdigest()}"
 
 
 def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
@@ -180,72 +188,28 @@ def image_size_of(config: Mapping[str, Any] | None) -> int | None:
     return next((size for size in sizes if isinstance(size, int)), None)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key in _KEYS:
-        for name, value in _leaves(key, _at(config, key)):
-            if not name.endswith(_FREE) and "PARAMS_FILES" not in name:
-                found[name] = json.dumps(value, sort_keys=True, default=str)
-    if (scaling := _at(config, "OPTIMIZER.param_schedulers.lr.auto_lr_scaling")) and scaling.get(
-        "auto_scale"
-    ):
-        lr = "OPTIMIZER.param_schedulers.lr."
-        found = {k: v for k, v in found.items() if not k.startswith(lr) or "auto_lr" in k}
-    loss = _at(config, "LOSS.name")
-    prefixes = ("LOSS.name", f"LOSS.{loss}")
-    found = {
-        key: value
-        for key, value in found.items()
-        if not key.startswith("LOSS")
-        or (key.startswith(prefixes) and key != f"LOSS.{loss}.name")  # which the host fills in
-    }
-    weights = [_at(config, "MODEL.WEIGHTS_INIT.PARAMS_FILE")]
-    weights += _at(config, "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES") or []
-    found["MODEL.WEIGHTS_INIT.PARAMS_FILE"] = json.dumps([_identity(file) for file in weights])
-    return found
-
-
-def _identity(file: str | None) -> str | None:
-    """Return size and checksum of a file of weights; None for one that is no more there.
+def _identity(file: str) -> str:
+    """Return size and checksum of a file of weights; ``null`` for one that is no longer there.
 
     The end of a file of ``torch.save`` holds the checksums of all its tensors.
     """
-    if not file:
-        return ""
-    path = Path(file)
-    if not path.is_file():
-        return None
-    with path.open("rb") as opened:
+    if not file or not Path(file).is_file():
+        return "null" if file else "''"
+    with Path(file).open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - (1 << 16)))
-        return f"{path.name}, {size} bytes, {zlib.crc32(opened.read()):08x}"
-
-
-def _differs(key: str, before: str | None, now: str | None) -> bool:
-    if key == "MODEL.WEIGHTS_INIT.PARAMS_FILE" and before and now:
-        then, files = json.loads(before), json.loads(now)
-        if len(then) == len(files):  # nothing reads a file again, which may be gone or renamed
-            return any(
-                None not in (a, b) and a.partition(",")[2] != b.partition(",")[2]
-                for a, b in zip(then, files, strict=True)
-            )
-    return before != now
+        return f"a file of {size} bytes, CRC {zlib.crc32(opened.read()):08x}"
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as plain values, with absolute paths of images and weights."""
     given = config.to_dict() if hasattr(config, "to_dict") else config
     found: dict[str, Any] = json.loads(json.dumps(given, default=str))
-    for split in ("TRAIN", "TEST"):
-        section = _at(found, f"DATA.{split}") or {}
-        for key in ("DATA_PATHS", "LABEL_PATHS"):
-            if section.get(key):
-                section[key] = [_absolute(path) for path in section[key]]
-    if _at(found, "MODEL.WEIGHTS_INIT.PARAMS_FILE"):
-        weights = found["MODEL"]["WEIGHTS_INIT"]
-        weights["PARAMS_FILE"] = _absolute(weights["PARAMS_FILE"])
-    if files := _at(found, "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"):
-        found["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"] = [_absolute(f) for f in files]
+    for key in _PATHS:
+        parent, _, name = key.rpartition(".")
+        if value := _at(found, key):
+            paths = [_absolute(path) for path in ([value] if isinstance(value, str) else value)]
+            _at(found, parent)[name] = paths[0] if isinstance(value, str) else paths
     return found
 
 
@@ -260,12 +224,13 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _leaves(name: str, value: object) -> list[tuple[str, object]]:
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
     if not isinstance(value, Mapping):
-        return [(name, value)]
-    return [leaf for key, part in value.items() for leaf in _leaves(f"{name}.{key}", part)]
+        yield name, value
+        return
+    for key, part in value.items():
+        yield from _leaves(f"{name}.{key}", part)
 
 
 def _short(value: str | None) -> str:
-    text = "not set" if value is None else value
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return "not set" if value is None else textwrap.shorten(value, 120, placeholder=" …")

@@ -22,6 +22,7 @@ from PIL import Image
 from torch.nn.functional import cosine_similarity, pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.console import next_commands
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
@@ -162,17 +163,13 @@ def loss_facts(losses: Sequence[tuple[int, float]]) -> str:
 
 
 def _next_commands(data: Data, checkpoint: Path, out: Path) -> dict[str, str]:
-    """Return what to do next → a command with this run's paths."""
-    labelled = data.train.parent if data.val else "DIR"
-    measured = f"--checkpoint {checkpoint} --data {labelled}"
+    """What to do next → a command with this run's paths."""
+    own = f"pirl-plugin quickstart --data DIR --out {out}_own"
+    longer = "config=pretrain/pirl/own_images config.DATA.TRAIN.DATA_PATHS=[DIR]"
     return {
-        "The same on your own images": f"pirl-plugin quickstart --data DIR --out {out}_own",
-        "A longer training on your own images": "pirl-plugin train "
-        "config=pretrain/pirl/own_images config.DATA.TRAIN.DATA_PATHS=[DIR]",
-        "kNN accuracy on labelled images": f"pirl-plugin knn {measured}",
-        "Linear benchmark on labelled images": f"pirl-plugin linear {measured}",
-        "The network as a file for VISSL": f"pirl-plugin export --checkpoint {checkpoint} "
-        f"--to vissl --out {out}/trunk.torch",
+        "The same on your own images": own,
+        "A longer training on your own images": f"pirl-plugin train {longer}",
+        **next_commands(checkpoint, data.train),
     }
 
 

@@ -17,4 +17,11 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError(NOT_INSTALLED, name="classy_vision") from None
 
-__all__ = ["ClassyHook", "ClassyLoss", "ClassyTransform"]
+__all__ = ["ClassyHook", "ClassyLoss", "ClassyTransform", "QuietHook"]
+
+
+class QuietHook(ClassyHook):
+    """Does nothing at any point of the host's loop; subclasses override the points they need."""
+
+    on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
+    on_update = on_step = on_phase_end = on_end = ClassyHook._noop

@@ -27,7 +27,7 @@ SECTIONS = {  # key -> the dataclass of its values
     "LOSS.pirl_loss": "pirl_plugin.loss:PIRLLossConfig",
     "HOOKS.PIRL_INPUT": "pirl_plugin.vissl.hooks.input:InputSettings",
     "HOOKS.PIRL_MONITOR": "pirl_plugin.vissl.hooks.monitor:MonitorSettings",
-    "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.base:RunSettings",
+    "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.faults:RunSettings",
     "CHECKPOINT.PIRL": "pirl_plugin.checkpoints.run_folder:Keep",
 }
 _AT_LEAST_1 = (  # below it a run trains nothing, or fails at its end
@@ -166,7 +166,7 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
 
 def _check_data(config: AttrDict) -> None:
     """See that there are images, and that training and test images have the same classes."""
-    from pirl_plugin.vissl.adapters.source import check_source
+    from pirl_plugin.vissl.adapters.data import check_source
 
     classes = {}
     for split in splits_of(config):

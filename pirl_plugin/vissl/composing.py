@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pirl_plugin.failures import in_one_sentence
-from pirl_plugin.settings import MICRO_BATCHES, TRAIN_STEP, config_root, is_ours
+from pirl_plugin.settings import MICRO_BATCHES, config_root, is_ours
 from pirl_plugin.vissl.launch import follow_torchrun
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ def add_our_configs(_module: HostModule) -> None:
             search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
 
     Plugins.instance().register(PIRLSearchPath)
-    for resolver in (
-        _epoch, _trunk_width, _times, _batch, _cpu_workers, _train_step, _half_of_images
-    ):  # fmt: skip
+    for resolver in (_epoch, _trunk_width, _times, _batch, _cpu_workers, _half_of_images):
         OmegaConf.register_new_resolver(f"pirl{resolver.__name__}", resolver, replace=True)
 
 
@@ -116,11 +114,6 @@ def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
     if not names <= PIRL_TRANSFORMS:  # their draws depend on the number of workers
         return 1
     return max(min(torch.get_num_threads() // processes, _MOST_READERS) - 1, 0)
-
-
-def _train_step(count: Any) -> str:
-    """``${pirl_train_step:KEY}``: the host's train step, or with micro-batches our own."""
-    return TRAIN_STEP if type(count) is int and count > 1 else "standard_train_step"
 
 
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:

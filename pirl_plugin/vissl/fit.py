@@ -89,7 +89,7 @@ def _batch(config: AttrDict, split: str) -> dict[str, Tensor]:
     from vissl.data.collators import get_collator
     from vissl.data.ssl_transforms import get_transform
 
-    from pirl_plugin.vissl.adapters.source import SourceImage
+    from pirl_plugin.vissl.adapters.data import SourceImage
 
     data = config.DATA[split]
     entries = copy.deepcopy(list(data.TRANSFORMS))
@@ -149,7 +149,7 @@ def _check_last_batch(
     sources: Sequence[tuple[str, str]],
 ) -> None:
     """Refuse a last batch of one image where BatchNorm needs more, as of views of 32 pixels."""
-    from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
+    from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
 
     ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
     images = sum(len(PIRLDiskDataset(config, *source, "TRAIN")) for source in sources)

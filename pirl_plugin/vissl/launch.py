@@ -260,7 +260,7 @@ def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: A
     from vissl.engines import train
     from vissl.utils.checkpoint import get_checkpoint_folder
 
-    from pirl_plugin.vissl.hooks.base import RunSettings
+    from pirl_plugin.vissl.hooks.faults import RunSettings
 
     minutes = float(RunSettings.from_config(cfg).timeout_minutes)
     rank = cfg.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank

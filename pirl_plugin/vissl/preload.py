@@ -10,8 +10,7 @@ finder.install()
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
 from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402
 
-import pirl_plugin.vissl.adapters.source  # noqa: E402
-import pirl_plugin.vissl.adapters.transforms  # noqa: E402, F401
+import pirl_plugin.vissl.adapters.data  # noqa: E402, F401
 from pirl_plugin.views.kernels import warm_up  # noqa: E402
 from pirl_plugin.vissl.launch import RANK_PROCESS  # noqa: E402
 from pirl_plugin.vissl.signals import STOPPING  # noqa: E402

@@ -19,7 +19,7 @@ def write(folder, name, iteration, bank=None, **content):
     content = {"classy_state_dict": {}, "loss": {}, "iteration": iteration, **content}
     content["padding"] = torch.rand(1000)
     if bank is not None:
-        content["loss"] = {"_extra_state": {"step": iteration}, "norm_constant": torch.ones(())}
+        content["loss"] = {"_extra_state": {"step": iteration}}
         content[SECTION] = {"shards": bank.save(folder / shards_of_step(iteration))}
     torch.save(content, folder / name)
     return content
@@ -105,16 +105,15 @@ def test_resumed_run__goes_on_counting_and_removes_orphans(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "section", [{"KEEP_LAST": 0}, {"KEEP_LAST": "some"}, {"KEEP_EVERY": 1.5}, {"EVERY_MINUTES": -1}]
+    "section", [{"KEEP_LAST": 0}, {"KEEP_LAST": "some"}, {"KEEP_EVERY": -1}, {"EVERY_MINUTES": -1}]
 )
 def test_keep__refuses_values_that_mean_nothing(section):
-    ((name, value),) = section.items()
-    with pytest.raises(ValueError, match=f"PIRL.{name} = {value!r}: expected a number from"):
+    with pytest.raises(ValueError, match=r"PIRL = .*: expected KEEP_LAST of at least 1"):
         Keep(**section)
 
 
-def test_check_finite__names_the_tensor_and_spares_z():
-    check_finite({"norm_constant": torch.tensor(torch.nan), "step": 3}, "it")
+def test_check_finite__names_the_tensor():
+    check_finite({"rows": torch.ones(3), "none": torch.ones(0), "step": 3}, "it")
     state = {"a": [torch.ones(3)], "b": {"c": torch.tensor([1, torch.inf])}}
-    with pytest.raises(FloatingPointError, match=r"it was not saved: .* 1 tensors, the first b\.c"):
+    with pytest.raises(FloatingPointError, match=r"it was not saved: .* in b\.c; lower"):
         check_finite(state, "it")

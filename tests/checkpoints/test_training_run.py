@@ -7,11 +7,11 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 from pirl_plugin.checkpoints.run_folder import SECTION
 from pirl_plugin.checkpoints.training_run import (
     RUN_CONFIG,
-    describe_other_images,
-    describe_other_run,
+    describe_difference,
     image_size_of,
     run_config,
     run_record,
+    run_settings,
     write_run_config,
 )
 
@@ -23,9 +23,13 @@ def compose(*overrides):
     return convert_to_attrdict(composed, dump_config=False)[1]
 
 
+def other(before, *overrides):
+    return describe_difference(before, run_settings(compose(QUICK, *overrides)), "FILE")
+
+
 @pytest.fixture(scope="module")
-def content():
-    return {SECTION: run_record(compose(QUICK), {"train": "one"})}
+def before():
+    return run_settings(compose(QUICK))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +43,8 @@ def content():
         "config.DATA.NUM_DATALOADER_WORKERS=3",
     ],
 )
-def test_same_run__on_other_machines(override, content):
-    assert describe_other_run(compose(QUICK, override), content, "FILE") is None
+def test_same_run__on_other_machines(override, before):
+    assert other(before, override) is None
 
 
 @pytest.mark.parametrize(
@@ -53,10 +57,9 @@ def test_same_run__on_other_machines(override, content):
         ("config.SEED_VALUE=77", "SEED_VALUE = 77: expected 0"),
     ],
 )
-def test_other_run__is_named_by_its_keys(override, key, content):
-    other = describe_other_run(compose(QUICK, override), content, "FILE")
-    assert key in other
-    assert "as in FILE; give the configuration of its run" in other
+def test_other_run__is_named_by_its_keys(override, key, before):
+    assert key in other(before, override)
+    assert "as in FILE; give the configuration" in other(before, override)
 
 
 def test_initial_weights__are_compared_by_content(tmp_path):
@@ -64,26 +67,25 @@ def test_initial_weights__are_compared_by_content(tmp_path):
     for number, file in enumerate(files):
         torch.save({"a": torch.full((3,), float(number // 2))}, file)
     option = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE="
-    content = {SECTION: run_record(compose(QUICK, f"{option}{files[0]}"), {})}
-
-    def other(file):
-        return describe_other_run(compose(QUICK, f"{option}{file}"), content, "FILE")
-
+    before = run_settings(compose(QUICK, f"{option}{files[0]}"))
     files[0].rename(tmp_path / "moved.pth")
-    assert other(tmp_path / "moved.pth") is None
-    assert other(tmp_path / "gone.pth") is None  # nothing reads it again
-    assert "PARAMS_FILE" in other(files[2])
-    assert "PARAMS_FILE" in describe_other_run(compose(QUICK), content, "FILE")
+    assert other(before, f"{option}{tmp_path / 'moved.pth'}") is None
+    assert other(before, f"{option}{tmp_path / 'gone.pth'}") is None  # nothing reads it again
+    assert "PARAMS_FILE" in other(before, f"{option}{files[2]}")
+    assert "PARAMS_FILE" in other(before)
 
 
-def test_images__are_compared_by_their_list(content):
-    assert describe_other_images({"train": "one", "test": "new"}, content, "FILE") is None
-    assert "DATA.TRAIN.DATA_PATHS" in describe_other_images({"train": "two"}, content, "FILE")
-    assert describe_other_images({"train": "two"}, {}, "FILE") is None
+def test_images__are_compared_by_their_list():
+    key = "DATA.TRAIN.DATA_PATHS"
+    assert describe_difference({}, {key: "two"}, "FILE") is None  # there is no record
+    assert describe_difference({key: "one"}, {key: "one"}, "FILE") is None
+    said = describe_difference({key: "one"}, {key: "two"}, "FILE")
+    assert said.startswith(f"config.{key} = two: expected one, as in FILE; give ")
 
 
-def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(content, tmp_path):
-    torch.save({"classy_state_dict": {}, **content}, tmp_path / "model_phase0.torch")
+def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
+    content = {"classy_state_dict": {}, SECTION: run_record(compose(QUICK))}
+    torch.save(content, tmp_path / "model_phase0.torch")
     (tmp_path / RUN_CONFIG).write_bytes(b"\xff{")
     found = run_config(tmp_path / "model_phase0.torch")
     assert found["MODEL"]["TRUNK"]["PIRL_RESNET"]["DEPTH"] == 10

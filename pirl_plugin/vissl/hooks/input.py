@@ -1,20 +1,28 @@
-"""How the model runs: batches normalised on its device, memory format, precision, compilation."""
+"""How the model runs: normalised batches, memory format, precision, compilation, micro-batches."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from pirl_plugin.images.names import PREDICT_JIGSAW
+from pirl_plugin.settings import num_micro_batches
 from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD, normalize_images
-from pirl_plugin.vissl.hooks.base import QuietHook
+from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
+
+    Inputs = Tensor | dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,7 @@ class InputSettings:
     """Values of ``HOOKS.PIRL_INPUT``, all optional.
 
     Raises:
-        ValueError: a value is none of these.
+        ValueError: a value cannot be used.
     """
 
     mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # of channels in [0, 1]
@@ -38,36 +46,62 @@ class InputSettings:
                 f"{key}.autocast = {self.autocast}: expected null or bfloat16; for float16 use "
                 f"MODEL.AMP_PARAMS of the host, which scales the loss"
             )
-        normal = torch.tensor([*self.mean, *self.std])
-        if len(self.mean) != 3 or len(self.std) != 3 or not normal.isfinite().all() or (
-            min(self.std) <= 0
-        ):  # fmt: skip
+        if len(self.mean) != 3 or len(self.std) != 3 or not min(self.std) > 0:
             raise ValueError(
-                f"{key}.mean = {self.mean}, std = {self.std}: expected three finite numbers each, "
-                f"one for each channel, and std above 0"
+                f"{key}.mean = {self.mean}, std = {self.std}: expected three numbers each, one for "
+                f"each channel, and std above 0; leave them out for those of ImageNet"
             )
 
 
 class PIRLInputHook(QuietHook):
-    """Installs a forward pre-hook on the model, as the host has none; loaders give it uint8."""
+    """Replaces the model's ``forward``: the host has no hook before it, and loaders give uint8.
 
-    def __init__(self, settings: InputSettings | None = None) -> None:
+    Args:
+        settings: of the section ``HOOKS.PIRL_INPUT``.
+        micro_batch: images in a micro-batch at most; None: the batch is not split.
+        views: tensors of an image in a batch of one kind of view, which is a single tensor.
+    """
+
+    def __init__(
+        self,
+        settings: InputSettings | None = None,
+        micro_batch: int | None = None,
+        views: int = 1,
+    ) -> None:
         super().__init__()
-        self.settings = settings or InputSettings()
+        self.settings, self.micro_batch, self.views = (
+            settings or InputSettings(),
+            micro_batch,
+            views,
+        )
         last = self.settings.channels_last
         self._format = torch.channels_last if last else torch.contiguous_format
 
     @classmethod
     def from_config(cls, config: AttrDict) -> PIRLInputHook:
         """Build the hook from the host's configuration."""
-        return cls(read_section(InputSettings, config, "HOOKS.PIRL_INPUT"))
+        data, count = config.DATA.TRAIN, num_micro_batches(config)
+        names = [transform.get("name") for transform in data.TRANSFORMS or []]
+        return cls(
+            read_section(InputSettings, config, "HOOKS.PIRL_INPUT"),
+            micro_batch=data.BATCHSIZE_PER_REPLICA // count if count > 1 else None,
+            views=9 if PREDICT_JIGSAW in names else 1,
+        )
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Register the forward pre-hook on the model that DistributedDataParallel wraps."""
-        model = task.base_model
-        model.register_forward_pre_hook(lambda module, inputs: (self.prepare(inputs[0]),))
+        """Replace ``forward`` of the model that DistributedDataParallel wraps."""
+        model: Any = task.base_model
+        forward = model.forward
+
+        def prepared(batch: Inputs) -> Any:
+            return forward(self.prepare(batch))
+
+        run: Callable[[Inputs], Any] = prepared
         if self.settings.autocast == "bfloat16":
-            model.forward = torch.autocast(task.device.type, torch.bfloat16)(model.forward)
+            run = torch.autocast(task.device.type, torch.bfloat16)(run)
+        if self.micro_batch is not None:
+            run = in_micro_batches(run, model, self.micro_batch, self.views)
+        model.forward = run
 
     def prepare_model(self, model: nn.Module) -> None:
         """Lay the weights out as the inputs, and compile the trunk, if so configured; in place.
@@ -79,7 +113,7 @@ class PIRLInputHook(QuietHook):
             # Image and patches are two shapes: dynamic ones would be slower for both.
             getattr(model, "trunk", model).compile(dynamic=False)
 
-    def prepare(self, batch: object) -> object:
+    def prepare(self, batch: object) -> Any:
         """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised, in float32."""
         if isinstance(batch, dict):
             return {key: self.prepare(value) for key, value in batch.items()}
@@ -87,3 +121,78 @@ class PIRLInputHook(QuietHook):
             return batch
         mean, std = tuple(self.settings.mean), tuple(self.settings.std)
         return normalize_images(batch, mean, std, self._format)
+
+
+def in_micro_batches(
+    forward: Callable[[Inputs], list[Tensor]], model: nn.Module, largest: int, views: int = 1
+) -> Callable[[Inputs], list[Tensor]]:
+    """Return a ``forward`` with the memory of one micro-batch, for ``TRAINER.PIRL_MICRO_BATCHES``.
+
+    The loss gets the outputs of the whole batch. The backward pass computes the activations of one
+    micro-batch after the other again (Chen et al. 2016, arXiv 1604.06174), which takes one more
+    forward pass. The gradient is the whole batch's but for BatchNorm, which sees micro-batches.
+
+    Args:
+        forward: inputs to one output ``(B, …)`` for each head.
+        model: the module of ``forward``; a batch in evaluation mode stays whole.
+        largest: images in a micro-batch at most.
+        views: as :func:`split` takes it.
+    """
+
+    def run(batch: Inputs) -> list[Tensor]:
+        if not model.training:
+            return forward(batch)
+        parts = split(batch, largest, views)
+        if torch.is_grad_enabled():
+            outputs: Any = [
+                checkpoint(
+                    forward,
+                    part,
+                    use_reentrant=False,
+                    context_fn=lambda: (nullcontext(), _buffers_kept(model)),
+                )
+                for part in parts
+            ]
+        else:
+            outputs = [forward(part) for part in parts]
+        return [torch.cat(head) for head in zip(*outputs, strict=True)]
+
+    return run
+
+
+def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
+    """Split a batch into ⌈B / largest⌉ micro-batches as equal as can be.
+
+    Args:
+        batch: ``(views·B, …)``, the views of an image one after the other; or a dictionary of
+            tensors with any number of views, one of them with a single view.
+        largest: number of images in a micro-batch at most.
+        views: of an image, in a batch that is a tensor.
+
+    Example:
+        >>> patches = torch.arange(10)  # 2 of each image
+        >>> [part.tolist() for part in split(patches, largest=4, views=2)]
+        [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
+    """
+    images = len(batch) // views if isinstance(batch, Tensor) else min(map(len, batch.values()))
+    sizes = [len(part) for part in torch.arange(images).tensor_split(-(-images // largest))]
+
+    def parts(tensor: Tensor) -> tuple[Tensor, ...]:
+        return tensor.split([len(tensor) // images * size for size in sizes])
+
+    if isinstance(batch, Tensor):
+        return list(parts(batch))
+    columns = {name: parts(tensor) for name, tensor in batch.items()}
+    return [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
+
+
+@contextmanager
+def _buffers_kept(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers of BatchNorm, which the first pass has updated already."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)

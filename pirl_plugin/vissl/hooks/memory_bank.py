@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed
 
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
-from pirl_plugin.vissl.hooks.base import QuietHook
-from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
-from pirl_plugin.vissl.hooks.train_step import autocast, join, micro_batches_of, next_sample
-from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
+from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook, scaler_of
+from pirl_plugin.vissl.hooks.faults import UnreadableHook
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vissl.trainer.train_task import SelfSupervisionTask
 
 
@@ -74,17 +75,16 @@ def _fill(task: SelfSupervisionTask) -> None:
     began = time.monotonic()
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
-    unreadable = [hook for hook in task.hooks if isinstance(hook, UnreadableHook)]
-    stopping = [hook for hook in task.hooks if isinstance(hook, CheckpointHook)]
-    while (sample := next_sample(task)) is not None:
-        for hook in unreadable:
-            hook.count(task, sample)
-        parts = micro_batches_of(task, sample["input"], sample["target"])
-        with autocast(task):
-            output = join([task.model(inputs) for inputs, _ in parts])
+    for sample in _samples(task):
+        for hook in task.hooks:
+            if isinstance(hook, UnreadableHook):
+                hook.count(task, sample)
+        with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
+            output = task.model(sample["input"])
         task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
-        for asked in stopping:
-            asked.end_if_asked()
+        for hook in task.hooks:
+            if isinstance(hook, CheckpointHook):
+                hook.end_if_asked()
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
     task.recreate_data_iterator(
@@ -93,3 +93,18 @@ def _fill(task: SelfSupervisionTask) -> None:
         compute_start_iter=False,
         train_phase_idx=task.train_phase_idx,
     )
+
+
+def _samples(task: SelfSupervisionTask) -> Iterator[dict[str, Any]]:
+    """Yield the batches of the epoch as the host's train step gives them to the model."""
+    from vissl.trainer.train_steps import standard_train_step as host
+
+    if hasattr(host, "construct_sample_for_model"):  # 0.1.6
+        for batch in task.data_iterator:
+            yield host.construct_sample_for_model(batch, task)
+        return
+    try:  # git main
+        while True:
+            yield host.StandardTrainStep.construct_sample_for_model(task)
+    except StopIteration:
+        return

@@ -21,8 +21,8 @@ from pirl_plugin.evaluation.measures import (
     measure_bank,
     measure_random_rows,
 )
-from pirl_plugin.vissl.hooks.base import QuietHook, write_scalars
-from pirl_plugin.vissl.hooks.checkpoint import limited_to
+from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks.report import write_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -152,11 +152,10 @@ def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:
     """Return the classes of training images ``(N,)``, int64 ``(N,)``; None where there are none."""
     data = task.datasets["train"]
     try:
+        if data.data_limit >= 0:  # the host chooses the images when it reads the first
+            raise ValueError("config.DATA.TRAIN.DATA_LIMIT chooses the images")
         labels = torch.as_tensor(data.data_objs[0].get_labels())
     except (AttributeError, ValueError) as error:  # a data source without classes
         logging.info(f"PIRL monitor: no kNN, as {error}")
         return None
-    if labels.ndim != 1:  # an image has several classes
-        return None
-    subset = limited_to(data)
-    return labels[rows if subset is None else torch.as_tensor(subset)[rows]].long()
+    return labels[rows].long() if labels.ndim == 1 else None  # else an image has several classes

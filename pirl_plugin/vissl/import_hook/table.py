@@ -25,21 +25,17 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
             "pirl_ensemble": "pirl_plugin.vissl.adapters.models:PIRLEnsemble",
         },
     ),
-    "vissl.trainer.train_steps": (
-        "vissl.trainer.train_steps:TRAIN_STEP_REGISTRY",
-        {"pirl_micro_batches": "pirl_plugin.vissl.hooks.train_step:pirl_micro_batches"},
-    ),
     "vissl.data.collators": (
         "vissl.data.collators:COLLATOR_REGISTRY",
-        {"pirl_collator": "pirl_plugin.vissl.adapters.collator:pirl_collator"},
+        {"pirl_collator": "pirl_plugin.vissl.adapters.data:pirl_collator"},
     ),
     "vissl.data.ssl_transforms": (
         "classy_vision.dataset.transforms:TRANSFORM_REGISTRY",
-        {name: f"pirl_plugin.vissl.adapters.transforms:{name}" for name in VIEWS},
+        {name: f"pirl_plugin.vissl.adapters.data:{name}" for name in VIEWS},
     ),
     "vissl.data": (
         "vissl.data:DATASET_SOURCE_MAP",
-        dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.source:PIRLDiskDataset"),
+        dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.data:PIRLDiskDataset"),
     ),
 }
 

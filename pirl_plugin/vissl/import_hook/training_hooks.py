@@ -6,7 +6,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.settings import is_ours
+from pirl_plugin.settings import is_ours, num_micro_batches
 from pirl_plugin.vissl.patches.patches import PATCHED
 from pirl_plugin.vissl.sections import read_section
 from pirl_plugin.vissl.start_page import shows_page
@@ -32,7 +32,8 @@ def add_our_hooks(module: HostModule) -> None:
         if is_ours(cfg):
             logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
             hooks.extend(fault_hooks(cfg))
-        if cfg.LOSS.name == "pirl_loss" or "PIRL_INPUT" in cfg.HOOKS:
+        wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
+        if cfg.LOSS.name == "pirl_loss" or wanted:
             from pirl_plugin.vissl.hooks.input import PIRLInputHook
 
             hooks.append(PIRLInputHook.from_config(cfg))
@@ -50,7 +51,7 @@ def add_our_hooks(module: HostModule) -> None:
             # After the bank has its size, and before the host's own hook, which saves.
             hooks.append(CheckpointHook.from_config(cfg))
         if shows_page():
-            from pirl_plugin.vissl.hooks.progress import ProgressHook
+            from pirl_plugin.vissl.hooks.report import ProgressHook
 
             hooks.append(ProgressHook())
         return hooks
@@ -81,9 +82,7 @@ def prepare_models(module: HostModule) -> None:
 
 def fault_hooks(cfg: AttrDict) -> list[ClassyHook]:
     """Hooks of all runs of ours: they stop a run on faults before another hook acts on them."""
-    from pirl_plugin.vissl.hooks.base import RunSettings
-    from pirl_plugin.vissl.hooks.finite import FiniteHook
-    from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
+    from pirl_plugin.vissl.hooks.faults import FiniteHook, RunSettings, UnreadableHook
 
     settings = RunSettings.from_config(cfg)
     return [UnreadableHook(settings.max_unreadable), FiniteHook()]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +40,9 @@ def resume_from_what_loads(module: HostModule) -> None:
         found = looked[checkpoint_folder] = _look(cfg, checkpoint_folder)
         if not found.final or (cfg.TEST_MODEL and _last_test_is_left(found)):
             return False
-        _check_images(cfg, found)
-        logging.info(
-            f"The run in {checkpoint_folder} is finished, with {found.path}; for another one give "
-            f"another config.CHECKPOINT.DIR"
+        logging.warning(
+            f"The run in {checkpoint_folder} is finished, with {found.path}{_trained_on(found)}; "
+            f"for another one give another config.CHECKPOINT.DIR"
         )
         return True
 
@@ -150,8 +149,8 @@ def _look(config: AttrDict, folder: str) -> Found:
     Raises:
         ValueError: it is of another run, or there are checkpoints and none loads.
     """
-    from pirl_plugin.checkpoints.run_folder import find_newest
-    from pirl_plugin.checkpoints.training_run import describe_other_run
+    from pirl_plugin.checkpoints.run_folder import SECTION, find_newest
+    from pirl_plugin.checkpoints.training_run import describe_difference, run_settings
 
     section = config.CHECKPOINT
     found = find_newest(
@@ -168,9 +167,10 @@ def _look(config: AttrDict, folder: str) -> Found:
             f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none "
             f"({damaged}); bring a good one, or remove these to start over"
         )
-    other = describe_other_run(config, found.content, str(found.path))
-    if other is not None:
-        raise ValueError(other)
+    if found.path is not None:
+        before = (found.content.get(SECTION) or {}).get("settings") or {}
+        if other := describe_difference(before, run_settings(config), found.path):
+            raise ValueError(other)
     return found
 
 
@@ -183,30 +183,10 @@ def _last_test_is_left(found: Found) -> bool:
     return not lines or int(lines[-1]["phase_idx"]) <= int(found.content["phase_idx"])
 
 
-def _check_images(config: AttrDict, found: Found) -> None:
-    """Refuse a command on other images than those of the finished run in its folder.
-
-    Raises:
-        ValueError: they differ.
-    """
-    import json
-
+def _trained_on(found: Found) -> str:
+    """Return the images of a finished run, which a command on others would not train on."""
     from pirl_plugin.checkpoints.run_folder import SECTION
-    from pirl_plugin.checkpoints.training_run import describe_other_images
-    from pirl_plugin.images.names import SOURCES
-    from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
-    from pirl_plugin.vissl.hooks.checkpoint import digest_of
 
-    saved = json.loads((found.content.get(SECTION) or {}).get("config") or "{}").get("DATA") or {}
-    images = {}
-    for split in ("TRAIN", "TEST"):
-        data, before = config.DATA[split], (saved.get(split) or {}).get("DATA_PATHS")
-        if not before or not data.DATA_PATHS or data.DATA_SOURCES[0] not in SOURCES:
-            continue
-        if [*map(os.path.realpath, data.DATA_PATHS)] != [*map(os.path.realpath, before)]:
-            path = data.DATA_PATHS[0]
-            source = PIRLDiskDataset(config, data.DATA_SOURCES[0], path, split)
-            if data.DATA_LIMIT < 0:  # else the host's choice is not known here
-                images[split.lower()] = digest_of(source, path)
-    if other := describe_other_images(images, found.content, str(found.path)):
-        raise ValueError(other)
+    config = json.loads((found.content.get(SECTION) or {}).get("config") or "{}")
+    paths = config.get("DATA", {}).get("TRAIN", {}).get("DATA_PATHS")
+    return f", trained on {', '.join(paths)}" if paths else ""

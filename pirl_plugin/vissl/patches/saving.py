@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
-    from vissl.utils.checkpoint import CheckpointWriter
-
     from pirl_plugin.vissl.host_module import HostModule
 
 
@@ -26,35 +24,25 @@ def save_whole(module: HostModule) -> None:
 
     @functools.wraps(in_place)
     def save_checkpoint(
-        checkpoint_folder: str, state: object, checkpoint_file: str = "checkpoint.torch"
+        checkpoint_folder: str, state: dict[str, Any], checkpoint_file: str = "checkpoint.torch"
     ) -> str:
         import torch
 
         from pirl_plugin.files import atomic_write
+        from pirl_plugin.vissl.hooks.checkpoint import HOOKS
 
         if "://" in checkpoint_folder:  # not a disk: the host's path managers know how
             return str(in_place(checkpoint_folder, state, checkpoint_file))
+        hook = HOOKS.get(os.path.realpath(checkpoint_folder))
+        if hook is not None:
+            hook.complete(state, checkpoint_file)
         with atomic_write(Path(checkpoint_folder, checkpoint_file)) as file:
             torch.save(state, file)
+        if hook is not None:
+            hook.record(state, checkpoint_file)
         return f"{checkpoint_folder}/{checkpoint_file}"
 
     module.save_checkpoint = save_checkpoint
-    writer = module.CheckpointWriter
-    consolidated = writer.save_consolidated_checkpoint
-
-    @functools.wraps(consolidated)
-    def save_consolidated_checkpoint(self: CheckpointWriter, content: dict[str, Any]) -> None:
-        from pirl_plugin.vissl.hooks.checkpoint import HOOKS
-
-        hook = HOOKS.get(os.path.realpath(self.checkpoint_folder))
-        name = self.get_checkpoint_name()
-        if hook is None:
-            consolidated(self, content)
-        elif hook.prepare(content, name):
-            consolidated(self, content)
-            hook.record(content, name)
-
-    writer.save_consolidated_checkpoint = save_consolidated_checkpoint
     patched("checkpoints written in place")
 
 

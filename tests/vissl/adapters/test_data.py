@@ -3,12 +3,10 @@
 import torch
 from PIL import Image
 
-from pirl_plugin.images.names import PIRL_TRANSFORMS
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
-from pirl_plugin.vissl.adapters import transforms
-from pirl_plugin.vissl.adapters.collator import pirl_collator
-from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
+from pirl_plugin.vissl.adapters import data as data_adapters
+from pirl_plugin.vissl.adapters.data import PIRLDiskDataset, pirl_collator
 from pirl_plugin.vissl.patches.loading import ResumingSampler
 
 
@@ -26,7 +24,7 @@ def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
     (tmp_path / "2.png").write_bytes(b"")
     data = dataset(tmp_path, "PIRLJigsaw")
     data.set_epoch(4)
-    jigsaw = transforms.PIRLJigsaw.from_config({"name": "PIRLJigsaw", "image_size": 32})
+    jigsaw = data_adapters.PIRLJigsaw.from_config({"name": "PIRLJigsaw", "image_size": 32})
     samples = []
     for row in range(3):
         image, valid = data[row]
@@ -40,10 +38,6 @@ def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
     assert torch.equal(batch["images"][0][1], expected["images"])
     assert isinstance(dataset(tmp_path, "")[0][0], Image.Image)
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
-
-
-def test_transforms__each_registered_name_has_a_class():
-    assert all(hasattr(transforms, name) for name in PIRL_TRANSFORMS)
 
 
 def test_sampler__goes_on_in_the_middle_of_an_epoch():

@@ -1,4 +1,4 @@
-"""When a run saves by itself, and that all ranks do so after the same step."""
+"""When a run saves by itself, on all ranks after the same step; and what it writes."""
 
 import os
 import signal
@@ -8,10 +8,11 @@ import pytest
 import torch
 from vissl.config import AttrDict
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
+from vissl.utils.checkpoint import CheckpointWriter
 
 from pirl_plugin.checkpoints.run_folder import SECTION, Keep
 from pirl_plugin.vissl import signals
-from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook, samples_done
+from pirl_plugin.vissl.hooks.checkpoint import HOOKS, CheckpointHook, samples_done
 from tests.helpers.processes import run_in_processes
 
 
@@ -94,17 +95,34 @@ def test_section__is_in_the_checkpoint_and_nan_is_not_saved(tmp_path):
     task.num_updates = 24
     state = {"base_model": {"a": torch.ones(2)}, "optimizer": {}}
     content = {"classy_state_dict": state, "loss": {}, "iteration_num": 6}
-    hook.on_forward(task)
-    assert not hook.prepare(content, "model_iteration6.torch")  # between two states
-    hook.paused = False
-    assert hook.prepare(content, "model_iteration6.torch")
+    hook.complete(content, "model_iteration6.torch")
     assert content[SECTION]["samples_done"] == 24
     assert content["iteration_num"] == 5
     assert {"settings", "images", "config"} <= content[SECTION].keys()
     state["base_model"]["a"][0] = torch.nan
     with pytest.raises(FloatingPointError, match=r"model_phase0\.torch was not saved"):
-        hook.prepare(content, "model_phase0.torch")
+        hook.complete(content, "model_phase0.torch")
     hook.on_end(task)
+
+
+def test_host__writes_whole_files_and_calls_the_hook_of_the_folder(tmp_path, monkeypatch):
+    calls, folder = [], os.path.realpath(tmp_path)
+    hook = SimpleNamespace(
+        complete=lambda content, name: calls.append(("complete", name)),
+        record=lambda content, name: calls.append(("record", name)),
+    )
+    monkeypatch.setitem(HOOKS, folder, hook)
+    writer, name = CheckpointWriter(str(tmp_path), False, "phase", 0, "disk"), "model_phase0.torch"
+    writer.save_consolidated_checkpoint({"a": torch.ones(2)})
+    assert calls == [("complete", name), ("record", name)]
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint.torch", name]
+    assert os.readlink(tmp_path / "checkpoint.torch") == name
+    before = (tmp_path / name).read_bytes()
+    monkeypatch.delitem(HOOKS, folder)
+    monkeypatch.setattr(torch, "save", lambda content, file: 1 / file.write(b""))
+    with pytest.raises(ZeroDivisionError):
+        writer.save_consolidated_checkpoint({})
+    assert (tmp_path / name).read_bytes() == before
 
 
 def test_samples_done__are_of_the_epoch_that_was_stopped():

@@ -33,7 +33,7 @@ def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
 def test_settings__refuse_an_autocast_that_needs_a_scaler_and_a_std_of_zero():
     with pytest.raises(ValueError, match="autocast = float16: expected null or bfloat16"):
         InputSettings(autocast="float16")
-    with pytest.raises(ValueError, match="expected three finite numbers each"):
+    with pytest.raises(ValueError, match="expected three numbers each"):
         InputSettings(std=[0.2, 0.0, 0.2])
 
 

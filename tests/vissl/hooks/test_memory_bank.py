@@ -9,9 +9,9 @@ from vissl.config import AttrDict
 
 from pirl_plugin.bank import MemoryBank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.hooks.faults import UnreadableHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.report import PIRLReportHook
-from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
 
 ROWS, DIM = 20, 4
 
@@ -141,11 +141,7 @@ def filling(task):
     task.dataloaders = {"train": task.batches}
     task.model = torch.nn.BatchNorm1d(DIM, affine=False)
     task.phase_idx = task.train_phase_idx = 0
-    task.hooks, task.amp_type, task.device = [], None, torch.device("cpu")
-    task.config |= {
-        "TRAINER": {"PIRL_MICRO_BATCHES": 1, "TRAIN_STEP_NAME": "pirl_micro_batches"},
-        "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 2}},
-    }
+    task.hooks, task.amp_grad_scaler, task.device = [], None, torch.device("cpu")
     task.begun_again = []
     task.recreate_data_iterator = lambda *_, **options: task.begun_again.append(options)
     return task
@@ -168,33 +164,17 @@ def test_fill__makes_each_row_its_images_embedding(filling):
     assert filling.begun_again == [expected]
 
 
-def test_fill__takes_batch_norms_statistics_of_micro_batches(filling):
-    """It gave the network the whole batch: rows that the first step's embeddings disagreed with."""
-    images = torch.randn(4, DIM, generator=torch.Generator().manual_seed(2))
-    rows = [4, 5, 9, 2]
-    batch = {"data": [images], "label": [torch.tensor(rows)], "data_valid": [torch.ones(4)]}
-    filling.data_iterator = iter([batch])
-    filling.config["TRAINER"]["PIRL_MICRO_BATCHES"] = 2
-    filling.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] = 4
-    MemoryBankHook().on_phase_start(filling)
-    parts = [torch.nn.functional.batch_norm(part, None, None, training=True)
-             for part in images.split(2)]  # fmt: skip
-    expected = torch.nn.functional.normalize(torch.cat(parts))
-    torch.testing.assert_close(filling.loss.bank.rows[rows], expected)
-
-
 def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     """It went through all of them, and named each file of a mount that had gone."""
     guard = UnreadableHook(max_share=0.05)
     filling.hooks = [guard]
     filling.datasets = {"train": range(4)}
-    filling.config = AttrDict(filling.config)
-    filling.config.DATA.TRAIN.DATA_PATHS = ["photos"]
+    filling.config = AttrDict({"DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
     batches = list(filling.data_iterator)
     batches[0]["data_valid"] = [torch.tensor([1, 0])]
     filling.data_iterator = iter(batches)
     guard.on_phase_start(filling)
-    with pytest.raises(RuntimeError, match="1 of the last 4 images cannot be read"):
+    with pytest.raises(RuntimeError, match="25% of the last 4 images cannot be read"):
         MemoryBankHook().on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
 

@@ -1,12 +1,13 @@
-"""What is reported of several ranks, as one process would report it."""
+"""What is reported of several ranks, and what a person sees of a run."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pirl_plugin.console import LINE
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.report import PIRLReportHook
+from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM = 20, 4
@@ -42,3 +43,82 @@ def test_report__is_of_all_ranks(placement):
     norms, number = moved if placement == "replicated" else moved + others
     assert number == 5
     assert written["PIRL/row_norm"] == pytest.approx(float(norms) / 5)
+
+
+def task(step, epochs=2, per_epoch=4, train=True):
+    return SimpleNamespace(
+        train=train,
+        num_updates=25 * step,
+        max_iteration=epochs * per_epoch,
+        num_train_phases=epochs,
+        train_phase_idx=max(step - 1, 0) // per_epoch,
+        datasets={"train": range(100)},
+        config={
+            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 25, "DATA_PATHS": ["photos"]}},
+            "LOSS": {"name": "pirl_loss"},
+            "MODEL": {"TRUNK": {"NAME": "pirl_resnet"}},
+        },
+        last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
+        meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
+        checkpoint_folder="runs/a",
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test moves; a step may be shown at each reading 30 s after the last."""
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(LINE, "_written", 0.0)  # by another test's clock
+    return now
+
+
+def steps(hook, clock, first, last, seconds, **options):
+    hook.on_phase_start(task(first - 1, **options))
+    for step in range(first, last + 1):
+        clock[0] += seconds
+        hook.on_step(task(step, **options))
+
+
+def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
+    hook = ProgressHook()
+    hook.on_start(task(0))
+    steps(hook, clock, 1, 4, seconds=40)
+    # The first step is not timed; 25 images each 40 s; of 8 steps 6, 5 and 4 are left.
+    assert capsys.readouterr().out.splitlines() == [
+        "training  100 images, 2 epochs, 8 steps",
+        "epoch 1/2  step 2/4  1 images/s  loss 2.5000  4 min left",
+        "epoch 1/2  step 3/4  1 images/s  loss 2.5000  3 min left",
+        "epoch 1/2  step 4/4  1 images/s  loss 2.5000  3 min left",
+    ]
+
+
+def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
+    hook = ProgressHook()
+    hook.on_start(task(5))
+    steps(hook, clock, 6, 8, seconds=40)
+    resumed, _, *shown = capsys.readouterr().out.splitlines()
+    assert resumed == "resumed   at step 5 of 8"
+    assert [line.split("  ")[1] for line in shown] == ["step 3/4", "step 4/4"]
+
+
+def test_hook__is_sparse_where_no_terminal_is_watched(clock, capsys):
+    steps(ProgressHook(), clock, 1, 1000, seconds=0.1, per_epoch=1000)  # 100 s in all
+    assert 2 <= len(capsys.readouterr().out.splitlines()) <= 5
+
+
+def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
+    hook = ProgressHook()
+    hook.on_start(task(0))
+    hook.on_phase_end(task(4, train=False))
+    clock[0] += 200
+    hook.on_end(task(8))
+    test, finished, *commands = capsys.readouterr().out.splitlines()[1:]
+    assert test == "test      epoch 1: top_1 res5 45.23"
+    assert finished == "finished  in 3 min; checkpoints and log.txt in runs/a"
+    given = "--checkpoint runs/a/checkpoint.torch"
+    assert commands == [
+        f"next      pirl-plugin knn {given} --data DIR",
+        f"next      pirl-plugin linear {given} --data DIR",
+        f"next      pirl-plugin export {given} --to torchvision --out runs/a/trunk.pth",
+    ]

@@ -47,16 +47,16 @@ def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
     from vissl.config import AttrDict
     from vissl.hooks import add_loss_hooks
 
-    names = {}
-    for loss in ("pirl_loss", "moco_loss_of_others"):
-        config = AttrDict({"LOSS": {"name": loss}, "HOOKS": {}, "CHECKPOINT": {}})
-        names[loss] = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
+    def added(loss, **hooks):
+        train = {"TRANSFORMS": [], "BATCHSIZE_PER_REPLICA": 4}
+        sections = {"LOSS": {"name": loss}, "HOOKS": hooks, "CHECKPOINT": {}}
+        config = AttrDict({**sections, "DATA": {"TRAIN": train}})
+        return [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
+
     faults = ["UnreadableHook", "FiniteHook"]
     ours = ["PIRLInputHook", "MemoryBankHook", "PIRLReportHook", "MonitorHook", "CheckpointHook"]
-    assert names == {"pirl_loss": [*faults, *ours], "moco_loss_of_others": []}
-    section = {"LOSS": {"name": "cross_entropy"}, "HOOKS": {"PIRL_INPUT": {"autocast": None}}}
-    config = AttrDict(
-        {**section, "CHECKPOINT": {}}
-    )  # a covariant baseline: our uint8 views, a loss of the host's
-    hooks = [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
+    assert added("pirl_loss") == [*faults, *ours]
+    assert added("moco_loss_of_others") == []
+    # A covariant baseline: our uint8 views, a loss of the host's.
+    hooks = added("cross_entropy", PIRL_INPUT={"autocast": None})
     assert hooks == [*faults, "PIRLInputHook", "CheckpointHook"]

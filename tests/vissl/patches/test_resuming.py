@@ -9,8 +9,6 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.checkpoints.run_folder import SECTION
 from pirl_plugin.checkpoints.training_run import run_record
-from pirl_plugin.vissl.adapters.source import PIRLDiskDataset
-from pirl_plugin.vissl.hooks.checkpoint import digest_of
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 FINAL = "model_final_checkpoint_phase3.torch"
@@ -21,12 +19,12 @@ def compose(*overrides):
     return convert_to_attrdict(composed, dump_config=False)[1]
 
 
-def write(folder, name, config=None, images=(), **content):
+def write(folder, name, config=None, **content):
     """A checkpoint of the host with next to nothing in it."""
     least = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": 0}
     content = {**least, "phase_idx": 0, **content}
     if config is not None:
-        content[SECTION] = {**run_record(config, dict(images)), "samples_done": 0}
+        content[SECTION] = {**run_record(config), "samples_done": 0}
     torch.save(content, folder / name)
     return str(folder / name)
 
@@ -85,24 +83,11 @@ def test_resume__refuses_another_run(name, tmp_path):
         launch(other, tmp_path)
 
 
-def test_finished_run__refuses_other_images_but_not_moved_ones(image_folder, tmp_path):
-    def data(folder):
-        return compose(*OURS, f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
-
-    before = data(image_folder / "train")
-    source = PIRLDiskDataset(before, "pirl_disk_folder", str(image_folder / "train"), "TRAIN")
-    images = {"train": digest_of(source, str(image_folder / "train"))}
-    write(tmp_path, FINAL, before, images)
-    (tmp_path / "moved").symlink_to(image_folder / "train")
-    assert launch(before, tmp_path) == "finished"
-    copy = tmp_path / "copy"
-    for file in (image_folder / "train").rglob("*.jpg"):
-        target = copy / file.relative_to(image_folder / "train")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.read_bytes())
-    assert launch(data(copy), tmp_path) == "finished"
-    with pytest.raises(ValueError, match="expected the same list of images"):
-        launch(data(image_folder / "val"), tmp_path)
+def test_finished_run__says_what_it_was_trained_on(tmp_path, caplog):
+    data = "config.DATA.TRAIN.DATA_PATHS=[/photos]"
+    write(tmp_path, FINAL, compose(*OURS, data))
+    assert launch(compose(*OURS), tmp_path) == "finished"
+    assert f"finished, with {tmp_path / FINAL}, trained on /photos; for another" in caplog.text
 
 
 def test_approaches_of_vissl__are_resumed_as_the_host_does(tmp_path):

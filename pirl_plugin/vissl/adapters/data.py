@@ -1,10 +1,10 @@
-"""The adapter of our sources to VISSL: one class for all of them."""
+"""Our images, views and batches as VISSL's data sources, transforms and collate function."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,10 +13,25 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from pirl_plugin.images import names
 from pirl_plugin.images.folders import find_images
-from pirl_plugin.images.names import DISK_FOLDER, PIRL_TRANSFORMS
+from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import open_source
+from pirl_plugin.views.base import ImageViews, Views
+from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
+from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.rotation import RotationTask, RotationViews
+from pirl_plugin.vissl.bases import ClassyTransform
+
+_VIEWS: dict[str, type[Views]] = {
+    names.JIGSAW: JigsawViews,
+    names.ROTATION: RotationViews,
+    names.ROTATION_JIGSAW: RotationJigsawViews,
+    names.IMAGE: ImageViews,
+    names.PREDICT_JIGSAW: JigsawTask,
+    names.PREDICT_ROTATION: RotationTask,
+}
 
 
 class SourceImage(NamedTuple):
@@ -63,12 +78,11 @@ class PIRLDiskDataset:
     ) -> None:
         options = cfg["DATA"][split]
         transforms = options.get("TRANSFORMS") or [{}]
-        self.data_source = data_source
-        self.dataset_name = dataset_name
+        self.path = path
         self._split = split
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = SharedArray(np.zeros(1, np.int64))
-        self._yields_tensors = transforms[0].get("name") in PIRL_TRANSFORMS
+        self._yields_tensors = transforms[0].get("name") in _VIEWS
         try:
             self.source = open_source(
                 path,
@@ -95,13 +109,8 @@ class PIRLDiskDataset:
         """Number of images."""
         return len(self.source)
 
-    @property
-    def num_unreadable(self) -> int:
-        """Number of files found unreadable so far, by this process and its loader workers."""
-        return self.source.num_unreadable
-
     def unreadable_paths(self) -> list[str]:
-        """Paths of these files."""
+        """Paths of files found unreadable so far, by this process and its loader workers."""
         return self.source.unreadable_paths()
 
     def set_epoch(self, epoch: int) -> None:
@@ -143,12 +152,91 @@ class PIRLDiskDataset:
 
 
 def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:
-    """Complain as ``PIRLDiskDataset`` would, without listing a folder that holds enough.
+    """Raise as ``PIRLDiskDataset`` would, without listing a folder that holds enough.
 
     Raises:
         FileNotFoundError: if ``path`` does not exist or is of the other kind.
         ValueError: if it holds fewer than two images, or a list cannot be read.
     """
-    is_folder = data_source == DISK_FOLDER and os.path.isdir(path)
+    is_folder = data_source == names.DISK_FOLDER and os.path.isdir(path)
     if not is_folder or len(list(islice(find_images(path), 2))) < 2:
         PIRLDiskDataset(cfg, data_source, path, split)
+
+
+class PIRLTransform(ClassyTransform):
+    """Replaces a sample's image by its views; a subclass for each name of ``_VIEWS``.
+
+    It takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
+    draws are keyed on the image's row and an unreadable image gets black views.
+
+    Args:
+        **parameters: of the views class.
+
+    Raises:
+        ValueError: a parameter is unknown or out of range.
+    """
+
+    def __init__(self, **parameters: Any) -> None:
+        self.views = _VIEWS[type(self).__name__].from_entry(parameters)
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Put the dict of views into ``sample["data"]``.
+
+        Raises:
+            ValueError: the image does not come from one of our sources.
+        """
+        source = sample["data"][0]
+        if not isinstance(source, SourceImage):
+            raise ValueError(
+                f"{type(self).__name__} got a {type(source).__name__}: expected an image of a "
+                f"pirl_disk_* source; set config.DATA.TRAIN.DATA_SOURCES, and put this transform "
+                f"first in config.DATA.TRAIN.TRANSFORMS"
+            )
+        if sample["data_valid"][0] == 1:
+            rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
+            sample["data"] = self.views(source.pixels, rng)
+        else:
+            sample["data"] = self.views.placeholder()
+        return sample
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> PIRLTransform:
+        """Make the transform of a YAML entry."""
+        return cls(**config)
+
+
+for _name in _VIEWS:  # the host's registry has a class for each name
+    globals()[_name] = type(_name, (PIRLTransform,), {"__module__": __name__})
+
+
+def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
+    """Collate the samples of the PIRL transforms.
+
+    Args:
+        batch: at least one sample, each with ``data`` (a dict of uint8 views and, of a pretext
+            task, its ``label``, int64 ()), ``data_idx`` and ``data_valid`` (lists whose first
+            entry counts; valid is 1).
+
+    Returns:
+        What ``collate_views`` returns, each tensor in a list of one, as VISSL's collators return
+        them; ``label`` is the image's row unless a pretext task has its own.
+
+    Raises:
+        ValueError: ``data`` is not a dict of views.
+    """
+    views = batch[0]["data"]
+    if not isinstance(views, dict):
+        raise ValueError(
+            f"config.DATA.TRAIN.COLLATE_FUNCTION = pirl_collator got data of type "
+            f"{type(views).__name__}: expected the dict of views of one of PIRL's transforms; put "
+            f"one in config.DATA.TRAIN.TRANSFORMS, or choose another collate function"
+        )
+    samples = [
+        {
+            "label": int(sample["data_idx"][0]),
+            **sample["data"],
+            "data_valid": int(sample["data_valid"][0]) == 1,
+        }
+        for sample in batch
+    ]
+    return {name: [values] for name, values in collate_views(samples).items()}

@@ -1,4 +1,4 @@
-"""A run stops where too many images cannot be read, and names the files."""
+"""A run stops on a loss that is not finite, and where too many images cannot be read."""
 
 import logging
 from types import SimpleNamespace
@@ -6,8 +6,30 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.vissl.hooks.base import RunSettings
-from pirl_plugin.vissl.hooks.unreadable import UnreadableHook
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.hooks.faults import FiniteHook, RunSettings, UnreadableHook
+
+ROWS, DIM = 20, 4
+
+
+@pytest.mark.parametrize(("weight", "bad"), [(0.5, 1), (1.0, 1), (0.5, 0)])
+def test_finite__names_the_row_whose_embedding_is_not(weight, bad):
+    """With λ = 1 no term uses f(v_I), which the bank takes all the same."""
+    loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, lambda_invariance=weight)
+    output = [torch.randn(3, DIM, requires_grad=True) for _ in range(2)]
+    with torch.no_grad():
+        output[bad][2, 0] = torch.nan
+    target = torch.tensor([4, -1, 9])
+    task = SimpleNamespace(
+        config=SimpleNamespace(LOSS={"name": "pirl_loss"}),
+        last_batch=SimpleNamespace(target=target, model_output=output),
+        iteration=7,
+        losses=[loss(output, target).item()],
+    )
+    with pytest.raises(FloatingPointError, match=r"on rank 0 is not finite, step 7, rows \[9\]: "):
+        FiniteHook().on_loss_and_meter(task)
+    task.losses = [1.0]
+    FiniteHook().on_loss_and_meter(task)
 
 
 def task_of(images=100, bad=()):
@@ -27,12 +49,12 @@ def task_of(images=100, bad=()):
         ([(2, 8)] + [(0, 8)] * 99, 0.05, None),  # broken files among the first stop nothing
         ([(0, 8)] * 50 + [(8, 8)] * 50, 0.05, 50),  # a mount that has gone: at once
         ([(1, 25)] * 100, 0.05, None),  # 4 % broken throughout
-        ([(1, 10)] * 100, 0.05, 5),  # 10 %
-        ([(5, 100), (0, 100), (5, 100)], 0.05, None),  # looks back on 100 images and no further
+        ([(1, 10)] * 100, 0.05, 6),  # 10 %: 1 − 0.9⁷ = 0.52 of it after 7 steps
+        ([(5, 100), (0, 100), (5, 100)], 0.05, None),
         ([(8, 8)] * 100, 1.0, None),
     ],
 )
-def test_hook__stops_at_its_share_of_the_last_100_images(steps, share, stops):
+def test_unreadable__stops_at_its_share_of_the_last_100_images(steps, share, stops):
     hook, task = UnreadableHook(share), task_of()
     hook.on_phase_start(task)
     for number, (bad, images) in enumerate(steps):
@@ -40,7 +62,7 @@ def test_hook__stops_at_its_share_of_the_last_100_images(steps, share, stops):
             sample={"data_valid": [torch.tensor([0] * bad + [1] * (images - bad))]}
         )
         if number == stops:
-            with pytest.raises(RuntimeError, match=r"\['photos'\]: \d+ of the last 100 images"):
+            with pytest.raises(RuntimeError, match=r"\['photos'\]: \d+% of the last 100 images"):
                 hook.on_loss_and_meter(task)
             return
         hook.on_loss_and_meter(task)
@@ -60,7 +82,7 @@ def test_settings__are_refused_by_name(section, message):
         RunSettings.from_config({"HOOKS": {"PIRL_RUN": section}})
 
 
-def test_hook__names_each_file_once_in_the_log(caplog):
+def test_unreadable__names_each_file_once_in_the_log(caplog):
     bad = ["a.jpg"]
     hook, task = UnreadableHook(0.05), task_of(bad=bad)
     with caplog.at_level(logging.WARNING):

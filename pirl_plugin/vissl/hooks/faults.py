@@ -1,0 +1,146 @@
+"""Stop a run, on all ranks alike, on a loss that is not finite or images that cannot be read."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks
+from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.sections import read_section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vissl.config import AttrDict
+    from vissl.trainer.train_task import SelfSupervisionTask
+
+WINDOW = 10_000  # images that the share of unreadable ones is of
+_NAMED = 100  # files that the log names at the end of an epoch, at most
+# Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
+_HOSTS = ("LogLossMetricsCheckpointHook", "CheckNanModelOutputHook")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Values of ``HOOKS.PIRL_RUN``, all optional.
+
+    Raises:
+        ValueError: a value cannot be used.
+    """
+
+    max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
+    timeout_minutes: float = 10  # how long a rank waits for another one
+
+    def __post_init__(self) -> None:
+        for name, good, expected in (
+            ("max_unreadable", 0 <= self.max_unreadable <= 1, "a share from 0 to 1"),
+            ("timeout_minutes", 0 < self.timeout_minutes < 1e6, "minutes above 0"),
+        ):
+            if not good:
+                value = getattr(self, name)
+                raise ValueError(f"config.HOOKS.PIRL_RUN.{name} = {value}: expected {expected}")
+
+    @classmethod
+    def from_config(cls, config: AttrDict) -> RunSettings:
+        """Read them from the host's configuration."""
+        return read_section(cls, config, "HOOKS.PIRL_RUN")
+
+
+class FiniteHook(QuietHook):
+    """Says where a loss that is not finite came from: ranks, step and images."""
+
+    def on_start(self, task: SelfSupervisionTask) -> None:
+        """Replace the host's own checks of the output."""
+        for hook in task.hooks:
+            if type(hook).__name__ in _HOSTS:
+                hook.on_forward = lambda task: None
+
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+        """Look at the loss, the mean over all ranks, which the host has just waited for.
+
+        Raises:
+            FloatingPointError: it is not finite; the same on all ranks.
+        """
+        if math.isfinite(task.losses[-1]):
+            return
+        output, target = task.last_batch.model_output, task.last_batch.target.reshape(-1)
+        bad = torch.zeros_like(target, dtype=torch.bool)
+        for tensor in [output] if isinstance(output, torch.Tensor) else output:
+            if len(tensor) == len(bad):
+                bad |= ~tensor.flatten(1).isfinite().all(dim=1)
+        is_index = task.config.LOSS["name"] == "pirl_loss"  # else the target is classes
+        found = gather_objects((bool(bad.any()), target[bad & (target >= 0)].tolist()))
+        ranks = ", ".join(str(place) for place, (any_bad, _) in enumerate(found) if any_bad)
+        rows = [row for _, of_rank in found for row in of_rank if is_index][:8]
+        raise FloatingPointError(
+            f"the {f'output on rank {ranks}' if ranks else 'loss'} is not finite, step "
+            f"{task.iteration}{f', rows {rows}' if rows else ''}: nothing was saved from it; start "
+            f"again with a lower learning rate, from the last checkpoint, or look at these images"
+        )
+
+
+class UnreadableHook(QuietHook):
+    """Follows the share of images that could not be read, over all ranks.
+
+    The share is an exponential moving average over a window of images and begins at 0: a few broken
+    files among the first images stop nothing, and a lost mount stops the run after about
+    ``max_share`` of a window.
+    """
+
+    def __init__(self, max_share: float) -> None:
+        super().__init__()
+        self.max_share = max_share
+        self._share, self._window = 0.0, WINDOW
+        self._named: set[str] = set()
+
+    def on_phase_start(self, task: SelfSupervisionTask) -> None:
+        """Start counting again: training and test images are other files."""
+        self._share = 0.0
+        self._window = min(WINDOW, len(task.datasets["train" if task.train else "test"]))
+
+    def on_phase_end(self, task: SelfSupervisionTask) -> None:
+        """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
+        data = task.datasets["train" if task.train else "test"]
+        sources = [s for s in getattr(data, "data_objs", []) if hasattr(s, "unreadable_paths")]
+        found = gather_objects([path for source in sources for path in source.unreadable_paths()])
+        new = sorted({path for of_rank in found for path in of_rank} - self._named)
+        self._named.update(new)
+        if new and rank() == 0:
+            logging.warning(
+                f"{len(new)} files could not be read, and were left out of loss and memory bank: "
+                f"{', '.join(new[:_NAMED])}{', …' if len(new) > _NAMED else ''}"
+            )
+
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+        """Count where the host has waited for the loss anyway, before the optimiser's step."""
+        self.count(task, task.last_batch.sample)
+
+    def count(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
+        """Collective: count a batch's unreadable images.
+
+        Raises:
+            RuntimeError: too many of the last images could not be read; the same on all ranks.
+        """
+        valid = sample.get("data_valid")
+        valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
+        if not isinstance(valid, torch.Tensor):
+            return
+        bad = (valid.reshape(-1).long() < 1).sum()
+        counts = torch.stack([bad, torch.full_like(bad, valid.numel())]).to(task.device)
+        unreadable, images = sum_over_ranks(counts).tolist()
+        weight = min(images / self._window, 1.0)
+        self._share += weight * (unreadable / images - self._share)
+        if self._share > self.max_share:
+            split = "TRAIN" if task.train else "TEST"
+            raise RuntimeError(
+                f"config.DATA.{split}.DATA_PATHS = {list(task.config.DATA[split].DATA_PATHS)}: "
+                f"{self._share:.0%} of the last {self._window:,} images cannot be read, expected "
+                f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; see that the "
+                f"folder is mounted, and give the same command again, which goes on from the last "
+                f"checkpoint"
+            )
