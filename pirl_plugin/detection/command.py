@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from pirl_plugin.detection import setup
 from pirl_plugin.detection.trial import CONFIG, METRICS, RESULT
 from pirl_plugin.evaluation.published import DETECTION_ROWS, published
 from pirl_plugin.files import claim_folder, sha256_of, write_json, write_text
-from pirl_plugin.processes import ended_by_sigterm, stream
+from pirl_plugin.processes import ended_by_sigterm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,15 +109,34 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
         config = config.clone()
         config.merge_from_list(["SEED", seed, "OUTPUT_DIR", str(folder)])
         write_text(folder / CONFIG, config.dump())
-        quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
-        command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial"]
-        log = folder / "console.log"
-        ended = stream([*command, str(folder), str(num_gpus)], put, log, append=True)
-        if ended.status != 0 or not (folder / RESULT).is_file():
-            text = f"exit status {ended.status}: {ended.last} (all of it: {log})"
-            return {"seed": seed, "error": text}
+        status, last = _run([str(folder), str(num_gpus)], log := folder / "console.log")
+        if status != 0 or not (folder / RESULT).is_file():
+            return {"seed": seed, "error": f"exit status {status}: {last} (all of it: {log})"}
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return result
+
+
+def _run(arguments: list[str], log: Path) -> tuple[int, str]:
+    """Run a trial, whose output goes to the console and to ``log``; exit status and last line."""
+    quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
+    command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial", *arguments]
+    last = ""
+    with (
+        log.open("a") as file,
+        subprocess.Popen(
+            command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            for line in process.stdout or ():
+                file.write(line)
+                put(line)
+                last = line.strip() or last
+        except BaseException:  # a signal, for instance
+            process.terminate()
+            raise
+    return process.returncode, last
 
 
 def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
