@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,21 +11,12 @@ from torch.utils.data import Dataset, default_collate
 
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
+from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator, torch_seeded_generator
 
 IGNORED_LABEL = -1
 """Index or label of an image that could not be read: neither loss nor memory bank sees it."""
 _JOINED = frozenset({"patches"})
-
-
-class ViewsOfImage(Protocol):
-    """What makes the views: ``JigsawViews``, ``RotationViews``, … or anything like them."""
-
-    def __call__(self, image: Any, rng: np.random.Generator | None = None) -> dict[str, Any]:
-        """Views of an image uint8 (3, H, W), every random number drawn from ``rng``."""
-
-    def placeholder(self) -> dict[str, Any]:
-        """Views of the same shapes for an image that could not be read."""
 
 
 class ImageDataset(Dataset[dict[str, Any]]):
@@ -39,7 +30,8 @@ class ImageDataset(Dataset[dict[str, Any]]):
         source: a folder of images, in subfolders or not; a file that lists images; several folders
             or images in a list; or any map-style data set whose items are PIL images, uint8
             tensors, or tuples or dictionaries that hold one.
-        views: makes the views of an image.
+        views: ``JigsawViews()`` or alike: a function of image and generator that returns a
+            dictionary of views, and its ``placeholder()``, those of an unreadable image.
         seed: of the views after ``set_epoch``.
         key: of the image in an item of a data set; None for the first.
 
@@ -61,7 +53,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(
-        self, source: Any, views: ViewsOfImage, seed: int = 0, key: int | str | None = None
+        self, source: Any, views: Views, seed: int = 0, key: int | str | None = None
     ) -> None:
         if isinstance(views, type) or not callable(views) or not hasattr(views, "placeholder"):
             raise ValueError(f"views = {views!r}: expected views such as JigsawViews()")
@@ -103,9 +95,9 @@ class ImageDataset(Dataset[dict[str, Any]]):
             raise IndexError(f"row {row} of {len(self)} images")
         pixels, is_valid = self.source[row]
         if not is_valid:
-            views = self.views.placeholder()
-            views.update({"label": IGNORED_LABEL} if "label" in views else {})
-            return {**views, "index": IGNORED_LABEL, "data_valid": False}
+            black: dict[str, Any] = {**self.views.placeholder(), "index": IGNORED_LABEL}
+            black.update({"label": IGNORED_LABEL} if "label" in black else {})
+            return {**black, "data_valid": False}
         epoch, self._epochs.array[row] = int(self._epochs.array[row]), -1
         rng = image_generator(self.seed, epoch, row) if epoch >= 0 else torch_seeded_generator()
         return {**self.views(pixels, rng), "index": row, "data_valid": True}

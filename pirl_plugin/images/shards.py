@@ -47,14 +47,12 @@ class ShardSource(ImageSource):
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
             raise ValueError(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
         self._tars, sizes = _tars_of(folder)
+        found = None
         if (folder / INDEX).is_file():
             with np.load(folder / INDEX) as index:
                 if index["tars"].tolist() == self._tars and index["sizes"].tolist() == sizes:
-                    names, members = index["names"].tolist(), index["members"]
-                else:
-                    names, members = _scan_all(folder, self._tars)
-        else:
-            names, members = _scan_all(folder, self._tars)
+                    found = index["names"].tolist(), index["members"]
+        names, members = found or _scan_all(folder, self._tars)
         self._members = SharedArray(members)
         super().__init__(path, PathTable(names))
 

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -95,9 +95,6 @@ class ImageSource:
         shape = (3, self.grey_size, self.grey_size)
         return torch.full(shape, GREY, dtype=torch.uint8), False
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, bool]]:
-        return (self[row] for row in range(len(self)))
-
     def pixels(self, row: int) -> torch.Tensor:
         """Return one image, uint8 (3, H, W).
 
@@ -156,10 +153,8 @@ class FolderSource(ImageSource):
         images = PathTable(find_images(os.fspath(path), skipped))
         if skipped:
             found = ", ".join(f"{_printable(name)} ({count})" for name, count in skipped.items())
-            logging.root.warning(
-                f"{os.fspath(path)}: files and folders that are left out: {found}; .heic needs pip "
-                f"install pillow-heif, other kinds of images must be converted"
-            )
+            remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
+            logging.root.warning(f"{os.fspath(path)}: left out, as no images: {found}{remedy}")
         super().__init__(path, images)
 
     def labels(self) -> NDArray[np.int64]:

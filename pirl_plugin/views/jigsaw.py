@@ -5,6 +5,7 @@ And the covariant pretext task, one of PIRL's baselines: which permutation was i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,10 +170,13 @@ def patch_offsets(
         int32 (grid², 2): top and left of each patch in the crop, cells row by row.
     """
     cell = crop_size // grid
-    number = np.arange(grid * grid, dtype=np.int32)
-    corners = np.stack([number // grid, number % grid], axis=1) * cell
-    inside = rng.integers(0, cell - patch_size + 1, size=corners.shape, dtype=np.int32)
-    return corners + inside
+    inside = rng.integers(0, cell - patch_size + 1, size=(grid * grid, 2), dtype=np.int32)
+    return inside + _cell_corners(grid, cell)
+
+
+@functools.cache
+def _cell_corners(grid: int, cell: int) -> NDArray[np.int32]:
+    return np.indices((grid, grid), np.int32).reshape(2, -1).T * np.int32(cell)
 
 
 def _turn(canvas: NDArray[np.uint8], quarters: int) -> NDArray[np.uint8]:

@@ -2,9 +2,9 @@
 
 A view is cut into three planes of bytes. Chunks of them go through the colour jitter as float32
 that stays in the first-level cache, one vectorised loop an operation, rounded down after each one
-as PIL does when it stores bytes. The results equal PIL's bit for bit; the blur is PIL's. Two
-operations need the whole view and so split the work into passes: contrast needs the mean grey
-level, autocontrast and equalize the extrema or the histogram.
+as PIL does when it stores bytes. The results equal PIL's bit for bit. Two operations need the
+whole view and so split the work into passes: contrast needs the mean grey level, autocontrast the
+extrema. Equalisation and blur, which are off by default, are PIL's own.
 
 Loops run over slices that start at the neighbour wanted: an index such as ``x - width`` makes
 numba check for negative indices and keeps the loop from being vectorised.
@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 
 from pirl_plugin.compiled import compiled
 from pirl_plugin.views.photometric import (
@@ -159,8 +159,7 @@ def _jitter_chunk(r, g, b, row, first, last, shift, mean):
 def _cut(canvas, top, left, flip, planes, size):
     """Copy a view from the interleaved canvas (H, W·3) into its planes (3, P·P)."""
     for y in range(size):
-        start = 3 * left
-        line = canvas[top + y, start : start + 3 * size]
+        line = canvas[top + y, 3 * left : 3 * (left + size)]
         r = planes[0, y * size : (y + 1) * size]
         g = planes[1, y * size : (y + 1) * size]
         b = planes[2, y * size : (y + 1) * size]
@@ -277,27 +276,6 @@ def _extras(plane, spare, size, row):
 
 
 @_jit
-def _equalize(plane):
-    """Histogram equalisation of one channel in place, with PIL's integer steps."""
-    counts = np.zeros(256, np.int64)
-    for x in range(plane.size):
-        counts[plane[x]] += 1
-    brightest = 0
-    for level in range(256):
-        brightest = counts[level] if counts[level] > 0 else brightest
-    step = (plane.size - brightest) // 255
-    if step == 0:
-        return
-    table = np.empty(256, np.uint8)
-    running = step // 2
-    for level in range(256):
-        table[level] = min(running // step, 255)
-        running += counts[level]
-    for x in range(plane.size):
-        plane[x] = table[plane[x]]
-
-
-@_jit
 def _greyscale(r, g, b):
     for x in range(r.size):
         grey = np.uint8(np.int32(_luma(r[x], g[x], b[x])))
@@ -308,7 +286,7 @@ def _greyscale(r, g, b):
 
 @compiled
 def _render(canvas, corners, rows, out):
-    """Fill ``out``, all but the blur."""
+    """Fill ``out``, all but equalisation (with the greyscale after it) and blur."""
     size = out.shape[3]
     flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
@@ -321,9 +299,7 @@ def _render(canvas, corners, rows, out):
         for channel in range(3):
             if row[EXTRAS] != _F0:
                 _extras(planes[channel], spare, size, row)
-            if row[EQUALIZE] != _F0:
-                _equalize(planes[channel])
-        if row[GREY] != _F0:
+        if row[GREY] != _F0 and row[EQUALIZE] == _F0:
             _greyscale(planes[0], planes[1], planes[2])
 
 
@@ -343,10 +319,14 @@ def render(
     """
     views = np.empty((len(rows), 3, size, size), np.uint8)
     _render(canvas, corners, rows, views)
-    for v in rows[:, BLUR].nonzero()[0]:
-        blur = ImageFilter.GaussianBlur(float(rows[v, BLUR]))
+    for v in (rows[:, EQUALIZE] + rows[:, BLUR]).nonzero()[0]:
         view = Image.fromarray(views[v].transpose(1, 2, 0).copy())
-        views[v] = np.asarray(view.filter(blur)).transpose(2, 0, 1)
+        if rows[v, EQUALIZE]:
+            view = ImageOps.equalize(view)
+            view = view.convert("L").convert("RGB") if rows[v, GREY] else view
+        if rows[v, BLUR]:
+            view = view.filter(ImageFilter.GaussianBlur(float(rows[v, BLUR])))
+        views[v] = np.asarray(view).transpose(2, 0, 1)
     return torch.from_numpy(views)
 
 

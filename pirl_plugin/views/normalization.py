@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,17 +51,8 @@ def normalize_images(
         raise ValueError(
             f"mean = {mean}, std = {std}: expected three numbers each, the deviations above 0"
         )
-    # What is made of a FakeTensor's device is fake, too, and must not be kept.
-    constants = _scale_and_shift if type(images) is Tensor else _scale_and_shift.__wrapped__
-    scale, shift = constants(tuple(mean), tuple(std), images.device)
+    pairs = list(zip(mean, std, strict=True))
+    constants = torch.tensor([[1 / (255 * s) for _, s in pairs], [-m / s for m, s in pairs]])
+    # Non-blocking, as a copy of a few bytes would otherwise wait for all queued work of a GPU.
+    scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)
-
-
-@functools.lru_cache(maxsize=8)
-def _scale_and_shift(
-    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """``(1, 3, 1, 1)`` each, copied to the device once."""
-    scale = torch.tensor([1 / (255 * s) for s in std]).view(1, -1, 1, 1)
-    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(1, -1, 1, 1)
-    return scale.to(device), shift.to(device)
