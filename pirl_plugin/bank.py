@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.distributed import gather, gather_objects, sum_over_ranks, world_size
+from pirl_plugin.distributed import gather, gather_objects, on_all_ranks, rank, world_size
 from pirl_plugin.scores import wide_type
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ _HUGE_PAGE = 2**21
 
 
 class MemoryBank(nn.Module):
-    """``num_rows`` unit vectors, random at first, as in Wu et al. 2018; all of them on each rank.
+    """``num_rows`` unit vectors, random at first (Wu et al. 2018); each rank holds all of them.
 
-    ``to`` takes the rows to a device and ``state_dict`` has them, but they are no buffers:
+    ``to`` moves the rows to a device and ``state_dict`` has them, but they are not buffers:
     ``DistributedDataParallel`` sends buffers to all ranks at each step, and ``half()`` casts them.
 
     Args:
@@ -75,15 +75,14 @@ class MemoryBank(nn.Module):
         self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
-        """Draw the random rows that are held here: every so many, from the first."""
+        """Draw the random rows that this rank holds."""
         number = len(range(self._first, self.num_rows, self._every))
         rows, filled = _advise_huge_pages(torch.empty(number, dim, dtype=dtype)), 0
         for block, start in enumerate(range(0, self.num_rows, _BLOCK)):
             generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
             values = torch.empty(_BLOCK, dim).uniform_(-1, 1, generator=generator)
-            here = values[: self.num_rows - start][
-                (self._first - start) % self._every :: self._every
-            ]
+            values = values[: self.num_rows - start]
+            here = values[(self._first - start) % self._every :: self._every]
             rows[filled : filled + len(here)] = normalize(here)
             filled += len(here)
         return rows
@@ -98,7 +97,7 @@ class MemoryBank(nn.Module):
         return self.rows[index]
 
     def local_index(self, index: Tensor) -> Tensor:
-        """Return the number in :attr:`rows` of given images, ``(B,)`` int64; −1 if not held here.
+        """Return where in :attr:`rows` given images are, ``(B,)`` int64; −1 on another rank.
 
         Args:
             index: ``(B,)`` int64, rows of the data set; −1 stays −1.
@@ -107,14 +106,14 @@ class MemoryBank(nn.Module):
         return torch.where(here, index // self._every, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Bring here, from all ranks, what moves the rows held here. Collective.
+        """Gather the embeddings that move this rank's rows, from all ranks. Collective.
 
         Args:
             index: ``(B,)`` int64, this rank's images, as many on each rank; negative: left out.
             embeddings: ``(B, dim)``, theirs.
 
         Returns:
-            Numbers in :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
+            Indices into :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
 
         Raises:
             ValueError: on a CPU, the ranks have different B.
@@ -129,7 +128,7 @@ class MemoryBank(nn.Module):
         return gather(index), gather(embeddings)
 
     def update(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
-        """Exchange embeddings between the ranks and move their rows, see :meth:`move`. Collective.
+        """Exchange embeddings between the ranks, and :meth:`move` their rows. Collective.
 
         Args:
             index: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
@@ -143,8 +142,8 @@ class MemoryBank(nn.Module):
         """
         index, embeddings = self.check_batch(index, embeddings), embeddings.detach().float()
         if index.device.type == "cpu":
-            self._check_values(index, embeddings)
-        index = index.masked_fill(index >= self.num_rows, -1)  # NaN came of it in the loss
+            on_all_ranks(lambda: self._check_values(index, embeddings))
+        index = index.masked_fill(index >= self.num_rows, -1)  # the loss was NaN
         return self.move(*self.exchange(index, embeddings), momentum)
 
     def check_batch(self, index: Tensor, embeddings: Tensor) -> Tensor:
@@ -168,18 +167,14 @@ class MemoryBank(nn.Module):
         return index
 
     def _check_values(self, index: Tensor, embeddings: Tensor) -> None:
-        """Collective: raise, on all ranks alike, what is wrong on one."""
-        outside = index >= self.num_rows
+        self.check_inside(index.clamp(min=0))
         bad = (index >= 0) & ~embeddings.isfinite().all(dim=1)
-        if not sum_over_ranks((outside | bad).sum()):
-            return
-        found = gather_objects((index[outside].tolist(), index[bad].tolist()))
-        self.check_inside(torch.tensor([row for rows, _ in found for row in rows]).long())
-        bad_rows = {f"rank {rank}": rows for rank, (_, rows) in enumerate(found) if rows}
-        raise FloatingPointError(
-            f"embeddings f(v_I) of the rows {bad_rows} are not finite: the bank was left as it "
-            f"was; lower the learning rate, or look at these images"
-        )
+        if bad.any():
+            raise FloatingPointError(
+                f"embeddings f(v_I) of the rows {index[bad].tolist()[:8]} on rank {rank()} are not "
+                f"finite: the bank was left as it was; lower the learning rate, or look at these "
+                f"images"
+            )
 
     def check_inside(self, index: Tensor) -> None:
         """Raise ``ValueError`` where an index is outside the bank; no check on a GPU."""
@@ -202,13 +197,13 @@ class MemoryBank(nn.Module):
 
         Args:
             index: ``(n,)`` int64, of :attr:`rows`; negative entries are left out.
-            embeddings: ``(n, dim)`` f(v_I), normalised here; what is not finite is left out.
+            embeddings: ``(n, dim)`` f(v_I), normalised here; rows that are not finite are left out.
             momentum: m; None: the bank's. With 0, rows become the embeddings.
 
         Returns:
             ``(2,)`` float32: the summed norms of the moved rows before they were normalised, and
-            their number. The mean is 1 where embeddings agree with what the bank remembers, and
-            0.71 (for m = 0.5) where they are orthogonal to it.
+            their number. The mean norm is 1 where embeddings equal their rows, and 0.71 (for
+            m = 0.5) where they are orthogonal.
         """
         m, wide = self.momentum if momentum is None else momentum, wide_type(self.rows.device)
         valid = (index >= 0) & embeddings.isfinite().all(dim=1)

@@ -226,19 +226,19 @@ class PIRLLoss(nn.Module):
         }  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
             valid = (index >= 0) & (index < self.bank.num_rows)  # B
-            # Zeros where not valid, so that no gradient comes from there: T×B×D
+            # Invalid images have zeros, and so no gradient: T×B×D
             queries = torch.stack([_unit_rows(f, valid) for _, f in terms.values()])
             contrast = self._contrast(queries, index, valid, negatives)
             if uses_norm_constant(self.config.estimator):
                 self._estimate_norm_constant(contrast, valid)
             per_image = contrast.estimate(self._estimator())  # L_NCE: T×B
-            # The mean over the valid images of all ranks, of which DistributedDataParallel averages
-            # the gradients: each rank's part counts as often as there are ranks.
+            # DistributedDataParallel averages the ranks' gradients. Times the number of ranks, the
+            # average is the mean over the valid images of all ranks.
             images = sum_over_ranks(valid.sum().float()).clamp(min=1)
             means = torch.where(valid, per_image, 0).sum(dim=1) * (world_size() / images)  # T
             loss = torch.stack([w * m for (w, _), m in zip(terms.values(), means, strict=True)])
             loss = loss.sum()
-            # DistributedDataParallel waits for the gradient of a head that no term uses.
+            # DistributedDataParallel waits for a gradient of every head, used or not.
             for weight, output in zip(weights, outputs, strict=True):
                 if weight == 0:
                     loss = loss + 0 * output.masked_fill(~valid[:, None], 0).float().sum()
@@ -303,8 +303,9 @@ class PIRLLoss(nn.Module):
         estimator, rows = ESTIMATORS[self.config.estimator], self.bank.num_rows
         if not uses_norm_constant(self.config.estimator):
             return estimator
-        # Z is still unknown if no rank had a valid image: any constant does for a loss of 0.
-        return functools.partial(estimator, norm_constant=self.norm_constant or rows, num_rows=rows)
+        # Z is unknown until a rank has a valid image. Until then the loss is 0 with any constant.
+        z = self.norm_constant or rows
+        return functools.partial(estimator, norm_constant=z, num_rows=rows)
 
     def _estimate_norm_constant(self, contrast: Contrast, valid: Tensor) -> None:
         """Set Z to |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.

@@ -1,4 +1,4 @@
-"""The memory bank dealt to the ranks, |D| / W rows on each, so that 100M images fit."""
+"""The memory bank divided among W ranks, |D| / W rows on each, so that 100M images fit."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ShardedMemoryBank(MemoryBank):
     """A bank whose row r is on rank r modulo W, as row r // W of its shard.
 
     Each rank draws its negatives from its shard, an even sample of the data set, and fetches
-    positives from the ranks that hold them. :meth:`lookup`, :meth:`update`,
-    :meth:`exchange`, :meth:`save` and :meth:`load` are collectives: all ranks call them together.
+    positives from the ranks that hold them. :meth:`lookup`, :meth:`update`, :meth:`save` and
+    :meth:`load` are collectives: all ranks call them together.
 
-    The shards are no part of ``state_dict``, since hosts save that of rank 0 alone. :meth:`save`
-    writes them to a folder, and they load at any world size.
+    ``state_dict`` does not have the shards, because hosts save the state of rank 0 alone.
+    :meth:`save` writes them to a folder, and any number of ranks can load them.
 
     Args:
         num_rows: |D|, at least 2 for each rank.
@@ -38,12 +38,11 @@ class ShardedMemoryBank(MemoryBank):
 
     Attributes:
         rows: ``(len, dim)``, this rank's shard.
-        awaits_load: whether its loss is of a checkpoint whose shards have not been loaded yet.
+        awaits_load: whether the loss was loaded from a checkpoint, and the shards were not yet.
 
     Raises:
         ValueError: a rank would hold fewer than two rows.
-        RuntimeError: by the collectives: it was made for another number of ranks; or it is looked
-            at while it ``awaits_load``.
+        RuntimeError: in a collective: the number of ranks has changed, or it ``awaits_load``.
 
     Example:
         >>> import torch

@@ -23,7 +23,6 @@ _SAFE = {
     *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
     *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
 }
-_SHARDS = ("shard_list", "shard", "slice_list", "slice")
 
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
@@ -37,7 +36,7 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
-        ValueError: damaged, not a checkpoint, in parts, or refused by safe loading.
+        ValueError: damaged, not a checkpoint, or refused by safe loading.
     """
     check_is_file(path)
     with path.open("rb") as file:
@@ -60,11 +59,6 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
         content = content.state_dict()
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} holds a {type(content).__name__}: expected a dictionary")
-    if content.get("type") in _SHARDS:
-        raise ValueError(
-            f"{path} is a checkpoint in parts (type '{content['type']}'): expected one file; join "
-            f"them with VISSL's extra_scripts/convert_sharded_checkpoint.py"
-        )
     return content
 
 

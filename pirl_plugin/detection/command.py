@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status, 1 if a trial failed."""
     options = _parse(arguments)
-    setup.find_config(options.config)
+    setup.find_config(options.config)  # before Detectron2 is needed
     if not options.checkpoint.is_file():
         raise FileNotFoundError(f"--checkpoint = {options.checkpoint}: expected a file; name one")
     if options.data:  # Detectron2 reads it when it is imported

@@ -60,9 +60,3 @@ def test_damage__is_found(tmp_path):
         read_checkpoint(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"no file .*other\.pth"):
         read_checkpoint(tmp_path / "other.pth")
-
-
-def test_checkpoint_in_parts__is_refused(tmp_path):
-    torch.save({"type": "shard_list", "shards": []}, tmp_path / "in.torch")
-    with pytest.raises(ValueError, match=r"a checkpoint in parts .*convert_sharded_checkpoint"):
-        read_checkpoint(tmp_path / "in.torch")

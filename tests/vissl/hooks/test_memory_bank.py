@@ -58,7 +58,7 @@ def test_update__refuses_embeddings_that_are_not_finite(task):
     step(task)
     task.loss.bank.rows.copy_(before)
     task.last_batch.model_output[1][2, 0] = torch.inf
-    with pytest.raises(FloatingPointError, match=r"rows {'rank 0': \[9\]} are not finite"):
+    with pytest.raises(FloatingPointError, match=r"rows \[9\] on rank 0 are not finite"):
         step(task)
     assert torch.equal(task.loss.bank.rows, before)
 
@@ -194,5 +194,5 @@ def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
 
 def test_fill__refuses_embeddings_that_are_not_finite(filling):
     filling.batches[1][1][0, 0] = torch.inf
-    with pytest.raises(FloatingPointError, match=r"rows {'rank 0': \[9, 2\]} are not finite"):
+    with pytest.raises(FloatingPointError, match=r"rows \[9, 2\] on rank 0 are not finite"):
         MemoryBankHook().on_phase_start(filling)
