@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,41 +12,21 @@ COUNTER = "num_batches_tracked"
 """Buffer of batch norm that nothing reads: files of PyTorch < 0.4.1 and of Caffe2 have none."""
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """The differences between the tensors expected and those found; false if there are none."""
-
-    missing: tuple[str, ...]
-    surplus: tuple[str, ...]
-    shapes: tuple[str, ...]
-    values: tuple[str, ...]
-    expected: int
-
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.surplus or self.shapes or self.values)
-
-    def __str__(self) -> str:
-        kinds = {
-            "of another shape": self.shapes,
-            f"of {self.expected} missing": self.missing,
-            "left over": self.surplus,
-            "of other values": self.values,
-        }
-        return "; ".join(f"{len(n)} {kind}: {truncate(n)}" for kind, n in kinds.items() if n)
-
-
 def compare(
     expected: Mapping[str, Tensor | tuple[int, ...]],
     found: Mapping[str, Tensor],
     *,
     values: bool = False,
-) -> Mismatch:
+) -> str:
     """Compare tensors by name and shape. Counters of batch norm may be missing.
 
     Args:
         expected: name to tensor, or to its shape alone.
         found: name to tensor.
         values: compare bits too, in the dtype of the tensor found; ``expected`` holds tensors.
+
+    Returns:
+        What differs, in words; empty where nothing does.
 
     Example:
         >>> net = {"conv.weight": (2,), "bn.bias": (3,)}
@@ -64,17 +43,18 @@ def compare(
         and isinstance(tensor, Tensor)
         and not torch.equal(found[name].cpu(), tensor.cpu().to(found[name].dtype))
     ]
-    return Mismatch(
-        missing=tuple(n for n in wanted if n not in found and not n.endswith(COUNTER)),
-        surplus=tuple(n for n in found if n not in wanted),
-        shapes=tuple(f"{n} {tuple(found[n].shape)}, expected {wanted[n]}" for n in shapes),
-        values=tuple(differ),
-        expected=sum(not name.endswith(COUNTER) for name in wanted),
-    )
+    whole = [name for name in wanted if not name.endswith(COUNTER)]
+    kinds = {
+        "of another shape": [f"{n} {tuple(found[n].shape)}, expected {wanted[n]}" for n in shapes],
+        f"of {len(whole)} missing": [name for name in whole if name not in found],
+        "left over": [name for name in found if name not in wanted],
+        "of other values": differ,
+    }
+    return "; ".join(f"{len(n)} {kind}: {truncate(n)}" for kind, n in kinds.items() if n)
 
 
-def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Mismatch:
-    """Compare weights with a trunk of the host that they are to fill.
+def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+    """Compare weights with a trunk of the host that they are to fill: as :func:`compare`.
 
     Tensors of parts that the trunk lacks, such as a classifier ``fc``, do not count; those of
     further blocks in one of its parts do: a ResNet-34 would fill a ResNet-18. Position embeddings

@@ -13,15 +13,11 @@ from pirl_plugin.vissl.patches.patches import patched
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
     from vissl.config import AttrDict
     from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.vissl.host_module import HostModule
-
-    # Where the weights are, the prefix to remove from their names and the one to add.
-    Names = tuple[str | list[str] | None, str | None, str | None]
 
 
 def refuse_mismatches(module: HostModule) -> None:
@@ -44,10 +40,13 @@ def refuse_mismatches(module: HostModule) -> None:
         append_prefix: str | None = None,
         **more: object,
     ) -> object:
-        names: Names = (state_dict_key_name, replace_prefix, append_prefix)
-        if is_ours(config):
-            state_dict, names = fitting(module, config, model, state_dict, skip_layers, names)
-        return original(config, model, state_dict, names[0], skip_layers, *names[1:], **more)
+        prefixes = (replace_prefix, append_prefix)
+        if is_ours(config) and not any(prefixes):  # else the user says where the weights are
+            state_dict = fitting(config, model, state_dict, skip_layers)
+            state_dict_key_name = "classy_state_dict"
+        return original(
+            config, model, state_dict, state_dict_key_name, skip_layers, *prefixes, **more
+        )
 
     module.init_model_from_consolidated_weights = init_model_from_consolidated_weights
     patched("checkpoints that do not fit")
@@ -81,81 +80,38 @@ def read_more_formats(module: HostModule) -> None:
 
 
 def fitting(
-    module: HostModule,
     config: AttrDict,
     model: BaseSSLMultiInputOutputModel,
     state: Mapping[str, Any],
     skipped: list[str],
-    names: Names,
-) -> tuple[Mapping[str, Any], Names]:
-    """Return the checkpoint, and the names that the host is to look under, once they fit.
+) -> Mapping[str, Any]:
+    """Return the checkpoint in VISSL's layout, once its trunk fits the model's.
 
     Raises:
-        ValueError: they do not fit the model's trunk, as they are or with the trunk looked for.
+        ValueError: it holds no trunk, or one that does not fit.
     """
     from pirl_plugin.checkpoints.compare import compare_with_model
     from pirl_plugin.checkpoints.load import trunk_of_checkpoint, vissl_checkpoint
+    from pirl_plugin.checkpoints.trunk import find_any_trunk
 
-    path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+    path, trunk = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, config.MODEL.TRUNK.NAME
+    found = trunk_of_checkpoint(state, path)
     wanted = {
-        name: value
+        name.removeprefix("trunk.").removeprefix("base_model."): value
         for name, value in model.state_dict().items()
         if name.startswith("trunk.") and not any(part in name for part in skipped)
     }
-
-    def mismatch(of: Mapping[str, Any], names: Names) -> object:
-        renamed = _renamed(module, config, of, *names)
-        if renamed is None:
-            return f"it has no '{names[0]}'"
-        return compare_with_model(
-            wanted, {n: t for n, t in renamed.items() if n.startswith("trunk.")}
-        )
-
-    if not (as_it_is := mismatch(state, names)):
-        return state, names
-    ours: Names = ("classy_state_dict", None, None)
-    try:
-        found = vissl_checkpoint(trunk_of_checkpoint(state, path))
-    except ValueError as error:
-        raise ValueError(f"{path} does not fit config.MODEL.TRUNK: {as_it_is}; {error}") from error
-    if differs := mismatch(found, ours):
+    if mismatch := compare_with_model(wanted, found):
+        try:
+            network = f"it is of {find_any_trunk(state, path).title}; "
+        except ValueError:  # of another kind
+            network = ""
         raise ValueError(
-            f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {differs}; "
-            f"{_network_in(found)}give config.MODEL.TRUNK the values of the run that made it"
+            f"{path} does not fit the trunk '{trunk}': {mismatch}; {network}give "
+            f"config.MODEL.TRUNK the values of the run that made it"
         )
+    inside = state.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
+    if inside.get("trunk", {}).keys() == found.keys():
+        return state  # with its heads
     logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
-    return found, ours
-
-
-def _network_in(checkpoint: Mapping[str, object]) -> str:
-    from pirl_plugin.checkpoints.trunk import find_any_trunk
-
-    try:
-        return f"it is of {find_any_trunk(checkpoint, 'the checkpoint').title}; "
-    except ValueError:  # of another kind
-        return ""
-
-
-def _renamed(
-    module: HostModule,
-    config: AttrDict,
-    state: Mapping[str, Any],
-    key: str | list[str] | None,
-    removed: str | None,
-    added: str | None,
-) -> Mapping[str, Tensor] | None:
-    """Return the weights by the model's own names, as the host renames them."""
-    for part in key if isinstance(key, list) else [key] if key else []:
-        if part not in state:
-            return None
-        state = state[part]
-    if key == "classy_state_dict":
-        found: Mapping[str, Tensor] = module.get_checkpoint_model_state_dict(config, state)
-        return found
-    if removed:
-        state = module.replace_module_prefix(state, removed)
-    if added:
-        state = module.append_module_prefix(state, added)
-    if hasattr(module, "adapt_to_feature_extractor_config"):  # git main
-        state = module.adapt_to_feature_extractor_config(config, state)
-    return state
+    return vissl_checkpoint(found)

@@ -60,7 +60,7 @@ def test_load__takes_our_own_and_torchvisions(overrides):
             r"FILE does not fit .*'pirl_resnet': 40 of 100 .*of ResNet-10; give",
         ),
         (checkpoint(depth=34), r"left over: .*layer1\.2\.conv1\.weight"),
-        ({"model": {}}, r"has no 'classy_state_dict'; .*holds no ResNet"),
+        ({"model": {}}, r"FILE holds no ResNet"),
     ],
 )
 def test_load__refuses_what_does_not_fit(overrides, given, message):
