@@ -57,15 +57,11 @@ def trunk_in(
     else:
         trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
     state = trunk_state(found)
-    if mismatch := compare(trunk.state_dict(), {**state, **_description(trunk)}):
+    own = {name: tensor for name, tensor in trunk.state_dict().items() if name == DESCRIPTION}
+    if mismatch := compare(trunk.state_dict(), {**state, **own}):  # timm's options may differ
         raise ValueError(f"{path} does not fit {found.title}: {mismatch}; copy it again")
     trunk.load_state_dict(state, strict=False)  # whole, but for batch norm's counters
     return trunk.eval()
-
-
-def _description(trunk: nn.Module) -> dict[str, Tensor]:
-    """Return the name of a network of timm, which may have other options than in the file."""
-    return {n: tensor for n, tensor in trunk.state_dict().items() if n == DESCRIPTION}
 
 
 def save_trunk(trunk: nn.Module, path: str | Path) -> None:
@@ -108,8 +104,3 @@ def trunk_of_checkpoint(checkpoint: Mapping[str, object], name: str) -> dict[str
         return trunk_state(find_any_trunk(checkpoint, name))
     # Where a benchmark wrote it, the trunk is inside VISSL's feature extractor.
     return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}
-
-
-def read_trunk_state(path: str | Path, trust_pickle: bool = False) -> dict[str, Tensor]:
-    """Read a file that the export reads: as :func:`trunk_of_checkpoint`."""
-    return trunk_of_checkpoint(read_checkpoint(Path(path), trust_pickle), str(path))

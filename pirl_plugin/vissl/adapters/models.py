@@ -1,14 +1,19 @@
-"""Heads and trunks as VISSL's registries build them; two trunks as one (PIRL-ens, Sec. 3.2)."""
+"""Heads and trunks as VISSL's registries build them; two trunks as one (PIRL-ens, Sec. 3.2).
+
+The host gives a trunk its whole ``MODEL`` section and the trunk's name.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import compare_with_model
-from pirl_plugin.checkpoints.load import read_trunk_state
+from pirl_plugin.checkpoints.load import trunk_of_checkpoint
+from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
 from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
@@ -18,12 +23,7 @@ if TYPE_CHECKING:
 
 
 class VISSLPIRLHead(PIRLHead):
-    """:class:`~pirl_plugin.models.head.PIRLHead` with the host's constructor.
-
-    Args:
-        model_config: the host's ``MODEL`` section; not used.
-        **options: of :class:`~pirl_plugin.models.head.PIRLHead`.
-    """
+    """:class:`~pirl_plugin.models.head.PIRLHead` with the host's constructor."""
 
     def __init__(self, model_config: AttrDict, **options: Any) -> None:
         super().__init__(**options)
@@ -38,10 +38,6 @@ class PIRLResNet(ResNetTrunk):
           TRUNK:
             NAME: pirl_resnet
             PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false}
-
-    Args:
-        model_config: the host's ``MODEL`` section.
-        model_name: the trunk's name; not used.
 
     Raises:
         ValueError: an unknown key or depth, or a width that is not positive.
@@ -60,10 +56,6 @@ class PIRLTimm(TimmTrunk):
           TRUNK:
             NAME: pirl_timm
             PIRL_TIMM: {NAME: vit_tiny_patch16_224, OPTIONS: {img_size: 64}}
-
-    Args:
-        model_config: the host's ``MODEL`` section.
-        model_name: the trunk's name; not used.
 
     Raises:
         ValueError: timm is not installed, or an unknown key, network or option.
@@ -88,10 +80,6 @@ class PIRLEnsemble(nn.Module):
     leaves that member at random initialisation. ``TRUST_PICKLE: true`` lets the files run code
     where torch's safe loading refuses them.
 
-    Args:
-        model_config: the host's ``MODEL`` section.
-        model_name: the trunk's name; not used.
-
     Raises:
         FileNotFoundError: a checkpoint does not exist.
         ValueError: the section lacks a key, or a file cannot be read or does not fit the member.
@@ -112,7 +100,8 @@ class PIRLEnsemble(nn.Module):
         for path in section["PARAMS_FILES"]:
             trunk = get_model_trunk(member)(model_config, member)
             if path:
-                weights = read_trunk_state(path, bool(section.get("TRUST_PICKLE")))
+                content = read_checkpoint(Path(path), bool(section.get("TRUST_PICKLE")))
+                weights = trunk_of_checkpoint(content, path)
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
                     raise ValueError(
                         f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: "

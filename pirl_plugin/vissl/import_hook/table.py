@@ -41,7 +41,6 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
 _PATCHES = "pirl_plugin.vissl.patches.patches"
-_SAVING = "pirl_plugin.vissl.patches.saving"
 _RESUMING = "pirl_plugin.vissl.patches.resuming"
 _SVM = "pirl_plugin.vissl.patches.svm"
 _TENSORS = "pirl_plugin.vissl.patches.tensors"
@@ -92,8 +91,8 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "vissl.utils.checkpoint": (
         "pirl_plugin.vissl.patches.checkpoints:refuse_mismatches",
-        f"{_SAVING}:save_whole",
-        f"{_SAVING}:link_newest",
+        f"{_RESUMING}:save_whole",
+        f"{_RESUMING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",
     ),
     "vissl.utils.svm_utils.svm_trainer": (f"{_SVM}:svm_starts_again",),

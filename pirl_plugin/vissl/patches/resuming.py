@@ -1,10 +1,11 @@
-"""What a run of this plugin goes on from: the newest checkpoint that loads, of the same run."""
+"""Checkpoints of a run: written whole, and the newest that loads is what it goes on from."""
 
 from __future__ import annotations
 
 import functools
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,61 @@ if TYPE_CHECKING:
 
     from pirl_plugin.checkpoints.run_folder import Found
     from pirl_plugin.vissl.host_module import HostModule
+
+
+def save_whole(module: HostModule) -> None:
+    """Never worked: checkpoints were written in place, and lost when that was cut short.
+
+    They are written beside, flushed and renamed, for all approaches. In runs of this plugin its
+    hook completes what is saved, and removes what need not stay.
+    """
+    in_place = module.save_checkpoint
+
+    @functools.wraps(in_place)
+    def save_checkpoint(
+        checkpoint_folder: str, state: dict[str, Any], checkpoint_file: str = "checkpoint.torch"
+    ) -> str:
+        import torch
+
+        from pirl_plugin.files import atomic_write
+        from pirl_plugin.vissl.hooks.checkpoint import HOOKS
+
+        if "://" in checkpoint_folder:  # not a disk: the host's path managers know how
+            return str(in_place(checkpoint_folder, state, checkpoint_file))
+        hook = HOOKS.get(os.path.realpath(checkpoint_folder))
+        if hook is not None:
+            hook.complete(state, checkpoint_file)
+        with atomic_write(Path(checkpoint_folder, checkpoint_file)) as file:
+            torch.save(state, file)
+        if hook is not None:
+            hook.record(state, checkpoint_file)
+        return f"{checkpoint_folder}/{checkpoint_file}"
+
+    module.save_checkpoint = save_checkpoint
+    patched("checkpoints written in place")
+
+
+def link_newest(module: HostModule) -> None:
+    """Broke: ``checkpoint.torch`` was an absolute link, from a relative folder a dangling one.
+
+    Moved folders lost it, and a dangling one was never replaced: ``[Errno 17] File exists``.
+    """
+    original = module.create_file_symlink
+
+    @functools.wraps(original)
+    def create_file_symlink(file1: str, file2: str) -> None:
+        from pirl_plugin.files import link_relatively
+
+        if "://" in file2:
+            original(file1, file2)
+            return
+        try:
+            link_relatively(Path(file1), Path(file2))
+        except OSError as error:  # as in the host: some file systems have no links
+            logging.info(f"Could NOT create symlink. Error: {error}")
+
+    module.create_file_symlink = create_file_symlink
+    patched("links to checkpoints")
 
 
 def resume_from_what_loads(module: HostModule) -> None:
@@ -68,13 +124,13 @@ def skip_batches_done(module: HostModule) -> None:
     The host's remedy, ``StatefulDistributedSampler``, gives each rank one fixed slice of the data.
     Here the order stays that of ``DistributedSampler``.
     """
+    from pirl_plugin.vissl.hooks.checkpoint import samples_done
+
     task = module.SelfSupervisionTask
     compute, update = task._compute_start_iter_from_checkpoint, task._update_classy_state
 
     @functools.wraps(compute)
     def _compute_start_iter_from_checkpoint(self: SelfSupervisionTask, phase_type: str) -> int:
-        from pirl_plugin.vissl.hooks.checkpoint import samples_done
-
         if not is_ours(self.config):
             return int(compute(self, phase_type))
         if phase_type != "train":
@@ -86,8 +142,18 @@ def skip_batches_done(module: HostModule) -> None:
         self: SelfSupervisionTask, state_dict: Mapping[str, Any] | None = None
     ) -> object:
         result = update(self, state_dict)
-        if state_dict is not None and is_ours(self.config):
-            _count_updates(self)
+        if state_dict is not None and is_ours(self.config) and self.train:
+            # The host counts whole batches, whose sum depends on the batch of the run before: its
+            # place in the schedule would pass the end.
+            epoch = self.num_batches_per_phase * int(self.get_global_batchsize())
+            updates = (self.train_phase_idx + 1) * epoch + samples_done(self)
+            if updates != self.num_updates:
+                logging.warning(
+                    f"The checkpoint counts {self.num_updates} images, of another batch; with this "
+                    f"one it is {updates}, the place in the schedule"
+                )
+                self.num_updates = updates
+                self.optimizer.on_epoch(self.where)
         return result
 
     task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
@@ -117,26 +183,6 @@ def sample_what_is_left(module: HostModule) -> None:
         return original(dataset, dataset_config, *args, **kwargs)
 
     module.build_dataloader = build_dataloader
-
-
-def _count_updates(task: SelfSupervisionTask) -> None:
-    """Count the images of the epochs that are done by this run's batch.
-
-    The host counts whole batches, whose sum depends on the batch that the checkpoint was made with:
-    its place in the schedule would pass the end.
-    """
-    from pirl_plugin.vissl.hooks.checkpoint import samples_done
-
-    if task.train:
-        epoch = task.num_batches_per_phase * int(task.get_global_batchsize())
-        updates = (task.train_phase_idx + 1) * epoch + samples_done(task)
-        if updates != task.num_updates:
-            logging.warning(
-                f"The checkpoint counts {task.num_updates} images, of another batch; with this one "
-                f"it is {updates}, the place in the schedule"
-            )
-            task.num_updates = updates
-            task.optimizer.on_epoch(task.where)
 
 
 def _applies(config: AttrDict, folder: str) -> bool:
