@@ -33,7 +33,10 @@ def sentence(error: BaseException) -> str:
         >>> sentence(ValueError("λ = 2: expected at most 1")), sentence(KeyError("a"))
         ('λ = 2: expected at most 1', "KeyError: 'a'")
     """
-    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    text = str(error).strip()
+    if "Original Traceback" in text:  # of a loader's worker: its last line says what happened
+        text = text.splitlines()[-1]
+    text = " ".join(text.split("\n\n")[0].split())
     library = type(error).__module__.startswith(("hydra", "omegaconf"))
     clear = library or isinstance(error, (ValueError, OSError, FloatingPointError, RuntimeError))
     return text if clear and text else f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -29,7 +29,6 @@ SCALED_ABOVE = 3000
 Views of one of 4,032 × 3,024 pixels then take 1.6 to 2.7 times less time."""
 
 _ORIENTATION = 0x0112  # EXIF tag
-_UPRIGHT = 1
 _RGB = 3  # torchvision's ImageReadMode.RGB
 
 
@@ -86,10 +85,9 @@ def _decode(data: bytes | bytearray, scaled_to: int | None) -> torch.Tensor:
             shorter = min(opened.size)
             if scaled_to is None:
                 scaled_to = SCALED_ABOVE // 4 if shorter >= SCALED_ABOVE else shorter
-            turned = "exif" in opened.info and opened.getexif().get(_ORIENTATION, 1) != _UPRIGHT
             if shorter >= 2 * scaled_to:
                 opened.draft(opened.mode, (scaled_to, scaled_to))
-            elif decode_jpeg is not None and opened.mode in ("RGB", "L") and not turned:
+            elif decode_jpeg is not None and opened.mode in ("RGB", "L") and not _turned(opened):
                 writable = data if isinstance(data, bytearray) else bytearray(data)  # or it warns
                 pixels: torch.Tensor = decode_jpeg(
                     torch.frombuffer(writable, dtype=torch.uint8), _RGB, False
@@ -98,5 +96,13 @@ def _decode(data: bytes | bytearray, scaled_to: int | None) -> torch.Tensor:
         opened.load()  # the tag may follow the pixels
         try:
             return as_pixels(ImageOps.exif_transpose(opened))
-        except (SyntaxError, ValueError, TypeError, KeyError, OverflowError):  # a damaged tag
+        except Exception:  # a damaged tag raises any of many types
             return as_pixels(opened)
+
+
+def _turned(image: Image.Image) -> bool:
+    """Whether an EXIF tag, if it can be read, says that the image is not upright."""
+    try:
+        return "exif" in image.info and image.getexif().get(_ORIENTATION, 1) != 1
+    except Exception:
+        return False

@@ -12,7 +12,7 @@ import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -42,18 +42,7 @@ class Result(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        arguments: after ``prepare``.
-
-    Returns:
-        0; 1 where no image could be copied.
-
-    Raises:
-        FileNotFoundError: there is no such folder of images.
-        ValueError: the output folder is not one of this command, or a tar in it is damaged.
-    """
+    """Run the command; returns 1 where no image could be copied, else 0."""
     parser = argparse.ArgumentParser(
         prog="pirl-plugin prepare",
         description="Make a smaller copy of a folder of images, with the same folders and names.",
@@ -101,21 +90,10 @@ def main(arguments: Sequence[str]) -> int:
     return int(written + present == 0)
 
 
-def resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray, str]:
-    """Read an image and shrink its shorter side to ``size`` pixels, as a JPEG.
+def _resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray, str]:
+    """Return an image's smaller copy, a JPEG, and ``.jpg`` where its name must end so.
 
-    Args:
-        path: of the file.
-        size: pixels.
-        quality: of the JPEG, 1 … 95.
-
-    Returns:
-        The encoded copy, and what is to be added to the file's name: ``.jpg`` where the format
-        changed. An image that is no larger is kept byte for byte.
-
-    Raises:
-        UnreadableImageError: it cannot be decoded.
-        OSError: it cannot be read.
+    An image whose shorter side has at most ``size`` pixels is kept byte for byte.
     """
     data = read_file(path)
     pixels = decode_image(data, scaled_to=2 * size)
@@ -156,7 +134,7 @@ class _Copies(Dataset[Result]):
         for row in rows:
             path = self._images.path_of(row)
             try:
-                yield row, *resized_copy(path, self._options.size, self._options.quality)
+                yield row, *_resized_copy(path, self._options.size, self._options.quality)
             except (OSError, ValueError, MemoryError) as error:
                 problems.append(f"{path}: {error or 'too little memory'}")
 
@@ -200,7 +178,7 @@ class _Copies(Dataset[Result]):
         return Result(len(keys), 0, problems)
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray | Any) -> None:
+def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))

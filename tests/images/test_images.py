@@ -78,6 +78,8 @@ def test_decode__xmp_before_the_orientation():
     segment = b"\xff\xe1" + (len(xmp) + 2).to_bytes(2, "big") + xmp
     turned = decode_image(data[:2] + segment + data[2:])
     assert torch.equal(turned, decode_image(data))
+    damaged = encoded("JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert torch.equal(decode_image(damaged), decode_image(encoded("JPEG")))
 
 
 def test_decode__16_bit_grey_and_large_jpegs():
