@@ -123,9 +123,9 @@ def test_run__is_made_once_and_a_resumed_one_has_no_seconds(tmp_path, monkeypatc
     monkeypatch.setenv("STATUS", "3")
     folder = tmp_path / "run"
     with pytest.raises(RuntimeError, match="train failed: -m pirl_plugin train a=1"):
-        run.run(["train", "a=1"], folder, 1)
+        run.run(["train", "a=1"], folder)
     monkeypatch.setenv("STATUS", "0")
-    assert run.run(["train", "a=1"], folder, 1) is None
-    assert run.run(["train", "a=1"], folder, 1) is None
-    assert run.run(["train"], tmp_path / "other", 1)["wall"] > 0
+    assert run.run(["train", "a=1"], folder) is None
+    assert run.run(["train", "a=1"], folder) is None
+    assert run.run(["train"], tmp_path / "other") >= 0
     assert (tmp_path / "count").read_text().count("ran") == 3

@@ -18,12 +18,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from verdicts import COMPARISON, METHODS, SWEEPS, Runs, paper_layers, verdicts
 
 from pirl_plugin.evaluation.published import LAYERS, published
 
-METRICS = {"linear_top1": "linear", "linear_best_top1": "best layer", "knn_top1": "kNN"}
+METRICS = {"linear": "linear_top1", "best layer": "linear_best_top1", "kNN": "knn_top1"}
 PANELS = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
 COLORS = dict(zip(METHODS, "0.5 C0 C3 C1 C6 C8 C2 k C4 C9".split(), strict=True))
 DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
@@ -63,17 +62,14 @@ def _markdown(title: str, header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def _setting(content: dict[str, Any]) -> str:
-    setting, data = content["setting"], content["setting"]["data"]
+    setting, data, seconds = content["setting"], content["setting"]["data"], "CPU seconds of a run"
     made: Counter[str] = Counter()
     for row in content["runs"]:
-        with_ = row.get("made_with", {"hardware": row.get("hardware", "not recorded")})
-        made[f"{with_['hardware']}, {with_.get('precision', 'precision not recorded')}"] += 1
-    seconds = setting["seconds"]
+        about = row.get("made_with", {"hardware": row.get("hardware", "not recorded")})
+        made[f"{about['hardware']}, {about.get('precision', 'precision not recorded')}"] += 1
     if cost := content.get("cost"):
-        rounds = len(next(iter(cost["rounds"].values())))
         seconds = (
-            f"of pre-training, by the cost of an image: the median of {rounds} short runs of each "
-            f"method in turn ({cost['measured']}, {cost['hardware']}, {cost['precision']})"
+            f"images seen times the cost of one, the median of short runs ({cost['hardware']})"
         )
     lines = [
         setting["about"],
@@ -81,9 +77,8 @@ def _setting(content: dict[str, Any]) -> str:
         f"images of {data['classes']} classes; chance is {100 / data['classes']:.1f} %",
         f"{setting['images_seen']:,} images seen ({setting['epochs']} epochs); a sweep's models "
         f"{setting['sweep_epochs']} epochs",
-        f"`linear`: {setting['linear_top1']}",
-        f"`kNN`: {setting['knn_top1']}",
-        f"`seconds`: {seconds}",
+        *(f"`{name}`: {setting[key]}" for name, key in METRICS.items() if key in setting),
+        f"`seconds` of pre-training: {seconds}",
         "hardware: " + "; ".join(f"{text} ({n} runs)" for text, n in made.most_common()),
         f"versions: {', '.join(map(' '.join, setting['versions'].items()))}, of the last command",
         f"`{setting['command']}`",
@@ -153,7 +148,7 @@ def _sweep_table(runs: Runs, name: str) -> str:
     """Of the seeds that have all values, so that means differ by the values alone."""
     sweep, columns = SWEEPS[name], {}
     for method in sweep["values"]:
-        for metric, title in METRICS.items():
+        for title, metric in METRICS.items():
             table = runs.sweep(name, method, metric).dropna()
             columns[f"{METHODS[method]['label']}: {title}"] = table
     if all(table.empty for table in columns.values()):
@@ -166,145 +161,112 @@ def _sweep_table(runs: Runs, name: str) -> str:
     return _markdown(sweep["axis"], [sweep["symbol"], "seeds", *columns], rows)
 
 
-def _figure(columns: int, width: float) -> tuple[Figure, list[Axes]]:
+def _panels(titles: Iterable[str], xlabel: str, width: float = 10) -> tuple[Figure, list[Axes]]:
+    titles = list(titles)
     figure = Figure(figsize=(width, 3.6), layout="constrained")
-    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
-
-
-def _line(axes: Axes, method: str, x: Iterable[float], y: pd.DataFrame, **options: Any) -> None:
-    """Means over seeds (rows), and a band from the least to the most."""
-    x, color = [*x], COLORS[method]
-    axes.plot(x, y.mean(), color=color, ls=DASHED.get(method, "-"), **options)
-    if len(y) > 1:
-        axes.fill_between(x, y.min(), y.max(), color=color, alpha=0.12, lw=0)
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
-
-
-def _curves(runs: Runs, axis: str, title: str, unit: float) -> Figure | None:
-    """Accuracy during training; the supervised network, far above, is in the legend only."""
-    found = {method: [*runs.main(method).values()] for method in METHODS}
-    found = {method: rows for method, rows in found.items() if rows and pd.notna(rows[0][axis])}
-    if not found:
-        return None
-    figure, panels = _figure(2, 10.5)
-    for axes, (metric, name) in zip(panels, PANELS.items(), strict=True):
-        random = pd.Series([row[metric] for row in found.get("random", [])], dtype=float)
-        for method, rows in found.items():
-            label = METHODS[method]["label"]
-            if method == "random":
-                axes.axhline(random.mean(), color=COLORS[method], lw=1, label="Random init.")
-                continue
-            if method == "supervised":
-                top1 = [pd.Series([row[m] for row in rows]).mean() for m in PANELS]
-                label = f"Supervised, not drawn:\nlinear {top1[0]:.1f}, kNN {top1[1]:.1f}"
-                axes.plot([], [], " ", label=label)
-                continue
-            points = [pd.DataFrame(row["points"]) for row in rows]
-            x = np.mean([frame[axis] for frame in points], axis=0) / unit
-            y = pd.DataFrame([frame[metric].to_list() for frame in points])
-            if len(random) and axis != "seconds":
-                x = [0.0, *x]
-                y.insert(0, "start", random.mean())
-            seeds = f" ({len(rows)} seeds)" if len(rows) > 1 else ""
-            _line(axes, method, x, y, marker=".", label=label + seeds)
-        if axis == "seconds":  # one method takes several times as long as the others
-            axes.set_xscale("log")
-        axes.set(xlabel=title, ylabel=name)
+    panels = list(figure.subplots(1, len(titles), squeeze=False)[0])
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set(xlabel=xlabel, ylabel=title)
         axes.grid(alpha=0.25)
-    _legend(figure, panels[0])
+    return figure, panels
+
+
+def _line(axes: Axes, method: str, y: pd.DataFrame, x: Iterable[float] | None = None) -> None:
+    """Draw means over seeds (rows), and a band from the least to the most."""
+    x, color = [*(y.columns if x is None else x)], COLORS[method]
+    seeds = f" ({len(y)} seeds)" if len(y) > 1 else ""
+    label = f"{METHODS[method]['label']}{seeds}"
+    axes.plot(x, y.mean(), color=color, ls=DASHED.get(method, "-"), marker=".", label=label)
+    axes.fill_between(x, y.min(), y.max(), color=color, alpha=0.12, lw=0)
+
+
+def _with_legend(figure: Figure, where: str = "outside right center") -> Figure:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc=where, frameon=False, fontsize=8)
     return figure
 
 
+def _curves(runs: Runs, axis: str, title: str, unit: float) -> Figure | None:
+    """Draw accuracy during training; the supervised network's, far above, is in the tables."""
+    found = {method: [*runs.main(method).values()] for method in METHODS if method != "supervised"}
+    found = {method: rows for method, rows in found.items() if rows and pd.notna(rows[0][axis])}
+    if not found:
+        return None
+    figure, panels = _panels(PANELS.values(), title, 10.5)
+    for axes, metric in zip(panels, PANELS, strict=True):
+        for method, rows in found.items():
+            if method == "random":
+                mean = np.mean([row[metric] for row in rows])
+                axes.axhline(mean, color=COLORS[method], lw=1, label=METHODS[method]["label"])
+                continue
+            points = [pd.DataFrame(row["points"]) for row in rows]
+            x = np.mean([frame[axis] for frame in points], axis=0) / unit
+            _line(axes, method, pd.DataFrame([frame[metric].to_list() for frame in points]), x)
+        if axis == "seconds":  # one method takes several times as long as the others
+            axes.set_xscale("log")
+    return _with_legend(figure)
+
+
 def _layers(runs: Runs) -> Figure | None:
-    """Accuracy by layer at the end of training, and the paper's (Fig. 5)."""
+    """Draw accuracy by layer at the end of training, and the paper's (Fig. 5)."""
     published_ = ("random", "npid", "pirl_jigsaw", "jigsaw", "supervised")
     found = {method: runs.layers(method) for method in (*published_, "npidpp")}
     if all(table.empty for table in found.values()):
         return None
-    figure, (ours, theirs) = _figure(2, 11)
+    figure, (ours, theirs) = _panels(["Linear, top-1 (%)"] * 2, "Layer", 11)
     for method, table in found.items():
         if len(table):
-            _line(ours, method, LAYERS, table, marker="o", label=METHODS[method]["label"])
+            _line(ours, method, table)
     for method in published_:
-        theirs.plot(LAYERS, paper_layers(method), marker="o", color=COLORS[method],
-                    ls=DASHED.get(method, "-"))  # fmt: skip
-    titles = "Here", "Paper: ImageNet, ResNet-50; its NPID++ for NPID"
-    for axes, title in zip((ours, theirs), titles, strict=True):
-        axes.set_title(title, fontsize=10)
-        axes.set_ylabel("Linear, top-1 (%)")
-        axes.grid(alpha=0.25)
-    _legend(figure, ours)
-    return figure
+        color, style = COLORS[method], DASHED.get(method, "-")
+        theirs.plot(LAYERS, paper_layers(method), marker=".", color=color, ls=style)
+    ours.set_title("Here", fontsize=10)
+    theirs.set_title("Paper: ImageNet, ResNet-50; its NPID++ for NPID", fontsize=10)
+    return _with_legend(figure)
 
 
 def _invariance(runs: Runs) -> Figure | None:
-    """Distribution of the distances between images and their transformed versions (Fig. 4)."""
-    found = {
-        m: [row["invariance"] for row in runs.main(m).values() if "invariance" in row]
-        for m in PAIRS
-    }
-    if not any(found.values()):
-        return None
-    figure, (axes,) = _figure(1, 7.6)
-    for method, several in found.items():
-        if several:
-            density = np.mean([one["density"] for one in several], axis=0)
-            mean, std, other = (
-                np.mean([one[key] for one in several]) for key in ("mean", "std", "different_mean")
-            )
+    """Draw the distances between images and their transformed versions (Fig. 4)."""
+    xlabel = "l2 distance of unit vectors, image and transformed image"
+    figure, (axes,) = _panels(["Density; dotted: mean of different images"], xlabel, 7.6)
+    for method in PAIRS:
+        rows = [row["invariance"] for row in runs.main(method).values() if "invariance" in row]
+        if rows:
+            density = np.mean([row["density"] for row in rows], axis=0)
+            mean = pd.DataFrame(rows)[["mean", "std", "different_mean"]].mean()
             space = "embeddings" if "negatives" in METHODS[method] else "pooled features"
-            label = f"{METHODS[method]['label']}, {space}:\n{mean:.2f} ± {std:.2f}; "
-            label += f"of different images {other:.2f}"
-            edges = np.linspace(0, 2, len(density) + 1)
-            axes.stairs(
-                density, edges, color=COLORS[method], ls=DASHED.get(method, "-"), label=label
+            label = (
+                f"{METHODS[method]['label']}, {space}:\n{mean['mean']:.2f} ± {mean['std']:.2f}; "
             )
-            axes.axvline(other, color=COLORS[method], ls=":", lw=1)
-    axes.set_xlabel("l2 distance of unit vectors, image and transformed image")
-    axes.set_ylabel("Density; dotted: mean of different images")
-    figure.legend(loc="outside right center", frameon=False, fontsize=8)
-    return figure
+            label += f"of different images {mean['different_mean']:.2f}"
+            edges, color = np.linspace(0, 2, len(density) + 1), COLORS[method]
+            axes.stairs(density, edges, color=color, ls=DASHED.get(method, "-"), label=label)
+            axes.axvline(mean["different_mean"], color=color, ls=":", lw=1)
+    return _with_legend(figure) if axes.patches else None
 
 
 def _sweep_figure(runs: Runs, name: str) -> Figure | None:
-    """A dot a model, lines of means over the seeds with all values, thin for the best layer."""
+    """Draw a dot for each model, and lines of means over the seeds with all values."""
     sweep = SWEEPS[name]
-    methods, values = [*sweep["values"]], sweep["values"]["pirl_jigsaw"]
     if runs.sweep(name, "pirl_jigsaw", "linear_top1").notna().any().sum() < 2:
         return None
-    figure, panels = _figure(2, 9)
-    for axes, (metric, title) in zip(panels, PANELS.items(), strict=True):
-        for method in methods:
+    figure, panels = _panels(PANELS.values(), sweep["axis"], 9)
+    for axes, metric in zip(panels, PANELS, strict=True):
+        for method in sweep["values"]:
             table = runs.sweep(name, method, metric)
-            whole, color, style = table.dropna(), COLORS[method], DASHED.get(method, "-")
             for seed in table.index[table.notna().any(axis=1)]:
-                axes.plot(table.loc[seed].dropna(), ".", color=color)
-            if len(whole):
-                label = METHODS[method]["label"]
-                seeds = f" ({len(whole)} seeds)" if len(whole) > 1 else ""
-                axes.plot(whole.mean(), color=color, ls=style, label=label + seeds)
-                if metric == "linear_top1":
-                    best = runs.sweep(name, method, "linear_best_top1").dropna().mean()
-                    axes.plot(best, color=color, lw=0.8, ls=style, marker="_",
-                              label=f"{label}, best layer")  # fmt: skip
+                axes.plot(table.loc[seed].dropna(), ".", color=COLORS[method])
+            if len(whole := table.dropna()):
+                _line(axes, method, whole)
         if name != "lambda":
             axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_major_formatter(FixedFormatter([_label(value) for value in values]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set(xlabel=sweep["axis"], ylabel=title)
-        axes.grid(alpha=0.25)
+        values = sweep["values"]["pirl_jigsaw"]
+        axes.set_xticks(values, [_label(value) for value in values])
+        axes.set_xticks([], minor=True)
     if "paper_at" in sweep:
         panels[0].axvline(sweep["paper_at"], color="0.6", ls=":", lw=1)
     panels[0].set_title(sweep["paper"], fontsize=9, color="0.4")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(handles), frameon=False,
-                  fontsize=8)  # fmt: skip
-    return figure
+    return _with_legend(figure, "outside lower center")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@
 ``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Each model is pre-trained by ``pirl-plugin
 train`` and measured at a quarter, half, three quarters and the end of training by the host's linear
 benchmark of every layer and a kNN classifier; of those of ``PAIRS`` the invariance is measured too.
-Finished models are rows of ``OUT/claims.json`` and are not run again, with or without their
-folders; the host resumes the others. The same command goes on after a stop.
+Finished models are rows of ``OUT/claims.json`` and are not run again; the host resumes the others.
+The same command goes on after a stop.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import platform
@@ -20,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -32,8 +30,11 @@ from torchvision.datasets import ImageFolder
 from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, verdicts
 
 from pirl_plugin.checkpoints.load import save_trunk
+from pirl_plugin.evaluation.linear_run import linear_top1
 from pirl_plugin.evaluation.published import LAYERS
+from pirl_plugin.files import write_json
 from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.processes import processor_name
 
 NETWORK, RECIPES = COMPARISON["network"], COMPARISON["recipes"]
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
@@ -116,12 +117,12 @@ def autocast() -> str:
     return "bfloat16" if found.is_file() and "avx512_bf16" in found.read_text() else "null"
 
 
-def run(command: list[str], folder: Path, threads: int) -> dict[str, float] | None:
-    """Run a command of the plugin, if it has not been finished; its output goes to a file.
+def run(command: list[str], folder: Path) -> float | None:
+    """Run a command of the plugin on one core, if it has not been finished.
 
     Returns:
-        CPU seconds of it and all its processes, and wall-clock seconds; None where a run was
-        stopped and resumed, because nobody counted the first part.
+        CPU seconds of it and all its processes; None where a run was stopped and resumed, because
+        nobody counted the first part.
 
     Raises:
         RuntimeError: the command failed.
@@ -129,34 +130,21 @@ def run(command: list[str], folder: Path, threads: int) -> dict[str, float] | No
     done, begun = folder / "seconds.json", folder.is_dir()
     if not done.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        start, log = time.monotonic(), folder / "console.log"
+        words, log = [sys.executable, "-m", "pirl_plugin", *command], folder / "console.log"
         with log.open("a") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pirl_plugin", *command],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
             _, status, used = os.wait4(process.pid, 0)
         if status:
             last = log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise RuntimeError(f"{command[0]} failed: {last} (all of it: {log})")
-        seconds = {"cpu": used.ru_utime + used.ru_stime, "wall": time.monotonic() - start}
-        write_json(done, None if begun else seconds)
-    found: dict[str, float] | None = json.loads(done.read_text())
+        write_json(done, None if begun else used.ru_utime + used.ru_stime)
+    found: float | None = json.loads(done.read_text())
     return found
 
 
-def write_json(file: Path, content: object) -> None:
-    """Write a file whole: a kill leaves the old one or the new one."""
-    unfinished = file.with_name(f".unfinished.{file.name}")
-    unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    unfinished.replace(file)
-
-
 class Comparison:
-    """What all models have in common: images, settings and folder.
+    """Images, settings and folder that all models share.
 
     Args:
         options: of the command.
@@ -164,38 +152,27 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.data, self.out = options, options.data.resolve(), options.out.resolve()
-        splits = [ImageFolder(str(self.data / split)) for split in ("train", "val")]
-        self.classes, self.num_train = len(splits[0].classes), len(splits[0])
+        train, val = (ImageFolder(str(self.data / split)) for split in ("train", "val"))
+        self.classes, self.num_train = len(train.classes), len(train)
         self.epochs = max(1, round(options.images_seen / self.num_train))
         self.step = max(1, self.epochs // 4)
-        digest = hashlib.sha256()
-        for name, split in zip(("train", "val"), splits, strict=True):
-            paths = [os.path.relpath(path, split.root) for path, _ in split.samples]
-            digest.update("\n".join([name, *paths]).encode())
-        cores, processor = os.cpu_count(), platform.processor() or platform.machine()
-        size, model, recipe = NETWORK["image_size"], NETWORK["model"], RECIPES[options.recipe]
+        size, model = NETWORK["image_size"], NETWORK["model"]
         self.setting = {
-            "scale": "quick",
             "recipe": options.recipe,
             "network": NETWORK,
             "data": {
                 "name": self.data.name,
                 "classes": self.classes,
                 "train_images": self.num_train,
-                "val_images": len(splits[1]),
-                "digest": digest.hexdigest()[:16],
-                "train_bytes": sum(os.path.getsize(path) for path, _ in splits[0].samples),
+                "val_images": len(val),
             },
             "images_seen": self.epochs * self.num_train,
             "epochs": self.epochs,
-            "evaluated_every": self.step,
             "sweep_epochs": max(1, self.epochs // 2),
-            "seconds": "of pre-training: CPU seconds, user and system, of all processes of a run",
-            "hardware": f"{processor}, {cores} cores, {options.threads} thread(s) a run",
+            "hardware": f"{processor_name()}, {os.cpu_count()} cores, 1 thread(s) a run",
             "precision": "bfloat16 (autocast)" if autocast() == "bfloat16" else "float32",
             "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
-            "about": f"{COMPARISON['about']}; PIRL with {recipe['about']}",
-            "methods": {name: method["label"] for name, method in METHODS.items()},
+            "about": f"{COMPARISON['about']}; PIRL with {RECIPES[options.recipe]['about']}",
             "linear_top1": "percent; the host's linear benchmark "
             f"(config=benchmark/pirl/quick_linear +config/pirl/linear={model}): the pooled res5",
             "knn_top1": f"percent; k = 20, pooled res5 features at {size} px",
@@ -208,7 +185,7 @@ class Comparison:
         Raises:
             RuntimeError: one of its runs failed.
         """
-        folder, began = self.out / "runs" / job.name, time.monotonic()
+        folder = self.out / "runs" / job.name
         points = sorted(
             {*range(self.step, job.epochs, max(self.step, job.epochs // 4)), job.epochs}
         )
@@ -217,35 +194,29 @@ class Comparison:
         spent = self.pretrain(job, folder / "pretrain")
         measured = []
         for epoch in points:
-            seconds = {"seconds": None, "wall_seconds": None}
-            if spent is not None:  # epochs take equally long
-                share = epoch / max(1, job.epochs)
-                seconds = {"seconds": round(spent["cpu"] * share, 1),
-                           "wall_seconds": round(spent["wall"] * share, 1)}  # fmt: skip
-            seen = {"epoch": epoch, "images_seen": epoch * self.num_train}
+            seconds = None if spent is None else round(spent * epoch / max(1, job.epochs), 1)
+            seen = {"epoch": epoch, "images_seen": epoch * self.num_train, "seconds": seconds}
             accuracy = self.evaluate(folder, self.checkpoint(folder, epoch, job.epochs), epoch, job)
-            measured.append({**seen, **seconds, **accuracy})
+            measured.append(seen | accuracy)
         about = {"method": job.method, "changed": dict(job.changed), "seed": job.seed}
         row = {**measured[-1], **about, "epochs": job.epochs, "points": measured}
         row.pop("epoch")
         if job.method in PAIRS and not job.changed:
             row["invariance"] = self.invariance(folder, self.checkpoint(folder, *2 * [job.epochs]))
-        row["evaluation_seconds"] = round(time.monotonic() - began, 1)
-        row["finished"] = time.strftime("%Y-%m-%d")
         made = {key: self.setting[key] for key in ("precision", "versions", "hardware")}
-        return {**row, "made_with": {**made, "threads": self.options.threads}}
+        return {**row, "finished": time.strftime("%Y-%m-%d"), "made_with": made}
 
-    def pretrain(self, job: Job, folder: Path) -> dict[str, float] | None:
+    def pretrain(self, job: Job, folder: Path) -> float | None:
         """Train, or write an untrained trunk; see :func:`run`."""
         if job.method == "random":
             folder.mkdir(parents=True, exist_ok=True)
             torch.manual_seed(job.seed)
             save_trunk(ResNetTrunk(10, 0.5), folder / "random.torch")
-            return {"cpu": 0.0, "wall": 0.0}
+            return 0.0
         words = pretraining(job, self.options.recipe, self.data, self.classes)
         words += [f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={self.step}",
                   f"config.CHECKPOINT.DIR='{folder}'"]  # fmt: skip
-        return run(["train", *words], folder, self.options.threads)
+        return run(["train", *words], folder)
 
     def checkpoint(self, folder: Path, epoch: int, epochs: int) -> Path:
         """The checkpoint after an epoch."""
@@ -255,24 +226,20 @@ class Comparison:
     def evaluate(self, folder: Path, checkpoint: Path, epoch: int, job: Job) -> dict[str, Any]:
         """Linear accuracy of every layer and kNN accuracy of a checkpoint, percent."""
         linear, knn = folder / f"linear_{epoch}", folder / f"knn_{epoch}"
-        paths = {"TRAIN": self.data / "train", "TEST": self.data / "val"}
         words = [
             "config=benchmark/pirl/quick_linear",
             f"+config/pirl/linear={NETWORK['model']}",
-            *(f"config.DATA.{split}.DATA_PATHS=['{path}']" for split, path in paths.items()),
+            f"config.DATA.TRAIN.DATA_PATHS=['{self.data / 'train'}']",
+            f"config.DATA.TEST.DATA_PATHS=['{self.data / 'val'}']",
             f"config.MODEL.HEAD.NUM_CLASSES={self.classes}",
             f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE='{checkpoint}'",
             f"config.SEED_VALUE={job.seed}",
             f"config.CHECKPOINT.DIR='{linear}'",
         ]
-        run(["train", *words], linear, self.options.threads)
-        size = ["--size", str(NETWORK["image_size"])]
-        command = ["knn", "--checkpoint", str(checkpoint), "--data", str(self.data), *size]
-        run([*command, "--out", str(knn)], knn, self.options.threads)
-        lines = (linear / "metrics.json").read_text().splitlines()
-        meters = [json.loads(line).get("test_accuracy_list_meter") for line in lines]
-        layers = [meter for meter in meters if meter][-1]["top_1"]
-        layers = {layer: round(top1, 2) for layer, top1 in layers.items()}
+        run(["train", *words], linear)
+        where = ["--checkpoint", str(checkpoint), "--data", str(self.data), "--out", str(knn)]
+        run(["knn", *where, "--size", str(NETWORK["image_size"])], knn)
+        layers = {layer: round(top1, 2) for layer, top1 in linear_top1(linear).items()}
         return {
             "linear_top1": layers["res5avg"],
             "knn_top1": round(json.loads((knn / "results.json").read_text())["knn_top1"], 2),
@@ -283,20 +250,19 @@ class Comparison:
 
     def invariance(self, folder: Path, checkpoint: Path) -> dict[str, Any]:
         """Distances of images to their transformed versions, and the density over [0, 2]."""
-        out = folder / "invariance"
+        out, size = folder / "invariance", str(NETWORK["image_size"])
         where = ["--data", str(self.data / "val"), "--out", str(out), "--images", "500"]
-        where += ["--size", str(NETWORK["image_size"])]
-        run(["invariance", "--checkpoint", str(checkpoint), *where], out, self.options.threads)
+        run(["invariance", "--checkpoint", str(checkpoint), *where, "--size", size], out)
         found = json.loads((out / "invariance.json").read_text())
-        model, spreads = found["models"][0], []
+        model, spreads = found["models"][0], {}
         for kind in ("heads", "own_statistics"):
             same, other = model[kind]["same"], model[kind]["different"]
-            spread = {"mean": same["mean"], "std": same["std"]}
-            spread |= {"different_mean": other["mean"], "different_std": other["std"]}
-            spreads.append({key: round(value, 4) for key, value in spread.items()})
+            spread = {"mean": same["mean"], "std": same["std"], "different_mean": other["mean"]}
+            spreads[kind] = {key: round(value, 4) for key, value in spread.items()}
         density = [round(value, 3) for value in model["heads"]["same"]["density"]]
         about = {"images": found["images"], "compared": model["representation"]}
-        return {**about, **spreads[0], "density": density, "own_statistics": spreads[1]}
+        own = {"density": density, "own_statistics": spreads["own_statistics"]}
+        return {**about, **spreads["heads"], **own}
 
     def cost(self, methods: list[str], rounds: int) -> dict[str, Any]:
         """Seconds of 1,000 images: runs of two epochs minus runs of one, all methods in turn."""
@@ -306,8 +272,9 @@ class Comparison:
                 seconds = []
                 for epochs in (1, 2):
                     folder = self.out / "timing" / f"{method}_{number}_{epochs}"
-                    spent = self.pretrain(Job(method, number, epochs), folder)
-                    seconds.append(spent["cpu"] if spent else float("nan"))
+                    seconds.append(
+                        self.pretrain(Job(method, number, epochs), folder) or float("nan")
+                    )
                 found[method].append(round(1000 * (seconds[1] - seconds[0]) / self.num_train, 4))
         about = {key: self.setting[key] for key in ("hardware", "precision", "versions")}
         median = {method: statistics.median(each) for method, each in found.items()}
@@ -326,17 +293,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="of the comparison")
     parser.add_argument("--sweep-seeds", type=int, default=2, help="of the sweeps")
     parser.add_argument("--images-seen", type=int, default=240_000, help="of a model")
-    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
-    parser.add_argument("--threads", type=int, default=1, help="of a run")
     parser.add_argument("--time", type=int, metavar="ROUNDS", help="only time the methods in turn")
     options = parser.parse_args()
     comparison, file = Comparison(options), options.out / "claims.json"
     content: dict[str, Any] = {"setting": comparison.setting, "runs": []}
     if file.is_file():
         content |= json.loads(file.read_text("utf-8"))
-        for key in ("recipe", "epochs", "data"):
+        for key in ("recipe", "epochs", "images_seen"):
             there, here = (s.get(key, "paper") for s in (content["setting"], comparison.setting))
-            there, here = (s["digest"] if key == "data" else s for s in (there, here))
             if there != here:
                 sys.exit(f"{file}: {key} = {there}: expected {here}; give another --out")
     jobs = plan(options.methods, options.sweeps, options.seeds, options.sweep_seeds,
@@ -344,21 +308,19 @@ def main() -> int:
     left = [job for job in jobs if job not in {job_of(row) for row in content["runs"]}]
     if options.time:
         content["cost"], left = comparison.cost(options.methods, options.time), []
-    failed, write = 0, lambda: write_all(file, content)
-    write()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        started = {pool.submit(comparison.make, job): job for job in left}
-        for number, future in enumerate(as_completed(started), 1):
-            said = f"{number} of {len(left)}: {started[future].name}"
-            try:
-                row = future.result()
-            except (RuntimeError, OSError) as error:
-                failed += 1
-                print(f"{said} failed: {error}", file=sys.stderr, flush=True)
-                continue
-            content["runs"].append(row)
-            write()
-            print(f"{said}: linear {row['linear_top1']}, kNN {row['knn_top1']}", flush=True)
+    failed = 0
+    write_all(file, content)
+    for number, job in enumerate(left, 1):
+        try:
+            row = comparison.make(job)
+        except (RuntimeError, OSError) as error:
+            failed += 1
+            print(f"{number} of {len(left)}: {job.name} failed: {error}", file=sys.stderr)
+            continue
+        content["runs"].append(row)
+        write_all(file, content)
+        accuracy = f"linear {row['linear_top1']}, kNN {row['knn_top1']}"
+        print(f"{number} of {len(left)}: {job.name}: {accuracy}", flush=True)
     return 1 if failed else 0
 
 

@@ -113,15 +113,15 @@ class Runs:
         ``field`` is ``mean``, ``std``, or ``relative`` for the mean as a share of the distance of
         different images; ``relative_own`` takes BatchNorm's statistics of each kind of input.
         """
-        columns: dict[str, dict[int, float]] = {}
-        for method in (classifier, pirl):
-            columns[method] = {}
-            for seed, row in self.main(method).items():
-                spread = row.get("invariance", {})
-                spread = spread.get("own_statistics", {}) if field.endswith("own") else spread
-                share = spread.get("mean", np.nan) / spread.get("different_mean", np.nan)
-                columns[method][seed] = share if "relative" in field else spread.get(field, np.nan)
-        table = pd.DataFrame(columns, self.seeds, [classifier, pirl], dtype=float)
+
+        def value(row: dict[str, Any]) -> float:
+            found = row.get("invariance", {})
+            found = found.get("own_statistics", {}) if field.endswith("own") else found
+            share = found.get("mean", np.nan) / found.get("different_mean", np.nan)
+            return share if "relative" in field else found.get(field, np.nan)
+
+        columns = {m: {s: value(row) for s, row in self.main(m).items()} for m in METHODS}
+        table = pd.DataFrame(columns, self.seeds, [*METHODS], dtype=float)
         return table[classifier] - table[pirl]
 
     def lambda_best(self, metric: str) -> pd.DataFrame:
@@ -224,19 +224,20 @@ def _entry(
 ) -> dict[str, Any]:
     table = _measured(about, runs, metric)
     rival = table.mean().idxmin() if len(table) else table.columns[0]
-    low, high = interval(table[rival])
     entry = {
         "id": name,
         "statement": about["statement"],
         "source": about["source"],
         **_difference(table),
-        "interval": [_rounded(low), _rounded(high)],
+        "interval": [_rounded(end) for end in interval(table[rival])],
         "level": LEVEL,
         "unit": about["unit"],
         "seeds": [int(seed) for seed in table.index],
-        **({"note": about["note"]} if "note" in about else {}),
-        **({"smallest_over": rival} if about.get("rivals") and len(table) else {}),
     }
+    if "note" in about:
+        entry["note"] = about["note"]
+    if about.get("rivals") and len(table):
+        entry["smallest_over"] = rival
     if others:
         entry["by_best_layer"] = _difference(_measured(about, runs, "linear_best_top1"))
         entry["by_knn"] = _difference(_measured(about, runs, "knn_top1"))
@@ -253,11 +254,8 @@ def _difference(table: pd.DataFrame) -> dict[str, Any]:
     """Of the rival with the smallest mean lead."""
     lead = table[table.mean().idxmin()] if len(table) else table.iloc[:, 0]
     mean, error = lead.mean(), lead.sem()
-    return {
-        "verdict": verdict(table),
-        "difference": _rounded(mean),
-        "standard_error": _rounded(error),
-    }
+    found = {"difference": _rounded(mean), "standard_error": _rounded(error)}
+    return {"verdict": verdict(table), **found}
 
 
 def _rounded(value: float) -> float | None:

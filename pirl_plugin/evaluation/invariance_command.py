@@ -9,7 +9,6 @@ from pirl_plugin import arguments as kinds
 from pirl_plugin.files import write_json
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _KINDS = {
@@ -56,23 +55,19 @@ def draw(models: list[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(6.4, 6.6), layout="constrained")
     for axes, (kind, title) in zip(figure.subplots(2), _KINDS.items(), strict=True):
         for i, model in enumerate(models):
-            _draw(axes, model["name"], model[kind], f"C{i}")
+            for key, style in (("same", "-"), ("different", "--")):
+                found = model[kind][key]
+                edges = [2 * n / len(found["density"]) for n in range(len(found["density"]) + 1)]
+                label = f"{model['name']}, {key} image ({found['mean']:.2f} ± {found['std']:.2f})"
+                axes.stairs(found["density"], edges, color=f"C{i}", ls=style, label=label)
+            same = model[kind]["same"]["density"]
+            axes.stairs(same, edges, fill=True, color=f"C{i}", alpha=0.35)
         axes.set_title(f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", fontsize=10)
         axes.set(xlim=(0, 2), xlabel="$l_2$ distance of unit vectors", ylabel="density")
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)
     return figure
-
-
-def _draw(axes: Axes, name: str, found: dict[str, Any], color: str) -> None:
-    for key, words, line in (("same", "same image", "-"), ("different", "different images", "--")):
-        summary = found[key]
-        edges = [2 * i / len(summary["density"]) for i in range(len(summary["density"]) + 1)]
-        if key == "same":
-            axes.stairs(summary["density"], edges, fill=True, color=color, alpha=0.35)
-        label = f"{name}, {words} ({summary['mean']:.2f} ± {summary['std']:.2f})"
-        axes.stairs(summary["density"], edges, color=color, lw=1.3, ls=line, label=label)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -29,7 +29,7 @@ from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.pretext_model import PretextModel, load_pretext_model
 from pirl_plugin.files import read_json_lines, write_text
 from pirl_plugin.images.decode import decode_image
-from pirl_plugin.quickstart.run import Data, Split, knn_by_class
+from pirl_plugin.quickstart.run import Data, Split
 from pirl_plugin.views.pixels import image_generator
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def write_report(
         "loss": loss_facts(losses),
         "plots": [_loss_plot(losses, results["epochs"]), *_measure_plots(measures)],
         "cosines": _cosine_plot(model, test or train, results["seed"]),
-        "by_class": _class_plot(train, test) if test else None,
         "jigsaws": _jigsaws(train, results["seed"], model),
         "neighbors": _neighbors(train, test),
         "commands": _next_commands(data, checkpoints["pirl"], out),
@@ -216,17 +215,6 @@ def _cosine_plot(model: PretextModel, split: Split, seed: int) -> dict[str, Any]
     return {"svg": _svg(axes), "same": float(same.mean()), "other": float(other.mean())}
 
 
-def _class_plot(train: Split, test: Split) -> str:
-    """Plot the kNN accuracy of each class by both networks; at most 20 classes, by gain."""
-    random, pirl = (knn_by_class(train, test, name)[1] for name in ("random", "pirl"))
-    names = sorted(pirl, key=lambda name: random[name] - pirl[name])[:20][::-1]
-    rows, axes = np.arange(len(names)), _axes("kNN top-1 by class", "%", 1.2 + 0.3 * len(pirl))
-    axes.barh(rows + 0.2, [pirl[n] for n in names], 0.38, color=_BLUE, label="PIRL")
-    axes.barh(rows - 0.2, [random[n] for n in names], 0.38, color=_GREY, label="random")
-    axes.set_yticks(rows, [name[:20] for name in names])
-    return _svg(axes)
-
-
 def _jigsaws(train: Split, seed: int, model: PretextModel) -> list[dict[str, str]]:
     """Show what the network saw of a few images: the image, its view, its shuffled patches."""
     samples = []
@@ -276,12 +264,12 @@ def _png(image: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def _axes(title: str, xlabel: str, height: float = 2.6, whole: bool = True) -> Axes:
+def _axes(title: str, xlabel: str, whole: bool = True) -> Axes:
     """Return an empty plot, 4.2 inches wide; ``whole``: with whole numbers on the x-axis."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    axes = Figure(figsize=(4.2, height), layout="constrained").subplots()
+    axes = Figure(figsize=(4.2, 2.6), layout="constrained").subplots()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(xlabel)
     axes.spines[["top", "right"]].set_visible(False)

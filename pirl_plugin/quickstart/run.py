@@ -257,17 +257,11 @@ def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None 
     return Split(folder, kept, dict(zip(checkpoints, found, strict=True)))
 
 
-def knn_by_class(train: Split, test: Split, name: str) -> tuple[float, dict[str, float]]:
-    """Return the kNN classifier's top-1 of all test images, and of those of each class, percent."""
+def _knn(train: Split, test: Split, name: str) -> float:
+    """The kNN classifier's top-1 of the test images, percent."""
     numbers = {label: number for number, label in enumerate(sorted(set(train.classes)))}
-    gallery = (train.features[name], torch.tensor([numbers[c] for c in train.classes]))
-    labels = torch.tensor([numbers.get(c, -1) for c in test.classes])
-    queries = test.features[name]
-    each = {}
-    for label in sorted(set(test.classes)):
-        rows = torch.tensor([c == label for c in test.classes])
-        each[label] = knn_accuracy(*gallery, queries[rows], labels[rows])
-    return knn_accuracy(*gallery, queries, labels), each
+    known, asked = (torch.tensor([numbers.get(c, -1) for c in s.classes]) for s in (train, test))
+    return knn_accuracy(train.features[name], known, test.features[name], asked)
 
 
 def _accuracies(
@@ -291,7 +285,7 @@ def _accuracies(
     return {
         name: {
             "linear_top1": round(top1, 2),
-            "knn_top1": round(knn_by_class(train, test, name)[0], 2),
+            "knn_top1": round(_knn(train, test, name), 2),
         }
         for name, top1 in zip(checkpoints, linears, strict=True)
     }

@@ -31,8 +31,8 @@ def write_sample_dataset(
 ) -> None:
     """Write ``out/{train,val}/CLASS/NUMBER.jpg``, balanced over the classes to within one image.
 
-    The same parameters give the same pictures. A data set of the same parameters is kept, one of
-    other parameters is replaced. The folder gets its name when it is complete.
+    The same parameters give the same pictures. A data set of the same parameters is kept; one of
+    other parameters is replaced.
 
     Args:
         out: the folder; its parents are made.
