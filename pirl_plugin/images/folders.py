@@ -38,7 +38,7 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
 
     Args:
         folder: an existing folder.
-        skipped: counts, as the walk goes on, what is left out: files by extension, folders by path.
+        skipped: counts what is left out as the walk goes on: files by extension, folders by name.
 
     Yields:
         Paths relative to ``folder``.
@@ -67,12 +67,12 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
     def shut(error: OSError) -> None:
         if not isinstance(error, PermissionError):
-            raise error  # of a disk, for a moment: a class would be left out
+            raise error  # such as a network disk's: it would leave out a class
         skipped[f"{error.filename}{os.sep}"] += 1
 
     for path, folders, files in os.walk(top, onerror=shut, followlinks=True):
         left_out = {name for name in folders if name.lower() in _SYSTEM}
-        skipped.update(os.path.join(path, name, "") for name in left_out)
+        skipped.update(f"{name}{os.sep}" for name in left_out)
         folders[:] = sorted(
             name for name in set(folders) - left_out
             if name[0] != "." and not _leads_back(path, name)

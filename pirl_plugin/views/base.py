@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +34,8 @@ class Views:
         **photometric: parameters of ``Photometric``; each view draws its own.
 
     Raises:
-        ValueError: for a parameter that is unknown or out of range.
+        TypeError: for an unknown parameter.
+        ValueError: for a parameter that is out of range.
     """
 
     labelled = False
@@ -49,12 +49,6 @@ class Views:
     ) -> None:
         self.image_size = check_size("image_size", image_size)
         self.image_scale = check_scale("image_scale", image_scale)
-        known = [field.name for field in fields(Photometric)]
-        if unknown := sorted(photometric.keys() - set(known)):
-            raise ValueError(
-                f"{unknown[0]} = {photometric[unknown[0]]!r}: expected a parameter of "
-                f"{type(self).__name__} or one of {', '.join(known)}; remove it"
-            )
         self.photometric = Photometric(**photometric)
 
     def __call__(

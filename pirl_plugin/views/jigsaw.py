@@ -40,7 +40,7 @@ class JigsawViews(Views):
         **photometric: parameters of ``Photometric``; each patch draws its own.
 
     Raises:
-        ValueError: for a parameter that is unknown or out of range.
+        ValueError: for a parameter that is out of range.
 
     Example:
         >>> sample = JigsawViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
@@ -129,7 +129,7 @@ class JigsawTask(JigsawViews):
         **parameters: as the jigsaw's.
 
     Raises:
-        ValueError: for a parameter that is unknown or out of range.
+        ValueError: for a parameter that is out of range.
     """
 
     labelled = True

@@ -55,36 +55,31 @@ def torch_seeded_generator() -> np.random.Generator:
 
 
 def as_pixels(image: Any) -> torch.Tensor:
-    """Any image as a uint8 tensor (3, H, W), RGB.
+    """Return any image as a uint8 tensor (3, H, W), RGB.
 
     Args:
         image: a PIL image of any mode (alpha is dropped, 16-bit greys are scaled); a uint8 array
-            (H, W), (H, W, 1), (H, W, 3) or (H, W, 4); a uint8 tensor with the channels first.
+            (H, W), (H, W, 3) or (H, W, 4); a uint8 tensor with the 1, 3 or 4 channels first.
 
     Raises:
         ValueError: it is of another type or shape.
     """
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+        image = Image.fromarray(image)
     if isinstance(image, Image.Image):
         deep = image.mode[0] in "IF"
         image = _to_8_bits(image) if deep else image.convert("RGB")
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
-    pixels = image
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        pixels = torch.from_numpy(np.ascontiguousarray(image))
-        pixels = pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
-    if not isinstance(pixels, torch.Tensor) or pixels.dtype != torch.uint8:
-        found = f"{image.dtype} values" if hasattr(image, "dtype") else f"a {type(image).__name__}"
+    found = f"a {type(image).__name__}"
+    if hasattr(image, "dtype"):
+        found = f"{image.dtype} values of shape {tuple(image.shape)}"
+    is_bytes = isinstance(image, torch.Tensor) and image.dtype == torch.uint8
+    if not is_bytes or image.ndim != 3 or len(image) not in (1, 3, 4):
         raise ValueError(
-            f"the image is {found}: expected a PIL image, or uint8 levels from 0 to 255; put the "
-            f"views before ToTensor and Normalize"
+            f"the image is {found}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
+            f"(H, W, 3) of uint8; put the views before ToTensor and Normalize"
         )
-    pixels = pixels[None] if pixels.ndim == 2 else pixels
-    if pixels.ndim != 3 or len(pixels) not in (1, 3, 4):
-        raise ValueError(
-            f"the image is of shape {tuple(image.shape)}: expected a tensor (3, H, W) or an array "
-            f"(H, W, 3), one image at a time"
-        )
-    return pixels[:3] if len(pixels) >= 3 else pixels.expand(3, -1, -1)
+    return image[:3].expand(3, -1, -1)
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:

@@ -17,7 +17,7 @@ class RotationViews(Views):
         **photometric: parameters of ``Photometric``; each view draws its own.
 
     Raises:
-        ValueError: for a parameter that is unknown or out of range.
+        ValueError: for a parameter that is out of range.
 
     Example:
         >>> sample = RotationViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))

@@ -96,11 +96,11 @@ def test_views__same_for_pil_array_and_tensor():
 @pytest.mark.parametrize(
     ("image", "says"),
     [
-        (torch.rand(3, 80, 80), "torch.float32 values: expected .* before ToTensor"),
+        (torch.rand(3, 80, 80), "torch.float32 values .*: expected .* before ToTensor"),
         (np.zeros((80, 80, 3)), "float64 values"),
         ("cat.jpg", "a str"),
-        (torch.zeros(2, 3, 80, 80, dtype=torch.uint8), "one image at a time"),
-        (torch.zeros(80, 80, 3, dtype=torch.uint8), r"expected a tensor \(3, H, W\)"),
+        (torch.zeros(2, 3, 80, 80, dtype=torch.uint8), r"shape \(2, 3, 80, 80\)"),
+        (torch.zeros(80, 80, 3, dtype=torch.uint8), r"expected .* tensor \(3, H, W\)"),
     ],
 )
 def test_views__refuse_what_is_no_image(image, says):
@@ -126,12 +126,12 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
         ({"num_permutations": 0}, "num_permutations = 0:"),
-        ({"patchsize": 64}, "patchsize = 64: expected a parameter"),
+        ({"patchsize": 64}, "unexpected keyword argument 'patchsize'"),
         ({"hue": 2}, "hue = 2:"),
     ],
 )
 def test_views__refuse_bad_parameters(parameters, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         JigsawViews(**parameters)
 
 
