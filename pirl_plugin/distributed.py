@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def world_size() -> int:
-    """Number of processes."""
+    """Return the number of processes."""
     return distributed.get_world_size() if _distributed() else 1
 
 
 def rank() -> int:
-    """This process, from 0."""
+    """Return the number of this process, from 0."""
     return distributed.get_rank() if _distributed() else 0
 
 
@@ -33,7 +33,7 @@ def gather(local: Tensor) -> Tensor:
 
 
 def sum_over_ranks(local: Tensor) -> Tensor:
-    """The sum of all ranks' tensors, in place."""
+    """Sum the tensors of all ranks, in place."""
     if world_size() > 1:
         distributed.all_reduce(local)
     return local
@@ -58,7 +58,7 @@ def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
 
 
 def gather_objects(local: Found) -> list[Found]:
-    """What each rank has, in the order of ranks; pickled: for small, infrequent objects."""
+    """Return each rank's object, in the order of ranks; pickled: for small, infrequent objects."""
     everyone = [local] * world_size()
     if world_size() > 1:
         distributed.all_gather_object(everyone, local)
@@ -66,9 +66,9 @@ def gather_objects(local: Found) -> list[Found]:
 
 
 def on_all_ranks(work: Callable[[], None]) -> None:
-    """Collective: do ``work`` on each rank; where it fails on one, raise its error on all.
+    """Do ``work`` on each rank; where it fails on one, raise its error on all. Collective.
 
-    None of them then waits for another that has failed.
+    Otherwise the other ranks would wait for the one that failed.
     """
     error: Exception | None = None
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UNFINISHED = ".unfinished."
-"""How the names of files begin that are being written."""
+"""Prefix of the name of a file while it is being written."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
@@ -24,8 +24,8 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the place of ``path`` in one step, at the end.
 
-    Whoever reads ``path``, at any moment and after a power cut too, sees what was there before or
-    all of what is written. One process at a time writes a path.
+    A reader of ``path`` sees the whole old file or the whole new one, after a power cut too. One
+    process at a time may write a path.
 
     Args:
         path: the file to write; its folder is made.
@@ -72,7 +72,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a log of one JSON object a line; without the file, and of lines cut short, nothing."""
+    """Read a log of one JSON object a line; lines cut short are left out, as a missing file."""
     found = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
         with suppress(ValueError):
@@ -82,9 +82,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder of a run: an advisory lock on ``folder/.lock``, which ends with the process.
+    """Lock the folder of a run with ``folder/.lock``; the lock ends with the process.
 
-    One process of a run takes it, its rank 0. The file is kept: removing it would let two in.
+    Rank 0 of a run takes it. The file is kept: without it, two processes could hold the lock.
 
     Raises:
         RuntimeError: another process holds it.
@@ -134,7 +134,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left half written, in a folder that nobody else writes to."""
+    """Remove the unfinished files of killed processes, in a folder that only this one writes to."""
     for path in folder.rglob(f"{UNFINISHED}*"):
         with suppress(OSError):
             remove(path)
@@ -151,7 +151,7 @@ def remove(path: Path) -> None:
 def claim_folder(
     folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
 ) -> None:
-    """Make a folder that of a run; the same run again goes on where it stopped.
+    """Record in a folder which run it belongs to, and refuse it to another run.
 
     Args:
         folder: the output folder; it is made.

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from pirl_plugin.compiled import compiled
 
-_AHEAD = 16  # rows in flight: as much as a core keeps of unanswered reads, and few enough for L1
+_AHEAD = 16  # rows prefetched: about as many as a core can wait for at once
 _LINE = 64  # bytes of a cache line
-_PART = 256  # rows summed before the sum is added to others
+_PART = 256  # rows of a partial sum: float32 rounds less in a sum of sums
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # any type's bits, by size
 
 
 def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
-    """Do what ``torch.index_select(table, 0, index, out=out)`` does.
+    """Gather rows, as ``torch.index_select(table, 0, index, out=out)``, and faster on a CPU.
 
     Args:
         table: ``(rows, D)``, contiguous, of any type.
@@ -155,7 +155,7 @@ def _sum(rows, weights, sums):
     part = np.empty(sums.shape[1:], sums.dtype)
     for i in range(rows.shape[0]):
         for start in range(0, rows.shape[1], _PART):
-            part[:] = 0  # a sum of sums rounds less
+            part[:] = 0
             for k in range(start, min(start + _PART, rows.shape[1])):
                 for t in range(weights.shape[1]):
                     weight = weights[i, t, k]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Raise ``SystemExit(143)`` at SIGTERM, so that commands are ended; SIGHUP ends nothing."""
+    """Raise ``SystemExit(143)`` at SIGTERM, which ends child processes too; ignore SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def end(number: int, frame: object) -> None:

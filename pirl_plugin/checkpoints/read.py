@@ -1,4 +1,4 @@
-"""Read a file of weights, whatever wrote it, without running code in it."""
+"""Read a file of weights, of any of several programs, without running code in it."""
 
 from __future__ import annotations
 

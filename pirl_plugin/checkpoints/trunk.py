@@ -1,4 +1,4 @@
-"""Find the trunk in a checkpoint, whatever it is nested in, and check that it is whole."""
+"""Find the trunk in a checkpoint of any layout, and check that it is whole."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAME = re.compile(
     r"(?P<prefix>.*?)(?:conv1\.weight|bn1\.\w+|layer[1-4]\.\d+\.(?:conv|bn|downsample\.)\d\.\w+)"
 )
 _ENOUGH = 20  # names that make a trunk; the smallest, ResNet-10's, has 72
-# Where a file has several trunks, the first of these places that it has. MoCo's key encoder and
-# DINO's student, which are beside these, are not what the methods' papers evaluate.
+# Where a file has several trunks, the first of these places is taken. The papers of MoCo and DINO
+# evaluate these, and not the key encoder and the student beside them.
 _PREFERRED = ("classy_state_dict.base_model.model.trunk", "encoder_q", "teacher")
 # Children of torchvision's ResNet in an nn.Sequential, as in lightly: 2 and 3 have no tensors.
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
