@@ -1,4 +1,4 @@
-"""The bytes of a file → an 8-bit RGB image, or one kind of error that says why not."""
+"""Decode the bytes of an image file to 8-bit RGB, with one type of error for all failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RGB = 3  # torchvision's ImageReadMode.RGB
 
 
 class UnreadableImageError(ValueError):
-    """These bytes are not an image that can be used; the message says why."""
+    """An image cannot be decoded; the message says why."""
 
 
 def read_file(path: str) -> bytearray:

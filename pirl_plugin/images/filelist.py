@@ -1,4 +1,4 @@
-"""Images that a list names: an array of strings, a table, or a text file with a path a line."""
+"""Images in a list: an array of strings, a table, or a text file with a path a line."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class FileListSource(ImageSource):
     Args:
         path: of a ``.npy`` array (N,) of strings; a ``.csv`` or ``.tsv`` with or without a header,
             ``path[,label]``; or a text file with a path, or ``path label``, a line.
-        remove_prefix: what a path starts with is replaced by ``new_prefix``.
-        new_prefix: likewise.
+        remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
+        new_prefix: of all paths.
 
     Raises:
         FileNotFoundError: there is no such list, or none of the first files that it names.

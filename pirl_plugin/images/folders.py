@@ -65,12 +65,12 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """``os.walk`` over the folders that are read, which it sorts."""
 
-    def shut(error: OSError) -> None:
+    def on_error(error: OSError) -> None:
         if not isinstance(error, PermissionError):
             raise error  # such as a network disk's: it would leave out a class
         skipped[f"{error.filename}{os.sep}"] += 1
 
-    for path, folders, files in os.walk(top, onerror=shut, followlinks=True):
+    for path, folders, files in os.walk(top, onerror=on_error, followlinks=True):
         left_out = {name for name in folders if name.lower() in _SYSTEM}
         skipped.update(f"{name}{os.sep}" for name in left_out)
         folders[:] = sorted(

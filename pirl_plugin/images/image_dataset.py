@@ -1,4 +1,4 @@
-"""Views of anybody's images as a torch data set, and a batch of them."""
+"""Views of any images as a torch data set, and their collate function."""
 
 from __future__ import annotations
 

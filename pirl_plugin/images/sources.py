@@ -1,4 +1,4 @@
-"""Where images come from: folders, lists, any data set of images; and how to open it."""
+"""Sources of images: folders, lists, any data set of images; and how to open them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ GREY = 128
 class ImageSource:
     """Images, each of which is read and decoded once.
 
-    A subclass finds the images and their labels and passes them to this constructor; that is all
-    that a new source needs.
+    A new source is a subclass that finds the images and their labels and passes them to this
+    constructor.
 
     A file that cannot be read or decoded yields a grey image and ``False``. The first loader worker
     that meets it names it, with the reason, in one warning.
@@ -148,7 +148,9 @@ class FolderSource(ImageSource):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.path.isdir(path):
-            raise FileNotFoundError(f"{os.fspath(path)}: expected a folder of images that exists")
+            raise FileNotFoundError(
+                f"{os.fspath(path)}: expected a folder or a list of images that exists"
+            )
         skipped: Counter[str] = Counter()
         images = PathTable(find_images(os.fspath(path), skipped))
         if skipped:
@@ -224,9 +226,9 @@ def open_source(
     Args:
         where: a folder (of images, of tars, or of a Hugging Face data set), a file that lists
             images, a list of folders or of images, a map-style data set, or a source.
-        name: a key of ``names.SOURCES``; None for what lies at the path.
+        name: a key of ``names.SOURCES``; None to infer it from the path.
         key: of the image in the items of a data set.
-        **options: for the source's constructor; those that it does not take are left out.
+        **options: of the source's constructor; those that it does not have are ignored.
 
     Raises:
         FileNotFoundError: there is no such path.
@@ -239,9 +241,9 @@ def open_source(
         if name not in SOURCES:
             raise ValueError(f"data source {name!r}: expected one of {', '.join(SOURCES)}")
         module, _, attribute = SOURCES[name].partition(":")
-        made: type[ImageSource] = getattr(importlib.import_module(module), attribute)
-        taken = inspect.signature(made).parameters
-        return made(where, **{k: value for k, value in options.items() if k in taken})
+        source: type[ImageSource] = getattr(importlib.import_module(module), attribute)
+        accepted = inspect.signature(source).parameters
+        return source(where, **{k: value for k, value in options.items() if k in accepted})
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
         if os.path.isdir(where[0]):
             where = chain.from_iterable(FolderSource(folder).paths() for folder in where)
@@ -250,7 +252,7 @@ def open_source(
 
 
 def _kind(path: str) -> str:
-    """Return the name of the source that reads what lies at a path."""
+    """Infer the name of the source that reads a path."""
     if os.path.isfile(path) and not path.endswith((".parquet", ".arrow", ".tar", ".gz", ".tgz")):
         return DISK_FILELIST
     names = os.listdir(path) if os.path.isdir(path) else [path]

@@ -7,16 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.photometric import Photometric
-from pirl_plugin.views.pixels import (
-    as_pixels,
-    crop_resize,
-    random_resized_crop_box,
-    torch_seeded_generator,
-)
+from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator
 
 _CORNER = np.zeros((1, 2), np.int32)
 _Self = TypeVar("_Self", bound="Views")
@@ -25,8 +19,7 @@ _Self = TypeVar("_Self", bound="Views")
 class Views:
     """A transform: an image → a dictionary of uint8 views.
 
-    A subclass says in ``_make`` what it makes of pixels, and in ``shapes`` how large; that is all
-    that new views need.
+    New views are a subclass with ``_make``, from pixels and a generator to views, and ``shapes``.
 
     Args:
         image_size: side of I, pixels.
@@ -62,7 +55,7 @@ class Views:
                 transforms of torchvision are.
 
         Returns:
-            ``images`` uint8 (3, S, S), and what else :attr:`shapes` names, uint8.
+            uint8 views by name, of the :attr:`shapes`.
 
         Raises:
             ValueError: it is no such image.
@@ -99,18 +92,8 @@ class Views:
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Random resized crop, photometric augmentation and flip: uint8 (3, S, S)."""
-        crop = self._random_crop(pixels, self.image_scale, self.image_size, rng)
+        crop = random_resized_crop(pixels, self.image_scale, self.image_size, rng)
         return render(crop, _CORNER, self.photometric.sample(rng, 1), self.image_size)[0]
-
-    def _random_crop(
-        self,
-        pixels: torch.Tensor,
-        scale: tuple[float, float],
-        size: int,
-        rng: np.random.Generator,
-    ) -> NDArray[np.uint8]:
-        height, width = pixels.shape[1:]
-        return crop_resize(pixels, random_resized_crop_box(height, width, scale, rng), size)
 
 
 class ImageViews(Views):

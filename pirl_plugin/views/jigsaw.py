@@ -1,6 +1,6 @@
 """The image I and a jigsaw of nine patches (App. A.1), of a rotated crop too (§4.3).
 
-And the covariant pretext task, one of PIRL's baselines: which permutation was it?
+And the covariant pretext task, one of PIRL's baselines: to predict the permutation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pirl_plugin.views.base import Views, check_scale, check_size
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.permutations import PermutationSet
 from pirl_plugin.views.photometric import FLIP
+from pirl_plugin.views.pixels import random_resized_crop
 
 _FLIPS = ("patch", "image", "none")
 
@@ -88,7 +89,7 @@ class JigsawViews(Views):
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """The order's number in the permutation set, and uint8 (grid², 3, P, P) in that order."""
-        crop = self._random_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
+        crop = random_resized_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
             crop = _turn(crop, int(rng.integers(4)))
         number, order = self.permutations.draw(rng)

@@ -1,4 +1,4 @@
-"""From uint8 views to what a model takes, on the device of the model."""
+"""Normalise uint8 views on the model's device."""
 
 from __future__ import annotations
 

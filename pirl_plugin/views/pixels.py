@@ -1,4 +1,4 @@
-"""What views start from: pixels of any kind of image, a generator, and a crop of a given size."""
+"""Pixels of any kind of image, the random generator of an image's views, and random crops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
 
 
 def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """Make the generator from which every draw for one image in one epoch is taken.
+    """Make the generator of all random numbers for one image in one epoch.
 
     Philox is a counter-based generator: its 128-bit key alone fixes the stream, so the views of
     an image depend on neither the number of workers, nor their order, nor on what was resumed.
@@ -141,6 +141,14 @@ def random_resized_crop_box(
     elif width > _RATIO[1] * height:
         crop_w = max(1, round(height * _RATIO[1]))
     return Box((height - crop_h) // 2, (width - crop_w) // 2, crop_h, crop_w)
+
+
+def random_resized_crop(
+    pixels: torch.Tensor, scale: tuple[float, float], size: int, rng: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Return a random crop, uint8 (size, size, 3); see the two functions that it consists of."""
+    height, width = pixels.shape[1:]
+    return crop_resize(pixels, random_resized_crop_box(height, width, scale, rng), size)
 
 
 def crop_resize(pixels: torch.Tensor, box: Box, size: int) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""The image I and a rotated view of it (App. A.2); which rotation was it? (the pretext task)."""
+"""The image I and a rotated view of it (App. A.2), and the task to predict the rotation."""
 
 from __future__ import annotations
 
