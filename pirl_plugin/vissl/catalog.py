@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pirl_plugin.vissl.host_module import HostModule
+from typing import Any
 
 # DATASET_NAMES of our configs -> where DIR has the data for training and for testing.
 LAYOUT: dict[str, tuple[str, str]] = {
@@ -21,7 +18,7 @@ LAYOUT: dict[str, tuple[str, str]] = {
 }
 
 
-def register_our_datasets(module: HostModule) -> None:
+def register_our_datasets(module: Any) -> None:
     """Add the data sets of ``PIRL_DATASETS`` to the host's catalog, which has no other of them.
 
     What the user's own catalog lists stays; git main's default one lists places to be filled in,

@@ -8,7 +8,6 @@ line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundErro
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +60,6 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
         module, _, name = target.partition(":")
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(getattr(import_module(module), name), config, key)
-    if "pirl_loss" in config["LOSS"] and config["LOSS"]["name"] != "pirl_loss":
-        name = config["LOSS"]["name"]
-        print(f"config.LOSS.pirl_loss is not read: config.LOSS.name = {name}", file=sys.stderr)
     for key in _AT_LEAST_1:
         value = OmegaConf.select(composed, f"config.{key}")
         if not isinstance(value, int) or value < 1:
@@ -108,7 +104,7 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
         )
     _check_data(config)
     _check_weights(config)
-    check_fit(config, () if config.TEST_ONLY else sources_of(config, "TRAIN"))
+    check_fit(config)
 
 
 def _check_device(config: AttrDict) -> None:
@@ -130,38 +126,35 @@ def _check_device(config: AttrDict) -> None:
 
 
 def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
-    """Return name and path of each of a split's sources that is one of this plugin."""
+    """Return name and path of a split's source if it is one of this plugin, else nothing."""
     from vissl.data import DATASET_SOURCE_MAP
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
-    data = config.DATA[split]
-    for path in (*data.DATA_PATHS, *data.LABEL_PATHS):
-        if str(path).endswith((".pkl", ".pickle")):
-            raise ValueError(
-                f"config.DATA.{split} names {path}: expected no pickle, which could run code; name "
-                f"a .npy file, or a list of paths, one a line"
-            )
+    data, key = config.DATA[split], f"config.DATA.{split}"
+    paths, names = list(data.DATA_PATHS), list(data.DATASET_NAMES)
+    if pickles := [p for p in (*paths, *data.LABEL_PATHS) if str(p).endswith((".pkl", ".pickle"))]:
+        raise ValueError(
+            f"{key} names {pickles[0]}: expected no pickle, which could run code; name a .npy "
+            f"file, or a list of paths, one a line"
+        )
     if not data.DATA_SOURCES or not set(data.DATA_SOURCES) <= set(DATASET_SOURCE_MAP):
         raise ValueError(
-            f"config.DATA.{split}.DATA_SOURCES = {list(data.DATA_SOURCES)}: expected one of "
+            f"{key}.DATA_SOURCES = {list(data.DATA_SOURCES)}: expected one of "
             f"{', '.join(DATASET_SOURCE_MAP)}"
         )
-    if not any(source in SOURCES for source in data.DATA_SOURCES):
+    if not set(data.DATA_SOURCES) & set(SOURCES):
         return []
-    unknown = [name for name in data.DATASET_NAMES if not VisslDatasetCatalog.has_data(name)]
-    if not data.DATA_PATHS and (unknown or not data.DATASET_NAMES):
+    if not paths and (not names or not all(map(VisslDatasetCatalog.has_data, names))):
         raise ValueError(
-            f"config.DATA.{split}.DATA_PATHS = []: expected a path, as no catalog lists {unknown}; "
-            f"set config.DATA.{split}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
+            f"{key}.DATA_PATHS = []: expected a path, as no catalog lists {names}; set "
+            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
         )
-    if len(data.DATA_PATHS) > 1 or len(data.DATA_SOURCES) != 1:
+    if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
         raise ValueError(
-            f"config.DATA.{split}.DATA_PATHS = {list(data.DATA_PATHS)}: expected one path, of one "
-            f"source, as rows of a memory bank are of one data set; name all images in one "
-            f"list, +config/pirl/datasets=filelist"
+            f"{key}.DATA_PATHS = {paths}: expected one path, of one source, as a memory bank is of "
+            f"one data set; name all images in one list, +config/pirl/datasets=filelist"
         )
-    paths, _ = get_data_files(split, config.DATA)
-    return list(zip(data.DATA_SOURCES, paths, strict=True))
+    return list(zip(data.DATA_SOURCES, get_data_files(split, config.DATA)[0], strict=True))
 
 
 def _check_data(config: AttrDict) -> None:
@@ -191,14 +184,12 @@ def _check_data(config: AttrDict) -> None:
 
 def _check_weights(config: AttrDict) -> None:
     """See that the checkpoints that weights are read from exist."""
-    files = {"MODEL.WEIGHTS_INIT.PARAMS_FILE": [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]}
+    files = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
     if config.MODEL.TRUNK.NAME == "pirl_ensemble":
-        members = config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
-        files["MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"] = members
-    for key, paths in files.items():
-        for path in paths:
-            if path and "://" not in path and not os.path.exists(path):
-                raise FileNotFoundError(
-                    f"config.{key} = {path}: expected a checkpoint that exists; name one, or '' to "
-                    f"start from random initialisation"
-                )
+        files += config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    for file in files:
+        if file and "://" not in file and not os.path.exists(file):
+            raise FileNotFoundError(
+                f"config.MODEL: PARAMS_FILE = {file}: expected a checkpoint that exists; name one, "
+                f"or '' to start from random initialisation"
+            )

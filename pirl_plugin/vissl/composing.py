@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
-    from pirl_plugin.vissl.host_module import HostModule
 
 _MOST_READERS = 16  # of a batch on a CPU
 
 
-def add_our_configs(_module: HostModule) -> None:
+def add_our_configs(_module: Any) -> None:
     """Append our folder to Hydra's search path, after the host's, and register our resolvers."""
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -37,7 +36,7 @@ def add_our_configs(_module: HostModule) -> None:
         OmegaConf.register_new_resolver(f"pirl{resolver.__name__}", resolver, replace=True)
 
 
-def check_composing(module: HostModule) -> None:
+def check_composing(module: Any) -> None:
     """Check what the host composes, and end a mistake in one sentence."""
     from omegaconf import OmegaConf
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import VIEWS
-from pirl_plugin.settings import num_micro_batches
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from torch import Tensor, nn
     from vissl.config import AttrDict
@@ -22,14 +20,10 @@ _IMAGES = 2  # in the batch that the model is given
 _SIZE = (320, 480)  # height and width of the image that the transforms are given
 
 
-def check_fit(config: AttrDict, sources: Sequence[tuple[str, str]] = ()) -> None:
+def check_fit(config: AttrDict) -> None:
     """Give a batch of two images to the transforms, the collator, the model and the loss.
 
     The model is built on torch's ``meta`` device, so that a trunk of any size takes no memory.
-
-    Args:
-        config: the host's, inferred.
-        sources: name and path of the training data, to count its images.
 
     Raises:
         ValueError: one of them cannot be built, or does not take what the one before it gives.
@@ -59,8 +53,6 @@ def check_fit(config: AttrDict, sources: Sequence[tuple[str, str]] = ()) -> None
                 model = build_model(section, config.OPTIMIZER).train()
             for split, batch in batches.items():
                 _check_outputs(config, model, split, batch)
-            if "TRAIN" in batches and config.LOSS.name == "pirl_loss" and sources:
-                _check_last_batch(config, model, batches["TRAIN"], sources)
         except NotImplementedError:  # a module of the host that meta tensors cannot pass
             return
 
@@ -120,7 +112,8 @@ def _check_outputs(
 
     sizes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in batch.items())
     with _of(f"config.MODEL with {sizes} of config.DATA.{split}"):
-        outputs = _forward(model, batch, _IMAGES)
+        inputs = {key: x.new_empty(x.shape, device="meta").float() for key, x in batch.items()}
+        outputs = model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
         if outputs is None:
             raise ValueError("expected a head of config.MODEL.HEAD.PARAMS for each input")
         if split == "TRAIN" and config.LOSS.name == "pirl_loss":
@@ -132,34 +125,3 @@ def _check_outputs(
                     f"the heads give {shapes}: expected the images, {_IMAGES}, and the width "
                     f"LOSS.pirl_loss.embedding_dim = {loss.embedding_dim}"
                 )
-
-
-def _forward(model: nn.Module, batch: Mapping[str, Tensor], images: int) -> Any:
-    inputs = {
-        name: x.new_empty((len(x) * images // _IMAGES, *x.shape[1:]), device="meta").float()
-        for name, x in batch.items()
-    }
-    return model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
-
-
-def _check_last_batch(
-    config: AttrDict,
-    model: nn.Module,
-    batch: Mapping[str, Tensor],
-    sources: Sequence[tuple[str, str]],
-) -> None:
-    """Refuse a last batch of one image where BatchNorm needs more, as of views of 32 pixels."""
-    from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
-
-    ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
-    images = sum(len(PIRLDiskDataset(config, *source, "TRAIN")) for source in sources)
-    size = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-    last = not config.DATA.TRAIN.DROP_LAST and math.ceil(images / ranks) % size == 1
-    if last or size == num_micro_batches(config):
-        try:
-            _forward(model, batch, 1)
-        except ValueError as error:  # of BatchNorm
-            raise ValueError(
-                f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {size}: expected no batch of one image "
-                f"of such small views; set config.DATA.TRAIN.DROP_LAST=true, or another batch size"
-            ) from error

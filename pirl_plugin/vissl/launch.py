@@ -12,14 +12,15 @@ import functools
 import multiprocessing
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from unittest.mock import patch
 
 from pirl_plugin.failures import (
     FAILURE_FILE,
     in_one_sentence,
-    is_of_a_peer,
     rank_sentence,
     record,
     traceback_wanted,
@@ -29,13 +30,10 @@ from pirl_plugin.vissl import network, signals
 from pirl_plugin.vissl.import_hook import finder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
+    from collections.abc import Callable
 
     from omegaconf import DictConfig
     from vissl.config import AttrDict
-
-    from pirl_plugin.vissl.host_module import HostModule
 
 finder.install()  # in spawned ranks too, before the host is imported
 _USAGE = """\
@@ -46,8 +44,7 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
   pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
   torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
   pirl-plugin configs    lists configs and overlays"""
-PRELOAD = "pirl_plugin.vissl.preload"  # of the fork server of loader workers
-RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for the server
+RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for preload.py
 _GRACE_S = 5.0  # for the other ranks to fail by themselves, and again after SIGTERM
 _SPIN = {"GOMP_SPINCOUNT": "30000", "KMP_BLOCKTIME": "1"}  # about 0.3 ms and 1 ms
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH|COOKIE|SESSION|JWT|CERT|_URL|_URI|DSN")
@@ -72,6 +69,9 @@ def main(overrides: list[str]) -> int:
     composed = hydra_config.compose_hydra_configuration(overrides)
     args, config = hydra_config.convert_to_attrdict(composed)
     if config.SLURM.USE_SLURM:
+        from pirl_plugin.vissl.checks import check_run
+
+        check_run(config, args.engine_name)
         distributed_launcher.launch_distributed_on_slurm(config, args.engine_name)
     else:
         distributed_launcher.launch_distributed(
@@ -80,12 +80,11 @@ def main(overrides: list[str]) -> int:
     return 0
 
 
-def spin_shortly(_host: ModuleType) -> None:
+def spin_shortly(_host: Any) -> None:
     """Have OpenMP's threads spin for a moment, then sleep, where a config of ours is run.
 
-    Long spinning takes cores from loader workers and other programs; none at all makes every
-    parallel region wait for threads to wake. OpenMP reads this once, as torch is imported, so it
-    is set before the host is; what the user has set stays.
+    Long spinning takes cores from loader workers; without any, each parallel region waits for
+    threads to wake. OpenMP reads this once, as torch is imported. What the user has set stays.
     """
     names = [word.partition("=")[2] for word in sys.argv if word.startswith("config=")]
     ours = any((config_root() / "config" / f"{name}.yaml").is_file() for name in names)
@@ -96,7 +95,7 @@ def spin_shortly(_host: ModuleType) -> None:
 def follow_torchrun(composed: DictConfig) -> None:
     """Set nodes, processes and rendezvous of a configuration to torchrun's, if it started this."""
     value = os.environ
-    if "TORCHELASTIC_RUN_ID" not in value:
+    if _torchrun_rank() is None:
         return
     per_node = int(value["LOCAL_WORLD_SIZE"])
     composed.node_id = int(value["GROUP_RANK"])
@@ -108,29 +107,31 @@ def follow_torchrun(composed: DictConfig) -> None:
     )
 
 
-def guard_launcher(module: HostModule) -> None:
-    """Wrap the host's launchers, and what each rank runs, for runs of this plugin."""
-    module.pirl_plugin_worker = module._distributed_worker
-    module._distributed_worker = worker
-    launch, submit = module.launch_distributed, module.launch_distributed_on_slurm
+def guard_launcher(module: Any) -> None:
+    """Wrap the host's launcher, and what each rank runs, for runs of this plugin."""
+    launch, run_rank = module.launch_distributed, module._distributed_worker
 
     @functools.wraps(launch)
     def launch_distributed(
         cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
     ) -> object:
         run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
-        return _run(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
+        try:
+            return _run(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
+        except signals.Interrupted as interrupted:
+            name = signal.Signals(interrupted.code - 128).name
+            print(f"pirl_plugin: {name}: the same command resumes the run", file=sys.stderr)
+            raise
 
-    @functools.wraps(submit)
-    def launch_distributed_on_slurm(cfg: AttrDict, engine_name: str) -> object:
-        from pirl_plugin.vissl.checks import check_run
-
-        with in_one_sentence():
-            check_run(cfg, engine_name)
-            return submit(cfg, engine_name)
+    @functools.wraps(run_rank)
+    def _distributed_worker(
+        local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: Any
+    ) -> None:
+        run = functools.partial(run_rank, local_rank, cfg, node_id, *args, **kwargs)
+        _run_rank(run, cfg, local_rank, node_id) if is_ours(cfg) else run()
 
     module.launch_distributed = launch_distributed
-    module.launch_distributed_on_slurm = launch_distributed_on_slurm
+    module._distributed_worker = _distributed_worker
 
 
 def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str) -> object:
@@ -149,30 +150,22 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
     rank = _torchrun_rank()  # before the host sets LOCAL_RANK
     first = node_id == 0 and not rank
     with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(signals.listening())
-            stack.enter_context(in_one_sentence())
-            if first:
-                check_run(config, engine_name)
-            folder = Path(get_checkpoint_folder(config))
-            stack.enter_context(in_one_sentence(folder))
-            if first:
-                stack.enter_context(lock_folder(folder))
-                (folder / FAILURE_FILE).unlink(missing_ok=True)
-                if engine_name == "extract_features":
-                    _begin_extraction(config, folder)
-            start_page(config, first)
-            network.choose_interface(config)
-            spawn = functools.partial(_spawn, folder, node_id, rank)
-            stack.enter_context(replaced(torch_processes, "spawn", spawn))
-            return launch()
-        except signals.Interrupted as interrupted:
-            print(
-                f"pirl_plugin: {interrupted.name}: the run has ended; the same command goes on "
-                f"from its newest checkpoint",
-                file=sys.stderr,
-            )
-            raise
+        stack.enter_context(signals.listening())
+        stack.enter_context(in_one_sentence())
+        if first:
+            check_run(config, engine_name)
+        folder = Path(get_checkpoint_folder(config))
+        stack.enter_context(in_one_sentence(folder))
+        if first:
+            stack.enter_context(lock_folder(folder))
+            (folder / FAILURE_FILE).unlink(missing_ok=True)
+            if engine_name == "extract_features":
+                _begin_extraction(config, folder)
+        start_page(config, first)
+        network.choose_interface(config)
+        spawn = functools.partial(_spawn, folder, node_id, rank)
+        stack.enter_context(patch.object(torch_processes, "spawn", spawn))
+        return launch()
 
 
 def _torchrun_rank() -> int | None:
@@ -204,97 +197,106 @@ def _spawn(
     """
     if rank is not None or nprocs == 1:
         function(rank or 0, *args)
-    else:
-        from torch.multiprocessing import start_processes
-        from torch.multiprocessing.spawn import ProcessException
+        return
+    from torch.multiprocessing import start_processes
+    from torch.multiprocessing.spawn import ProcessException
 
-        try:
-            ranks = start_processes(function, args, nprocs, join=False, start_method="spawn")
-            while not ranks.join(grace_period=_GRACE_S):
-                pass
-        except ProcessException as error:
-            _end(error, folder, nprocs * node_id + error.error_index)
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
+    try:
+        ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
+        while not ranks.join(grace_period=_GRACE_S):
+            pass
+    except ProcessException as error:
+        _end(error, folder, nprocs * node_id + error.error_index)
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
+
+
+def _start_rank(local_rank: int, *args: Any) -> None:
+    """Begin a spawned process: unpickled, it imports this module before the host's."""
+    from vissl.utils import distributed_launcher
+
+    distributed_launcher._distributed_worker(local_rank, *args)
 
 
 def _end(error: Any, folder: Path, rank: int) -> NoReturn:
     """End the launcher as its ranks have ended."""
-    code = getattr(error, "exit_code", 1)
-    if (number := signals.requested()) and code in (128 + number, -number):
-        raise signals.Interrupted(number) from None
-    if code - 128 in signals.STOPPING:  # the rank had the signal, and said so
-        raise SystemExit(code) from None
-    said = _first_failure(folder)
-    if name := getattr(error, "signal_name", None):
-        hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
-        said = f"pirl_plugin: rank {rank} was ended by {name}{hint}"
-    raise SystemExit(said or f"pirl_plugin: rank {rank} ended with exit status {code}") from None
+    code, name = getattr(error, "exit_code", 1), getattr(error, "signal_name", None)
+    for number in signals.STOPPING:
+        if code == 128 + number or (code == -number and number == signals.requested()):
+            raise signals.Interrupted(number) from None
+    file = folder / FAILURE_FILE
+    lines = file.read_text().splitlines() if file.is_file() else []
+    said = [line for line in lines if line.startswith("pirl_plugin: ")]
+    said.sort(key=lambda line: "another rank" in line)  # causes before consequences
+    if name == "SIGKILL":
+        name += "; the system may have run out of memory"
+    if name or not said:
+        how = f"was ended by {name}" if name else f"ended with exit status {code}"
+        raise SystemExit(f"pirl_plugin: rank {rank} {how}") from None
+    raise SystemExit(f"{said[0]} (traceback in {file})") from None
 
 
-def _first_failure(folder: Path) -> str | None:
-    """Return the sentence of the first rank that failed, rather than lost another."""
-    with contextlib.suppress(OSError):
-        lines = (folder / FAILURE_FILE).read_text().splitlines()
-        said = [line for line in lines if line.startswith("pirl_plugin: ")]
-        causes = [line for line in said if "another rank" not in line]
-        for line in [*causes, *said]:
-            return f"{line} (traceback in {folder / FAILURE_FILE})"
-    return None
-
-
-def worker(local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: Any) -> object:
-    """Do the host's work of one rank; where this fails, write ``failure.txt``.
+def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node_id: int) -> None:
+    """Do the host's work of one rank; where it fails, write ``failure.txt``.
 
     Raises:
         SystemExit: it failed; with a sentence unless the launcher shows it.
     """
-    from vissl.utils import distributed_launcher
-
-    host: Callable[..., object] = distributed_launcher.pirl_plugin_worker
-    if not is_ours(cfg):
-        return host(local_rank, cfg, node_id, *args, **kwargs)
     from torch import distributed
     from vissl.engines import train
     from vissl.utils.checkpoint import get_checkpoint_folder
 
     from pirl_plugin.vissl.hooks.faults import RunSettings
 
-    minutes = float(RunSettings.from_config(cfg).timeout_minutes)
-    rank = cfg.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
+    minutes = float(RunSettings.from_config(config).timeout_minutes)
+    timeout = datetime.timedelta(minutes=minutes)
     spawned = multiprocessing.parent_process() is not None
     os.environ[RANK_PROCESS] = str(os.getpid())
-    multiprocessing.set_forkserver_preload([PRELOAD])
-    options: dict[str, Any] = {"timeout": datetime.timedelta(minutes=minutes)}
-    if _torchrun_rank() is not None:  # its store, with other keys after a restart
-        options["init_method"] = "env://"
-    init = distributed.init_process_group
+    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
+    init, show = distributed.init_process_group, train.print_system_env_info
 
-    def initialise(*args: Any, **kwargs: Any) -> None:
-        init(*args, **{**kwargs, **options})
+    def init_process_group(**options: Any) -> None:
+        if _torchrun_rank() is not None:
+            options |= {"init_method": None, "store": _torchrun_store(timeout)}
+        init(**options, timeout=timeout)
 
     with contextlib.ExitStack() as stack:
         if spawned:
             stack.enter_context(signals.listening())
-        stack.enter_context(replaced(distributed, "init_process_group", initialise))
-        show = train.print_system_env_info
-        stack.enter_context(replaced(train, "print_system_env_info", lambda e: show(masked(e))))
+        stack.enter_context(patch.object(distributed, "init_process_group", init_process_group))
+        stack.enter_context(
+            patch.object(train, "print_system_env_info", lambda variables: show(masked(variables)))
+        )
         try:
-            result = host(local_rank, cfg, node_id, *args, **kwargs)
+            run()
             if distributed.is_initialized():
                 distributed.destroy_process_group()  # gloo's threads can abort the exit
-            return result
         except Exception as error:
             if traceback_wanted() and not spawned:
                 raise
-            folder = Path(get_checkpoint_folder(cfg))
+            rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
             said = f"pirl_plugin: {rank_sentence(error, rank, minutes)}"
-            known = is_of_a_peer(error) and _first_failure(folder) is not None
-            path = record(error, said, folder)
+            path = record(error, said, Path(get_checkpoint_folder(config)))
             shown = f"{said} (traceback in {path})" if path else said
-            raise SystemExit(1 if known or (spawned and path) else shown) from None
+            raise SystemExit(1 if spawned and path else shown) from None
+
+
+def _torchrun_store(timeout: datetime.timedelta) -> Any:
+    """Return torchrun's store, on one node with keys of this attempt alone.
+
+    torchrun keeps one store for all attempts (pytorch issue 135712), and a rank could read the
+    address of a process of an earlier attempt. Several nodes do not count attempts alike.
+    """
+    from torch import distributed
+
+    store, _, _ = next(distributed.rendezvous("env://", timeout=timeout))
+    store.set_timeout(timeout)
+    if os.environ["GROUP_WORLD_SIZE"] == "1":
+        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        return distributed.PrefixStore(f"attempt_{attempt}", store)
+    return store
 
 
 def masked(environment: dict[str, str]) -> dict[str, str]:
@@ -305,14 +307,3 @@ def masked(environment: dict[str, str]) -> dict[str, str]:
         {'OMP_NUM_THREADS': '2', 'WANDB_API_KEY': '(not logged)'}
     """
     return {k: "(not logged)" if _SECRET.search(k) else v for k, v in environment.items()}
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    """Set an attribute meanwhile; a run of one process may be a notebook's."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)

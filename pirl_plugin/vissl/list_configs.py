@@ -16,14 +16,11 @@ _GROUPS = {
     "pretrain/pirl": "Pre-training, config=NAME",
     "benchmark/pirl": "Benchmarks, config=NAME",
 }
+_OVERLAYS = "Overlays, +config/pirl/GROUP=NAME beside config=…"
 
 
 def main(arguments: list[str]) -> int:
-    """Print names and descriptions; returns the exit status, 1 where there is none.
-
-    Args:
-        arguments: of the command line; ``WORD …`` keeps the lines that hold all of them.
-    """
+    """Print names and descriptions of those with all words; returns 1 where there is none."""
     parser = argparse.ArgumentParser(
         prog="pirl-plugin configs",
         description="The configs and overlays of this plugin, a line each.",
@@ -47,20 +44,17 @@ def listed() -> list[tuple[str, str, str]]:
     """Group, name and description of each config and overlay, in the order they are printed."""
     root = config_root() / "config"
     found = []
-    for path in sorted(root.rglob("*.yaml")):
-        folder, name = path.parent.relative_to(root).as_posix(), path.stem
-        if folder in _GROUPS:
-            config = f"{folder}/{name}"
+    for group, heading in _GROUPS.items():
+        for path in sorted((root / group).glob("*.yaml")):
+            config = f"{group}/{path.stem}"
             script = SVM_SCRIPTS.get(config)
             command = f"; run it by python -m {script}" if script else ""
-            found.append((_GROUPS[folder], config, f"{describe(path)}{command}"))
+            found.append((heading, config, f"{describe(path)}{command}"))
     for path in sorted((root / "pirl").rglob("*.yaml")):
         folder = path.parent.relative_to(root).as_posix()
         if folder != "pirl/base":
-            heading = "Overlays, +config/pirl/GROUP=NAME beside config=…"
-            found.append((heading, f"+config/{folder}={path.stem}", describe(path)))
-    order = [*_GROUPS.values()]
-    return sorted(found, key=lambda entry: order.index(entry[0]) if entry[0] in order else 2)
+            found.append((_OVERLAYS, f"+config/{folder}={path.stem}", describe(path)))
+    return found
 
 
 def describe(path: Path) -> str:

@@ -13,15 +13,17 @@ import re
 import statistics
 import sys
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, run_config_file
-from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, svm_map
+from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, linear_top1, svm_map
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
-from pirl_plugin.files import atomic_write
+from pirl_plugin.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 _BASELINE = "config=pretrain/pirl/jigsaw_baseline_8node"
@@ -46,29 +48,15 @@ BENCHMARKS = {  # data set → column, and the config of its benchmark
     "imagenet1k_10percent": ("10 %", "semi_supervised_imagenet1k_10percent"),
     "voc07": ("VOC07", "svm_voc07"),
 }
-_TABLES = {  # row → tables of linear models; 2 and 7 for any other
-    "Rotation": (2, 5),
-    "PIRL-c2x": (2,),
-    "PIRL-ens": (2,),
-    "Jigsaw (YFCC-1M)": (4,),
-    "PIRL (YFCC-1M)": (4,),
-    "PIRL (Jigsaw)": (5,),
-    "PIRL (Rotation)": (5,),
-    "PIRL (Rotation + Jigsaw)": (5,),
-}
-_FREE = (  # keys that may differ: paths, seeds, machines, logs, and how a run resumes
-    *("*SEED*", "LOSS.pirl_loss.bank.seed", "LOSS.pirl_loss.num_train_samples"),
-    *("LOSS.pirl_loss.bank.placement", "DATA.T*.*PATH*", "DATA.T*.*_SOURCES", "DATA.T*.COPY_*"),
-    *("DATA.T*.MMAP_MODE", "DATA.T*.BATCHSIZE_PER_REPLICA", "DATA.T*.DATASET_NAMES"),
-    *("DATA.NUM_DATALOADER_WORKERS", "DATA.PIN_MEMORY", "DATA.ENABLE_ASYNC_GPU_COPY"),
-    *("DATA.DDP_BUCKET_CAP_MB", "TRAINER.*", "DISTRIBUTED.*", "MACHINE.*", "SLURM.*"),
-    *("MULTI_PROCESSING_METHOD", "REPRODUCIBILITY.*", "CHECKPOINT.*", "VERBOSE", "LOG_FREQUENCY"),
-    *("TEST_EVERY_NUM_EPOCH", "MONITORING.*", "PROFILING.*", "METERS.*", "MODEL.CUDA_CACHE.*"),
-    *("MODEL.FSDP_CONFIG.*", "MODEL.AMP_PARAMS.AMP_TYPE", "MODEL.SYNC_BN_CONFIG.SYNC_BN_TYPE"),
-    *("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.WEIGHTS_INIT.STATE_DICT_KEY_NAME"),
-    *("MODEL.TRUNK.PIRL_ENSEMBLE.*", "*auto_lr_scaling*", "HOOKS.*"),
+_FIXED = (  # sections and keys that a row fixes
+    *("LOSS", "OPTIMIZER", "HOOKS.PIRL_INPUT", "SVM", "MODEL.TRUNK", "MODEL.HEAD"),
+    *("MODEL.FEATURE_EVAL_SETTINGS", "MODEL.AMP_PARAMS.USE_AMP", "MODEL.GRAD_CLIP"),
+    *("MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN", "DATA.TRAIN.DATA_LIMIT"),
+    *("DATA.TRAIN.DROP_LAST", "DATA.TRAIN.TRANSFORMS", "DATA.TEST.TRANSFORMS"),
 )
-_PRECISION = ("HOOKS.PIRL_INPUT.autocast", "HOOKS.PIRL_INPUT.mean", "HOOKS.PIRL_INPUT.std")
+_FREE = re.compile(  # keys in them that may differ
+    r"\.bank\.(seed|placement)|num_train_samples|auto_lr_scaling|PIRL_ENSEMBLE|channels_last|compile"
+)
 _PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 _TORCHVISION = re.compile(r"resnet50-[0-9a-f]{8}\.pth")
 Differences = dict[str, tuple[object, object]]
@@ -126,13 +114,13 @@ def read_run(path: Path, row: str | None = None) -> Run:
     evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
     if not evaluation["EVAL_MODE_ON"] and not config["DATA"]["TRAIN"].get("LABEL_SOURCES"):
         raise ValueError(f"{path} is a pre-training: expected the folder of a benchmark")
-    data = _data_set(config, "TRAIN")
+    data = _data_set(config)
     column, name = BENCHMARKS.get(data, ("top-1", ""))
     if evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]:
         layers = svm_map(path, config)
         column = column if name else "mAP"
     else:
-        layers = {layer: float(v) for layer, v in last_test(path)["top_1"].items()}
+        layers = linear_top1(path)
     best = max(layers, key=lambda layer: layers[layer])
     figures = {column: layers[best]}
     if column in ("1 %", "10 %"):
@@ -145,8 +133,8 @@ def read_run(path: Path, row: str | None = None) -> Run:
         paths = ", ".join(map(str, config["DATA"]["TRAIN"].get("DATA_PATHS") or [])) or "catalog"
         title = f"Linear models on {data} in {paths}, percent; not in the paper"
         return Run(path, found, (), figures, best_layer, differ, title)
-    trunk, overrides = config["MODEL"]["TRUNK"], [f"config=benchmark/pirl/{name}"]
-    if trunk["NAME"] == "pirl_ensemble":
+    overrides = [f"config=benchmark/pirl/{name}"]
+    if found == "PIRL-ens":
         overrides = ["config=benchmark/pirl/ensemble_imagenet1k"]
     elif found == "PIRL-c2x":
         overrides.append("+config/pirl/linear=resnet50_c2x")
@@ -154,7 +142,9 @@ def read_run(path: Path, row: str | None = None) -> Run:
     if column != "VOC07":
         done, wanted = epochs_trained(path), config["OPTIMIZER"]["num_epochs"]
         differ |= {"epochs done": (done, wanted)} if done != wanted else {}
-    tables = (3,) if column in ("1 %", "10 %") else _TABLES.get(found, (2, 7))
+    tables: tuple[int, ...] = (3,) if column in ("1 %", "10 %") else (2, 4, 5, 7)
+    rows = {table["number"]: table["rows"] for table in published_tables()}
+    tables = tuple(number for number in tables if found in rows[number]) or tables[:1]
     return Run(path, found, tables, figures, best_layer, differ)
 
 
@@ -172,11 +162,12 @@ def _read_results(path: Path, results: dict[str, Any], row: str | None) -> Run:
         found += " (BatchNorm fine-tuned)"
     elif found not in rows:
         differ["config"] = (config, f"that of {found}")
-    options = results.get("options") or []
-    free = ("SEED", "OUTPUT_DIR", "MODEL.DEVICE", "DATALOADER.NUM_WORKERS", "VIS_PERIOD")
-    for key, value in zip(options[::2], options[1::2], strict=False):
-        if key not in free:
-            differ[key] = (value, "as in the config")
+    options = iter(results.get("options") or [])
+    differ |= {
+        key: (value, "as in the config")
+        for key, value in zip(options, options, strict=True)
+        if key not in ("SEED", "OUTPUT_DIR", "MODEL.DEVICE", "DATALOADER.NUM_WORKERS", "VIS_PERIOD")
+    }
     if results.get("num_gpus", 8) != 8:  # Detectron2 scales batch, rate and iterations
         differ["num_gpus"] = (results["num_gpus"], 8)
     figures = {key: float(results["mean"][key]) for key in ("AP", "AP50", "AP75")}
@@ -214,7 +205,7 @@ def _origin_of(checkpoint: str, row: str | None) -> tuple[str, Differences]:
     nearest = row if row in rows else min(rows, key=lambda name: len(rows[name]))
     differ = rows[nearest]
     images = (config["LOSS"].get("pirl_loss") or {}).get("num_train_samples") or -1
-    if _data_set(config, "TRAIN") == "imagenet1k" and images > 0 and images != 1_281_167:
+    if _data_set(config) == "imagenet1k" and images > 0 and images != 1_281_167:
         differ["images"] = (images, 1_281_167)
     phase, wanted = _PHASE.fullmatch(Path(checkpoint).name), config["OPTIMIZER"]["num_epochs"]
     if phase and int(phase[1]) + 1 != wanted:
@@ -225,52 +216,49 @@ def _origin_of(checkpoint: str, row: str | None) -> tuple[str, Differences]:
 @cache
 def compose(*overrides: str) -> dict[str, Any]:
     """Compose a configuration of the host as its own script does."""
-    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
+    from pirl_plugin.vissl import composing
 
     paths = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
-    composed = compose_hydra_configuration([*paths, *overrides])
-    config: dict[str, Any] = convert_to_attrdict(composed, dump_config=False)[1]
-    return config
+    return composing.compose(*paths, *overrides)
 
 
 def _differences(config: dict[str, Any], wanted: dict[str, Any]) -> Differences:
     mine, theirs = _settings(config), _settings(wanted)
-    absent = "absent"
-    return {
-        key: (mine.get(key, absent), theirs.get(key, absent))
-        for key in {**theirs, **mine}
-        if mine.get(key, absent) != theirs.get(key, absent)
-    }
+    pairs = {key: (mine.get(key), theirs.get(key)) for key in {**theirs, **mine}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _settings(config: dict[str, Any]) -> dict[str, object]:
     """Return dotted key → value of what a row fixes."""
-    train, machines = config["DATA"]["TRAIN"], config["DISTRIBUTED"]
-    processes = machines["NUM_NODES"] * machines["NUM_PROC_PER_NODE"]
-    found: dict[str, object] = {
-        "data set": _data_set(config, "TRAIN"),
-        "global batch": train["BATCHSIZE_PER_REPLICA"] * processes,
+    found: dict[str, object] = {"data set": _data_set(config)}
+    unread: tuple[str, ...] = () if config["TEST_MODEL"] else ("DATA.TEST.", "SVM")
+    if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
+        unread = ("OPTIMIZER", "LOSS", "MODEL.HEAD")
+    else:
+        nodes = config["DISTRIBUTED"]
+        found["global batch"] = (
+            config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
+            * nodes["NUM_NODES"] * nodes["NUM_PROC_PER_NODE"]
+        )  # fmt: skip
+    for key in _FIXED:
+        node: Any = config
+        for name in key.split("."):
+            node = (node or {}).get(name)
+        found |= {} if key.startswith(unread) else _leaves(node, key)
+    return {key: value for key, value in found.items() if not _FREE.search(key)}
+
+
+def _leaves(node: object, key: str) -> dict[str, object]:
+    if not isinstance(node, dict):
+        return {key: json.loads(json.dumps(node, default=str))}
+    return {
+        k: v for name, below in node.items() for k, v in _leaves(below, f"{key}.{name}").items()
     }
-    trained = not config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
-    unread: tuple[str, ...] = () if trained else ("OPTIMIZER.*", "LOSS.*", "MODEL.HEAD.*")
-    unread += () if config["TEST_MODEL"] or not trained else ("DATA.TEST.*", "SVM*")
-    for key, value in _leaves(config, ""):
-        free = any(fnmatchcase(key, pattern) for pattern in (*_FREE, *unread))
-        if key in _PRECISION or not free:
-            found[key] = value
-    return found if trained else {k: v for k, v in found.items() if k != "global batch"}
 
 
-def _leaves(node: object, key: str) -> list[tuple[str, object]]:
-    if isinstance(node, dict) and node:
-        below = [(f"{key}.{name}" if key else str(name), value) for name, value in node.items()]
-        return [leaf for name, value in below for leaf in _leaves(value, name)]
-    return [(key, json.loads(json.dumps(node, default=str)))]
-
-
-def _data_set(config: dict[str, Any], split: str) -> str:
+def _data_set(config: dict[str, Any]) -> str:
     found = []
-    for name in map(str, config["DATA"][split]["DATASET_NAMES"]):
+    for name in map(str, config["DATA"]["TRAIN"]["DATASET_NAMES"]):
         short = re.sub(r"^pirl_|_(folder|filelist)$", "", name)
         found.append(short if short in (*BENCHMARKS, "yfcc1m") else name)
     return "+".join(found)
@@ -287,40 +275,36 @@ def lay_out(runs: list[Run]) -> list[dict[str, Any]]:
     """
     tables: list[dict[str, Any]] = []
     for table in published_tables():
-        number, columns, rows = table["number"], table["columns"], []
-        mine = [run for run in runs if number in run.tables and set(columns) & set(run.figures)]
+        columns = table["columns"]
+        mine = [r for r in runs if table["number"] in r.tables and set(columns) & set(r.figures)]
+        rows = []
         for method, figures in table["rows"].items():
             ours = [run for run in mine if run.row == method and not run.differs]
             rows.append(_row(method, figures, columns, ours))
-        others = [run for run in mine if run.differs or run.row not in table["rows"]]
-        rows += _own_rows(others, columns)
-        tables.append({"number": number, "title": table["title"], "columns": columns, "rows": rows})
+        rows += _own_rows([r for r in mine if r.differs or r.row not in table["rows"]], columns)
+        tables.append({**table, "rows": rows})
     for title in dict.fromkeys(run.title for run in runs if run.title):
         mine = [run for run in runs if run.title == title]
         columns = list(dict.fromkeys(column for run in mine for column in run.figures))
-        own = _own_rows(mine, columns)
-        tables.append({"number": None, "title": title, "columns": columns, "rows": own})
+        rows = _own_rows(mine, columns)
+        tables.append({"number": None, "title": title, "columns": columns, "rows": rows})
     return tables
 
 
 def _own_rows(runs: list[Run], columns: list[str]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        alone = str(run.path) if run.title and "kNN" in run.figures else ""
-        differ = json.dumps(run.differs, sort_keys=True, default=str)
-        groups.setdefault((run.row + alone, differ), []).append(run)
-    return [
-        _row(group[0].label, [None] * len(columns), columns, group) for group in groups.values()
-    ]
+        alone = str(run.path) if "kNN" in run.figures else ""
+        groups.setdefault((run.row + alone, str(run.differs)), []).append(run)
+    none = [None] * len(columns)
+    return [_row(group[0].label, none, columns, group) for group in groups.values()]
 
 
 def _row(
-    method: str, published: list[float | None], columns: list[str], runs: list[Run]
+    method: str, published: Sequence[float | None], columns: list[str], runs: list[Run]
 ) -> dict[str, Any]:
     found = [[run for run in runs if column in run.figures] for column in columns]
-    values = [
-        [run.figures[column] for run in each] for each, column in zip(found, columns, strict=True)
-    ]
+    values = [[r.figures[name] for r in each] for name, each in zip(columns, found, strict=True)]
     return {
         "method": method,
         "published": list(published),
@@ -335,18 +319,19 @@ def markdown(tables: list[dict[str, Any]]) -> str:
     """Write tables as Markdown; beside each published column what was measured here."""
     parts = []
     for table in tables:
-        own, columns = table["number"] is None, table["columns"]
-        heads = columns if own else [name for column in columns for name in (column, "here")]
+        own = table["number"] is None
+        heads = [name for column in table["columns"] for name in (column, "here")]
         title = table["title"] if own else f"Table {table['number']}. {table['title']}"
+        heads = table["columns"] if own else heads
         lines = [f"### {title}", "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
         for row in table["rows"]:
-            cells = []
-            for i in range(len(columns)):
-                cells += [] if own else [_number(row["published"][i])]
-                spread, runs = row["spread"][i], row["runs"][i]
+            cells = [row["method"]]
+            figures = (row[name] for name in ("published", "measured", "spread", "runs"))
+            for published, measured, spread, runs in zip(*figures, strict=True):
+                cells += [] if own else [_number(published)]
                 several = f" ± {spread:.1f} ({len(runs)} runs)" if spread is not None else ""
-                cells.append(_number(row["measured"][i]) + several)
-            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+                cells.append(_number(measured) + several)
+            lines.append(f"| {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
@@ -388,9 +373,7 @@ def main(arguments: list[str]) -> int:
     measured = [t for t in tables if any(v is not None for r in t["rows"] for v in r["measured"])]
     text = json.dumps({"tables": tables}, indent=2)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
         for name, content in (("results.md", markdown(tables)), ("results.json", text)):
-            with atomic_write(options.out / name) as file:
-                file.write(f"{content}\n".encode())
+            write_text(options.out / name, f"{content}\n")
     print(text if options.json else markdown(measured))
     return status

@@ -24,7 +24,7 @@ class Interrupted(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
-        self.name = signal.Signals(number).name
+        self.code: int = 128 + number
 
 
 def requested() -> int:

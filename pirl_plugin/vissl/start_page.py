@@ -9,14 +9,13 @@ import functools
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.console import LINE, counted, put
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-    from pirl_plugin.vissl.host_module import HostModule
 
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
 # Beginnings of the host's messages that are shown: where a run begins, and results of its SVMs.
@@ -28,7 +27,7 @@ def shows_page() -> bool:
     return os.environ.get(_VARIABLE) == "page"
 
 
-def page_of_our_runs(module: HostModule) -> None:
+def page_of_our_runs(module: Any) -> None:
     """Wrap ``setup_logging``: where progress is shown, the host's log goes to ``log.txt`` alone."""
     original = module.setup_logging
 
@@ -52,12 +51,7 @@ def _for_a_page(record: logging.LogRecord) -> bool:
 
 
 def start_page(config: AttrDict, first: bool) -> None:
-    """Show progress in place of the host's log from now on; print what is about to run.
-
-    Args:
-        config: the host's.
-        first: whether this process prints.
-    """
+    """Show progress in place of the host's log; ``first``: print what is about to run."""
     import vissl
 
     from pirl_plugin import __version__
@@ -65,17 +59,16 @@ def start_page(config: AttrDict, first: bool) -> None:
     os.environ.setdefault(_VARIABLE, "page")
     if not first:
         return
-    nodes, trunk = config.DISTRIBUTED, config.MODEL.TRUNK.NAME
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
-    data = ", ".join(map(str, split.DATA_PATHS or split.DATASET_NAMES))
-    each = config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-    ranks = nodes.NUM_NODES * nodes.NUM_PROC_PER_NODE
+    each = counted(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, "image")
+    nodes = config.DISTRIBUTED
+    ranks = counted(nodes.NUM_NODES * nodes.NUM_PROC_PER_NODE, "rank")
+    epochs = counted(config.OPTIMIZER.num_epochs, "epoch")
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
     put(
         f"pirl_plugin {__version__}, VISSL {getattr(vissl, '__version__', 'of unknown version')}\n"
-        f"data      {data}\n"
-        f"model     {trunk}, {config.LOSS.name}, initial weights: {weights}\n"
-        f"batch     {counted(each, 'image')} × {counted(ranks, 'rank')} "
-        f"on {config.MACHINE.DEVICE}, {counted(config.OPTIMIZER.num_epochs, 'epoch')}\n"
+        f"data      {', '.join(map(str, split.DATA_PATHS or split.DATASET_NAMES))}\n"
+        f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
+        f"batch     {each} × {ranks} on {config.MACHINE.DEVICE}, {epochs}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )

@@ -98,11 +98,6 @@ def test_override__ends_in_one_sentence(overrides, message):
     assert len(str(stopped.value).splitlines()) == 1
 
 
-def test_section__that_the_loss_does_not_read_is_said_once(capsys):
-    compose("config=benchmark/pirl/quick_linear", "+config/pirl/bank=sharded")
-    assert capsys.readouterr().err.count("config.LOSS.pirl_loss is not read") == 1
-
-
 def test_configs_of_the_host__are_left_alone():
     check_run(compose("config=test/integration_test/quick_simclr", "config.LOG_FREQUENCY=0"))
 
@@ -114,8 +109,6 @@ def test_configs_of_the_host__are_left_alone():
          "PIRL_MICRO_BATCHES = 5: expected a number that divides"),
         (["config.MACHINE.DEVICE=gpu"], "= 1 with config.MACHINE.DEVICE = gpu: .* found 0"),
         (["config.MODEL.HEAD.IN_DIM=512"], "config.MODEL with patches .* fit"),
-        (["config.DATA.TRAIN.VIEWS.image_size=32", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=19"],
-         "no batch of one image of such small views"),
     ],
 )  # fmt: skip
 def test_run__is_refused_before_it_starts(overrides, message, image_folder, monkeypatch):

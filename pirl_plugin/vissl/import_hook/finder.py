@@ -12,11 +12,7 @@ if TYPE_CHECKING:
 
 
 class ImportHook:
-    """Meta-path finder that finds nothing itself: it lets the others find, then adds our steps.
-
-    All other finders are asked, not only the path-based one, so that an editable install of the
-    host (which comes with a finder of its own) is found too.
-    """
+    """Meta-path finder that lets the other finders find, then adds our steps."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -24,12 +20,10 @@ class ImportHook:
         """Return the other finders' spec of a module in the table, its loader taking our steps."""
         if name not in BEFORE and name not in AFTER:
             return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            if isinstance(finder, ImportHook) or find is None:
+        for finder in sys.meta_path:  # an editable install of the host has a finder of its own
+            if finder is self or not hasattr(finder, "find_spec"):
                 continue
-            spec = find(name, path, target)
-            if spec is not None:
+            if spec := finder.find_spec(name, path, target):
                 if spec.loader is not None:
                     _take_steps_in(spec.loader, name)
                 return spec
@@ -37,10 +31,9 @@ class ImportHook:
 
 
 def install() -> ImportHook:
-    """Install the import hook in this process and return it.
+    """Install the import hook in this process, once, and return it.
 
-    Calling it again changes nothing. Where the hook is new but parts of the host are loaded
-    already (a notebook, say), their ``AFTER`` steps are taken now.
+    Of parts of the host that are loaded already, as in a notebook, the ``AFTER`` steps are taken.
     """
     for finder in sys.meta_path:
         if isinstance(finder, ImportHook):
@@ -55,15 +48,10 @@ def install() -> ImportHook:
 
 
 def _take_steps_in(loader: object, name: str) -> None:
-    """Shadow ``loader.exec_module`` so that our steps run around the body of module ``name``.
-
-    The loader object stays what it was: resources, source and code of the module are found as ever.
-    """
+    """Shadow ``loader.exec_module`` so that our steps run around the body of module ``name``."""
     body: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
 
     def exec_module(module: "ModuleType") -> None:
-        if module.__name__ != name:  # a loader shared between modules, such as a zip archive's
-            return body(module)
         _take(BEFORE.get(name, ()), module)
         body(module)
         _take(AFTER.get(name, ()), module)

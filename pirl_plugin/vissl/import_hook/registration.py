@@ -1,27 +1,32 @@
-"""Put the parts of :data:`pirl_plugin.vissl.import_hook.table.PARTS` into the host's registries."""
+"""Put our parts into the host's registries, and our hooks into its trainer."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.settings import is_ours, num_micro_batches
 from pirl_plugin.vissl.import_hook.table import PARTS
+from pirl_plugin.vissl.start_page import shows_page
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from pirl_plugin.vissl.host_module import HostModule
-
-
-class NameTakenError(RuntimeError):
-    """A registry of the host has a name of ours already, for something that is not ours."""
+    from classy_vision.hooks import ClassyHook
+    from vissl.config import AttrDict
 
 
-def register_parts(module: ModuleType) -> None:
+def load(target: str) -> Any:
+    """Return the object that ``package.module:attribute`` names."""
+    where, _, what = target.partition(":")
+    return getattr(importlib.import_module(where), what)
+
+
+def register_parts(module: Any) -> None:
     """Register what the table lists for ``module``. Registering twice changes nothing.
 
     Raises:
-        NameTakenError: a name is taken by someone else.
+        RuntimeError: a name is taken by someone else.
     """
     where, parts = PARTS[module.__name__]
     registry = load(where)
@@ -29,29 +34,77 @@ def register_parts(module: ModuleType) -> None:
         ours = load(part)
         theirs = registry.setdefault(name, ours)
         if theirs is not ours:
-            raise NameTakenError(
-                f"pirl_plugin cannot register '{name}' in {where}: the name belongs to "
-                f"{theirs.__module__}.{theirs.__qualname__} already; rename that one, or set "
-                f"PIRL_PLUGIN_AUTOLOAD=0 to leave this plugin out"
+            raise RuntimeError(
+                f"{where} has '{name}' = {theirs.__module__}.{theirs.__qualname__}: expected a "
+                f"name that is free; rename that one, or set PIRL_PLUGIN_AUTOLOAD=0"
             )
 
 
-def load(target: str) -> Any:
-    """The object that ``package.module:attribute`` names."""
-    where, _, what = target.partition(":")
-    return getattr(importlib.import_module(where), what)
-
-
-def give_whole_sample_to_our_transforms(module: ModuleType) -> None:
-    """Have the host pass our transforms the whole sample: the row and validity, not pixels alone.
-
-    The row keys the random numbers of an image's views, and an invalid image must be known as such.
-    """
+def give_whole_sample_to_our_transforms(module: Any) -> None:
+    """Have the host pass our transforms the row and validity of an image, not pixels alone."""
     types = importlib.import_module("vissl.data.ssl_transforms.ssl_transforms_wrapper")
     whole = types.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
     whole.extend(name for name in PARTS[module.__name__][1] if name not in whole)
 
 
-def let_data_limit_apply_to_our_sources(module: HostModule) -> None:
+def let_data_limit_apply_to_our_sources(module: Any) -> None:
     """``DATA_LIMIT`` works only for the sources in this set of the host."""
     module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(PARTS[module.__name__][1])
+
+
+def add_our_hooks(module: Any) -> None:
+    """Wrap ``add_loss_hooks``, which the host's hook generator looks up in every rank."""
+    original = module.add_loss_hooks
+
+    @functools.wraps(original)
+    def add_loss_hooks(
+        hooks: list[ClassyHook], loss_cfg: AttrDict, cfg: AttrDict
+    ) -> list[ClassyHook]:
+        return original(hooks, loss_cfg, cfg) + (_our_hooks(cfg) if is_ours(cfg) else [])
+
+    module.add_loss_hooks = add_loss_hooks
+
+
+def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
+    from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
+    from pirl_plugin.vissl.hooks.faults import FiniteHook, RunSettings, UnreadableHook
+    from pirl_plugin.vissl.hooks.input import PIRLInputHook
+    from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
+    from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings
+    from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
+    from pirl_plugin.vissl.patches.patches import PATCHED
+    from pirl_plugin.vissl.sections import read_section
+
+    logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
+    # First those that stop a run on faults, before another hook acts on them.
+    hooks: list[ClassyHook] = [UnreadableHook(RunSettings.from_config(cfg).max_unreadable)]
+    hooks.append(FiniteHook())
+    wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
+    if cfg.LOSS.name == "pirl_loss" or wanted:
+        hooks.append(PIRLInputHook.from_config(cfg))
+    if cfg.LOSS.name == "pirl_loss":
+        monitor = read_section(MonitorSettings, cfg, "HOOKS.PIRL_MONITOR")
+        hooks += [MemoryBankHook(), PIRLReportHook()]
+        hooks += [MonitorHook(monitor)] if monitor.enabled else []
+    # After the bank has its size, and before the host's own hook, which saves.
+    hooks.append(CheckpointHook.from_config(cfg))
+    return [*hooks, ProgressHook()] if shows_page() else hooks
+
+
+def prepare_models(module: Any) -> None:
+    """Have our input hook prepare a model that the host has built and not yet wrapped.
+
+    The host has no hook before DistributedDataParallel lays out its gradients.
+    """
+    task = module.SelfSupervisionTask
+    build = task._build_model
+
+    @functools.wraps(build)
+    def _build_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        model = build(self, *args, **kwargs)
+        for hook in self.hooks:
+            if hasattr(hook, "prepare_model"):
+                hook.prepare_model(model)
+        return model
+
+    task._build_model = _build_model

@@ -41,6 +41,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
 _PATCHES = "pirl_plugin.vissl.patches.patches"
+_CHECKPOINTS = "pirl_plugin.vissl.patches.checkpoints"
 _RESUMING = "pirl_plugin.vissl.patches.resuming"
 _SVM = "pirl_plugin.vissl.patches.svm"
 _TENSORS = "pirl_plugin.vissl.patches.tensors"
@@ -48,10 +49,7 @@ _LABELS = "pirl_plugin.vissl.patches.labels"
 
 # Steps taken before the body of a host module runs.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": (
-        f"{_PATCHES}:silence_host_warnings",
-        "pirl_plugin.vissl.launch:spin_shortly",
-    ),
+    "vissl": (f"{_PATCHES}:silence_host_warnings", "pirl_plugin.vissl.launch:spin_shortly"),
     "classy_vision": (f"{_PATCHES}:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
     "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),
@@ -60,7 +58,8 @@ BEFORE: dict[str, tuple[str, ...]] = {
 
 # Steps taken after it.
 AFTER: dict[str, tuple[str, ...]] = {
-    **{module: (f"{_REGISTRATION}:register_parts",) for module in PARTS},
+    module: (f"{_REGISTRATION}:register_parts",) for module in PARTS
+} | {
     "vissl.data.ssl_transforms": (
         f"{_REGISTRATION}:register_parts",
         f"{_REGISTRATION}:give_whole_sample_to_our_transforms",
@@ -70,38 +69,37 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
         f"{_RESUMING}:sample_what_is_left",
     ),
-    "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
-    "classy_vision.generic.distributed_util": (f"{_TENSORS}:broadcast_without_copies",),
-    "classy_vision.dataset.dataloader_async_gpu_wrapper": (
-        f"{_TENSORS}:copy_after_the_step_before",
-    ),
-    "vissl.utils.activation_checkpointing": (f"{_TENSORS}:sync_buffers_by_hand",),
     "vissl.data.dataset_catalog": (
         f"{_LABELS}:data_paths_suffice",
         "pirl_plugin.vissl.catalog:register_our_datasets",
     ),
     "vissl.data.ssl_dataset": (f"{_LABELS}:labels_of_our_sources",),
+    "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
+    "vissl.utils.profiler": (f"{_PATCHES}:go_on_without_nvtx",),
+    "classy_vision.generic.distributed_util": (f"{_TENSORS}:broadcast_without_copies",),
+    "classy_vision.dataset.dataloader_async_gpu_wrapper": (
+        f"{_TENSORS}:copy_after_the_step_before",
+    ),
+    "vissl.utils.activation_checkpointing": (f"{_TENSORS}:sync_buffers_by_hand",),
     "vissl.trainer.trainer_main": (f"{_SVM}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_SVM}:average_precision_on_current_numpy",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
+    "vissl.utils.io": (f"{_SVM}:missing_svm_result_is_a_failure",),
+    "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
     "vissl.trainer.train_task": (
-        "pirl_plugin.vissl.patches.checkpoints:read_more_formats",
+        f"{_CHECKPOINTS}:read_more_formats",
         f"{_RESUMING}:skip_batches_done",
-        "pirl_plugin.vissl.import_hook.training_hooks:prepare_models",
+        f"{_REGISTRATION}:prepare_models",
     ),
     "vissl.utils.checkpoint": (
-        "pirl_plugin.vissl.patches.checkpoints:refuse_mismatches",
+        f"{_CHECKPOINTS}:refuse_mismatches",
         f"{_RESUMING}:save_whole",
         f"{_RESUMING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",
     ),
-    "vissl.utils.svm_utils.svm_trainer": (f"{_SVM}:svm_starts_again",),
-    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
-    "vissl.utils.profiler": (f"{_PATCHES}:go_on_without_nvtx",),
-    "vissl.utils.io": (f"{_SVM}:missing_svm_result_is_a_failure",),
-    "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
     "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),
-    "vissl.hooks": ("pirl_plugin.vissl.import_hook.training_hooks:add_our_hooks",),
+    "vissl.hooks": (f"{_REGISTRATION}:add_our_hooks",),
     "vissl.utils.hydra_config": (
         "pirl_plugin.vissl.composing:add_our_configs",
         "pirl_plugin.vissl.composing:check_composing",

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
     from vissl.trainer.train_task import SelfSupervisionTask
 
-    from pirl_plugin.vissl.host_module import HostModule
 
-
-def refuse_mismatches(module: HostModule) -> None:
+def refuse_mismatches(module: Any) -> None:
     """Never worked: weights that fit nothing were skipped with a log line each.
 
     The host went on from random initialisation, or from a part of the weights. Heads are not
@@ -52,7 +50,7 @@ def refuse_mismatches(module: HostModule) -> None:
     patched("checkpoints that do not fit")
 
 
-def read_more_formats(module: HostModule) -> None:
+def read_more_formats(module: Any) -> None:
     """Feature: ``PARAMS_FILE`` takes all that the export reads, without running code in it.
 
     ``MODEL.WEIGHTS_INIT.TRUST_PICKLE: True`` lets a file run code where safe loading refuses it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import SOURCES
 from pirl_plugin.settings import is_ours
@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
     from vissl.data.ssl_dataset import GenericSSLDataset
 
-    from pirl_plugin.vissl.host_module import HostModule
 
-
-def data_paths_suffice(module: HostModule) -> None:
-    """Broke: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError`` unless in a catalog.
-
-    Where the user names the data, labels come from the data source or not at all, and no catalog is
-    asked.
-    """
+def data_paths_suffice(module: Any) -> None:
+    """Broke: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError`` unless in a catalog."""
     original: Callable[..., tuple[list[str], list[str]]] = module.get_data_files
 
     @functools.wraps(original)
@@ -45,11 +39,10 @@ def data_paths_suffice(module: HostModule) -> None:
     patched("DATA_PATHS without a catalog")
 
 
-def labels_of_our_sources(module: HostModule) -> None:
-    """Broke: ``load_labels`` raises on every label source but a fixed few, so on a plugin's.
+def labels_of_our_sources(module: Any) -> None:
+    """Broke: ``load_labels`` knows a few label sources alone; ours are asked for ``get_labels()``.
 
-    The host asks a ``torchvision_dataset`` for ``get_labels()``; ours are asked the same way. And
-    it reads files of labels with ``allow_pickle=True``, which runs code in them: a run of ours
+    It reads files of labels with ``allow_pickle=True``, which runs code in them: a run of ours
     refuses a file that holds any.
     """
     dataset = module.GenericSSLDataset
@@ -78,13 +71,14 @@ def _refuse_pickles(paths: Iterable[str | Sequence[str]]) -> None:
     import numpy as np
 
     for path in itertools.chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
+        if not os.path.isfile(path):  # '' of a source that needs none
+            continue
         try:
-            # '' of a source that needs none is no file
-            good = not os.path.isfile(path) or isinstance(np.load(path, "r"), np.ndarray)
+            good = isinstance(np.load(path, "r"), np.ndarray)
         except (ValueError, EOFError):
             good = False
         if not good:
             raise ValueError(
-                f"config.DATA: LABEL_PATHS names {path}: expected an array without pickled objects,"
-                f" which could run code; save it with numpy.save(…, allow_pickle=False)"
+                f"LABEL_PATHS names {path}: expected an array without pickled objects, which could "
+                f"run code; save it with numpy.save(…, allow_pickle=False)"
             )

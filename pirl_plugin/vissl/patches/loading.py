@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 
 class ResumingSampler(DistributedSampler[Any]):
-    """``DistributedSampler``, its order unchanged, without the batches already done.
-
-    The host sets ``start_iter`` at the start of each epoch. ``len`` stays that of a whole epoch, by
-    which the host computes how far a run is.
-
-    Args:
-        dataset: what is sampled.
-        batch_size: images in a batch of one rank.
+    """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` is of a whole epoch.
 
     Example:
         >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
@@ -77,20 +70,11 @@ def _kill_workers() -> None:
 NICE = 10  # not SCHED_IDLE, which starves beside other programs
 
 
-def ignore_stop_signals(worker: int) -> None:
-    """Leave signals that are sent to all processes of a run to the rank, which saves on them.
-
-    It ends its workers itself, see :func:`kill_workers_at_exit`.
-    """
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
-
-
 class WorkerStart:
-    """What a loader worker runs first.
+    """What a loader worker runs first: it leaves signals to the rank, which saves on them.
 
-    Beside a model on a CPU, the worker gives way to it: threads of the model that wait for one
-    whose core the worker holds cost more than the worker saves.
+    Beside a model on a CPU it is nice: threads of the model that wait for one whose core the worker
+    holds cost more than the worker saves.
 
     Args:
         then: the host's function for a worker's number.
@@ -103,7 +87,8 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         """Set the process up, then go on as before."""
-        ignore_stop_signals(worker)
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
         if self.on_cpu:
             os.nice(NICE)
         self.then(worker)

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.checkpoints.run_folder import Found
-    from pirl_plugin.vissl.host_module import HostModule
 
 
-def save_whole(module: HostModule) -> None:
+def save_whole(module: Any) -> None:
     """Never worked: checkpoints were written in place, and lost when that was cut short.
 
     They are written beside, flushed and renamed, for all approaches. In runs of this plugin its
@@ -56,7 +55,7 @@ def save_whole(module: HostModule) -> None:
     patched("checkpoints written in place")
 
 
-def link_newest(module: HostModule) -> None:
+def link_newest(module: Any) -> None:
     """Broke: ``checkpoint.torch`` was an absolute link, from a relative folder a dangling one.
 
     Moved folders lost it, and a dangling one was never replaced: ``[Errno 17] File exists``.
@@ -79,7 +78,7 @@ def link_newest(module: HostModule) -> None:
     patched("links to checkpoints")
 
 
-def resume_from_what_loads(module: HostModule) -> None:
+def resume_from_what_loads(module: Any) -> None:
     """Never worked: the host believes the names of files, whatever is in them.
 
     A final file of 0 bytes ended a run as succeeded, and a damaged newest one ended every restart.
@@ -118,7 +117,7 @@ def resume_from_what_loads(module: HostModule) -> None:
     patched("resuming from damaged checkpoints")
 
 
-def skip_batches_done(module: HostModule) -> None:
+def skip_batches_done(module: Any) -> None:
     """Broke: resuming in the middle of an epoch began it again, and went past the run's end.
 
     The host's remedy, ``StatefulDistributedSampler``, gives each rank one fixed slice of the data.
@@ -161,7 +160,7 @@ def skip_batches_done(module: HostModule) -> None:
     patched("resuming in the middle of an epoch")
 
 
-def sample_what_is_left(module: HostModule) -> None:
+def sample_what_is_left(module: Any) -> None:
     """The loader of our runs: :mod:`pirl_plugin.vissl.patches.loading`."""
     original = module.build_dataloader
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.vissl.patches.patches import patched
@@ -12,19 +13,10 @@ from pirl_plugin.vissl.patches.patches import patched
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
     from vissl.config import AttrDict
-    from vissl.trainer.trainer_main import SelfSupervisionTrainer
-    from vissl.utils.svm_utils.svm_trainer import SVMTrainer
-
-    from pirl_plugin.vissl.host_module import HostModule
-
-    Labels = NDArray[np.integer]
-    Features = NDArray[np.floating]
 
 
-def average_precision_on_current_numpy(module: HostModule) -> None:
+def average_precision_on_current_numpy(module: Any) -> None:
     """Broke: ``np.float`` is gone, and a one-element array no longer assigns to a matrix cell.
 
     The VOC07 SVM tool lost its child process to either and printed ``AP: [-1]``.
@@ -32,21 +24,18 @@ def average_precision_on_current_numpy(module: HostModule) -> None:
     original = module.get_precision_recall
 
     @functools.wraps(original)
-    def get_precision_recall(
-        targets: Labels, scores: Features, weights: Features | None = None
-    ) -> tuple[Features, Features, Features, float]:
+    def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> tuple[Any, ...]:
         import numpy as np
 
-        if weights is None:
-            weights = np.ones(targets.shape[0])
-        precision, recall, score, average = original(targets, scores, weights)
-        return precision, recall, score, float(np.asarray(average).item())
+        weights = np.ones(targets.shape[0]) if weights is None else weights
+        *curves, average = original(targets, scores, weights)
+        return *curves, float(np.asarray(average).item())
 
     module.get_precision_recall = get_precision_recall
     patched("VOC07 SVM average precision")
 
 
-def extract_features_on_cpu(module: HostModule) -> None:
+def extract_features_on_cpu(module: Any) -> None:
     """Never worked: feature extraction asserts a GPU and calls ``.cuda()`` on each batch."""
     trainer = module.SelfSupervisionTrainer
     original = trainer.extract
@@ -54,7 +43,7 @@ def extract_features_on_cpu(module: HostModule) -> None:
         return
 
     @functools.wraps(original)
-    def extract(self: SelfSupervisionTrainer, *args: object, **kwargs: object) -> object:
+    def extract(self: Any, *args: object, **kwargs: object) -> object:
         from unittest.mock import patch
 
         import torch
@@ -80,11 +69,10 @@ def extract_features_on_cpu(module: HostModule) -> None:
     patched("feature extraction on a CPU")
 
 
-def missing_svm_result_is_a_failure(module: HostModule) -> None:
+def missing_svm_result_is_a_failure(module: Any) -> None:
     """Broke: an SVM whose process died is reported as ``AP: [-1]``, with exit status 0.
 
-    The tools read each layer's result with ``load_file`` and swallow exceptions; this exit is not
-    one of those.
+    The tools read each layer's result with ``load_file`` and swallow exceptions, but not this exit.
     """
     original = module.load_file
 
@@ -101,7 +89,7 @@ def missing_svm_result_is_a_failure(module: HostModule) -> None:
     patched("VOC07 SVM failures")
 
 
-def low_shot_means_are_numbers(module: HostModule) -> None:
+def low_shot_means_are_numbers(module: Any) -> None:
     """Broke: the low-shot tool puts a mean of one element, an array, into a cell of a matrix.
 
     Its module is given a numpy whose ``mean`` of one element is a number.
@@ -112,82 +100,43 @@ def low_shot_means_are_numbers(module: HostModule) -> None:
         result = np.mean(*args, **kwargs)
         return result.reshape(())[()] if np.size(result) == 1 else result
 
-    class Numpy:
-        def __getattr__(self, name: str) -> object:
-            return mean if name == "mean" else getattr(np, name)
-
-    module.np = Numpy()
+    module.np = SimpleNamespace(**{**vars(np), "mean": mean})
     patched("low-shot SVM means")
 
 
-def svm_starts_again(module: HostModule) -> None:
-    """Broke: with ``SVM.force_retrain`` the costs chosen for other features were taken up again.
-
-    Results of an earlier run in the same folder, with another checkpoint say, are removed first; a
-    class whose training fails then has none.
-    """
-    trainer = module.SVMTrainer
-    original = trainer.train
-
-    @functools.wraps(original)
-    def train(self: SVMTrainer, features: Features, targets: Labels) -> None:
-        if self.config["force_retrain"]:
-            for name in os.listdir(self.output_dir):
-                if name in ("test_ap.npy", "crossval_ap.npy", "chosen_cost.npy") or (
-                    name.startswith(("cls", "AP_cls")) and "_cost" in name
-                ):
-                    os.remove(os.path.join(self.output_dir, name))
-        original(self, features, targets)
-
-    trainer.train = train
-    patched("SVMs of an earlier run")
-
-
-def low_shot_samples_from_a_list(module: HostModule) -> None:
-    """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few.
-
-    A data set that is too small for a k ends in one sentence, in place of an error of ``random``.
-    """
+def low_shot_samples_from_a_list(module: Any) -> None:
+    """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few."""
     original = module.generate_low_shot_samples
 
     @functools.wraps(original)
     def generate_low_shot_samples(
-        dataset_name: str, targets: Labels, k_values: str | Sequence[int], *args: Any
+        dataset_name: str, targets: Any, k_values: str | Sequence[int], *args: Any
     ) -> object:
-        values = k_values.split(",") if isinstance(k_values, str) else k_values
-        if "voc" in dataset_name:
-            _check_samples(targets, max(map(int, values)))
+        if not isinstance(k_values, str):
+            k_values = ",".join(map(str, k_values))
         missing = len(args) < 4  # images_data_file, of Places alone
-        return original(dataset_name, targets, ",".join(map(str, values)), *args, *[None] * missing)
+        return original(dataset_name, targets, k_values, *args, *[None] * missing)
 
     module.generate_low_shot_samples = generate_low_shot_samples
     patched("low-shot SVM samples")
 
 
-def _check_samples(targets: Labels, k: int) -> None:
-    """Exit where a class of ``(N, classes)`` targets has too few images for k positives."""
-    for kind, label, needed in (("with", 1, k), ("without", 0, (targets.shape[1] - 1) * k)):
-        found = (targets == label).sum(axis=0)
-        if found.min() < needed:
-            raise SystemExit(
-                f"pirl_plugin: config.SVM.low_shot.k_values: expected {needed:,} images {kind} "
-                f"each class for k = {k}, and class {found.argmin()} has {found.min():,}; leave "
-                f"out large values of k"
-            )
-
-
 def remove_old_results(config: AttrDict) -> None:
-    """Remove features and average precision that an earlier run left in the same folder.
+    """Remove features and results that an earlier run left in the same folder.
 
-    The host's tools read all features that are there. Features of a split that this run does not
-    extract stay, and what ``SVM.force_retrain=false`` uses again.
+    The host's tools read all features that are there, and with ``SVM.force_retrain`` too they take
+    up the costs chosen for other features. Features of a split that is not extracted now stay.
     """
     from pirl_plugin.vissl.fit import splits_of
 
-    for result in Path(config.CHECKPOINT.DIR).glob("*/test_ap.npy"):
-        result.unlink(missing_ok=True)  # another node may have been first
-    folder = config.EXTRACT_FEATURES.OUTPUT_DIR or config.CHECKPOINT.DIR
+    out = Path(config.CHECKPOINT.DIR)
+    files = [*out.glob("*/test_ap.npy")]
+    if config.SVM.force_retrain:
+        for name in ("crossval_ap.npy", "chosen_cost.npy", "cls*_cost*", "AP_cls*_cost*"):
+            files += out.glob(f"*/{name}")
     if config.DISTRIBUTED.NUM_NODES == 1:
+        features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or out)
         for split in splits_of(config):
-            for file in Path(folder).glob(f"rank*_chunk*_{split.lower()}_*.npy"):
-                file.unlink()
+            files += features.glob(f"rank*_chunk*_{split.lower()}_*.npy")
+    for file in files:
+        file.unlink(missing_ok=True)  # another node may have been first

@@ -11,17 +11,14 @@ from pirl_plugin.vissl.patches.patches import patched
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-    from pirl_plugin.vissl.host_module import HostModule
 
 _PIECE = 1 << 25  # bytes broadcast together
 
 
-def broadcast_without_copies(module: HostModule) -> None:
+def broadcast_without_copies(module: Any) -> None:
     """Broke: ``torch.ByteTensor(memoryview)`` copies a checkpoint byte by byte, 12 s for 194 MB.
 
-    It travels in pieces from one temporary file to the others, so that no rank holds it twice, and
-    is loaded as the host loads it: by torch's default, which runs no code. One process alone has
-    nobody to send to.
+    It now travels in pieces from one temporary file to the others: no rank holds it twice.
     """
     original = module.broadcast_object
     if "ByteTensor" not in original.__code__.co_names:
@@ -55,13 +52,11 @@ def broadcast_without_copies(module: HostModule) -> None:
     patched("slow checkpoint load")
 
 
-def copy_after_the_step_before(module: HostModule) -> None:
+def copy_after_the_step_before(module: Any) -> None:
     """Never worked: the copy of a batch could overwrite one that the backward pass still read.
 
-    With ``DATA.ENABLE_ASYNC_GPU_COPY``, its default, batches are copied in a stream of their own,
-    which reuses the memory of the batch before last as soon as Python has let go of it: while the
-    GPU may still be computing with it. The stream now waits for what was queued before the copy;
-    the copy still overlaps the step that follows.
+    ``DATA.ENABLE_ASYNC_GPU_COPY`` copies in a stream of its own, which reuses memory once Python
+    has let go of it. The stream now waits for what was queued before the copy.
     """
     import torch
 
@@ -77,7 +72,7 @@ def copy_after_the_step_before(module: HostModule) -> None:
     patched("batches copied over one in use")
 
 
-def sync_buffers_by_hand(module: HostModule) -> None:
+def sync_buffers_by_hand(module: Any) -> None:
     """Broke: torch 1.11 split ``DistributedDataParallel._sync_params``; its buffers' part is left.
 
     ``DISTRIBUTED.MANUAL_GRADIENT_REDUCTION`` ended in an ``AttributeError``.

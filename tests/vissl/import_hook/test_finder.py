@@ -91,27 +91,6 @@ def test_finder__catches_up_with_a_host_that_is_loaded_already():
     assert python(code, PIRL_PLUGIN_AUTOLOAD="0").split() == ["False", "True"]
 
 
-def test_finder__leaves_a_shared_loader_to_other_modules():
-    class Loader:
-        def exec_module(self, module):
-            module.ran = True
-
-    loader, took = Loader(), []
-    table.BEFORE["host_module"] = ("tests_finder_steps:step",)
-    module = type(sys)("tests_finder_steps")
-    module.step = lambda m: took.append(m.__name__)
-    sys.modules["tests_finder_steps"] = module
-    try:
-        finder._take_steps_in(loader, "host_module")
-        for name in ("another", "host_module"):
-            loaded = type(sys)(name)
-            loader.exec_module(loaded)
-            assert loaded.ran
-    finally:
-        del table.BEFORE["host_module"], sys.modules["tests_finder_steps"]
-    assert took == ["host_module"]
-
-
 @pytest.mark.parametrize("steps", [table.BEFORE, table.AFTER])
 def test_table__names_functions_that_exist(steps):
     from pirl_plugin.vissl.import_hook.registration import load

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from pirl_plugin.vissl.import_hook.registration import NameTakenError, load, register_parts
+from pirl_plugin.vissl.import_hook.registration import load, register_parts
 from pirl_plugin.vissl.import_hook.table import PARTS
 
 
@@ -27,7 +27,9 @@ def test_parts__refuse_a_name_that_someone_else_has():
     ours = host.MODEL_HEADS_REGISTRY["pirl_head"]
     host.MODEL_HEADS_REGISTRY["pirl_head"] = Squatter
     try:
-        with pytest.raises(NameTakenError, match=r"'pirl_head' in vissl.*Squatter already; rename"):
+        with pytest.raises(
+            RuntimeError, match=r"vissl.*'pirl_head' = .*Squatter: expected.*; rename"
+        ):
             register_parts(host)
     finally:
         host.MODEL_HEADS_REGISTRY["pirl_head"] = ours

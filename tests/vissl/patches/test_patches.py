@@ -199,15 +199,6 @@ def test_low_shot__samples_k_positives_from_a_list_of_k(tmp_path):
         assert ((sample == 0).sum(axis=0) == k).all()  # (classes − 1) · k
 
 
-def test_low_shot__names_a_class_with_too_few_images(tmp_path):
-    from extra_scripts.create_low_shot_samples import generate_low_shot_samples
-
-    targets = np.zeros((40, 2), dtype=np.int32)
-    targets[:20, 0] = targets[20:22, 1] = 1
-    with pytest.raises(SystemExit, match=r"3 images with each class for k = 3, and class 1 has 2"):
-        generate_low_shot_samples("voc", targets, [1, 3], [1], str(tmp_path), "res5")
-
-
 def test_low_shot__means_of_one_number_are_numbers():
     from vissl.utils.svm_utils import svm_low_shot_trainer
 
@@ -220,24 +211,20 @@ def test_low_shot__means_of_one_number_are_numbers():
 
 
 def test_svm__trained_again_takes_nothing_of_an_earlier_run(tmp_path):
-    names = ["test_ap.npy", "crossval_ap.npy", "chosen_cost.npy", "AP_cls0_cost1.0.npy"]
-    names += ["cls0_cost1.0.pickle"]
+    from vissl.config import AttrDict
 
-    class SVMTrainer:
-        output_dir = str(tmp_path)
-
-        def train(self, features, targets):
-            self.found = sorted(p.name for p in tmp_path.iterdir())
-
-    module = SimpleNamespace(SVMTrainer=SVMTrainer)
-    svm.svm_starts_again(module)
-    for name in [*names, "features.npy"]:
-        (tmp_path / name).touch()
-    trainer = module.SVMTrainer()
-    for again, expected in ((False, sorted([*names, "features.npy"])), (True, ["features.npy"])):
-        trainer.config = {"force_retrain": again}
-        trainer.train(None, None)
-        assert trainer.found == expected
+    costs = ["AP_cls0_cost1.0.npy", "chosen_cost.npy", "cls0_cost1.0.pickle", "crossval_ap.npy"]
+    kept = ["rank0_chunk0_test_heads_features.npy"]
+    config = {"CHECKPOINT": {"DIR": str(tmp_path)}, "EXTRACT_FEATURES": {"OUTPUT_DIR": ""}}
+    config |= {"DISTRIBUTED": {"NUM_NODES": 1}, "TEST_ONLY": False, "TEST_MODEL": False}
+    (tmp_path / "res5").mkdir()
+    for again, expected in ((False, [*costs, *kept]), (True, kept)):
+        for name in [*costs, "test_ap.npy"]:
+            (tmp_path / "res5" / name).touch()
+        for name in [*kept, "rank0_chunk0_train_heads_features.npy"]:
+            (tmp_path / name).touch()
+        svm.remove_old_results(AttrDict({**config, "SVM": {"force_retrain": again}}))
+        assert sorted(file.name for file in tmp_path.rglob("*.*")) == sorted(expected)
 
 
 class Stream:
