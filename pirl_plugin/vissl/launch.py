@@ -11,7 +11,6 @@ import datetime
 import functools
 import multiprocessing
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -47,7 +46,6 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for preload.py
 _GRACE_S = 5.0  # for the other ranks to fail by themselves, and again after SIGTERM
 _SPIN = {"GOMP_SPINCOUNT": "30000", "KMP_BLOCKTIME": "1"}  # about 0.3 ms and 1 ms
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|AUTH|COOKIE|SESSION|JWT|CERT|_URL|_URI|DSN")
 
 
 def main(overrides: list[str]) -> int:
@@ -97,11 +95,10 @@ def follow_torchrun(composed: DictConfig) -> None:
     value = os.environ
     if _torchrun_rank() is None:
         return
-    per_node = int(value["LOCAL_WORLD_SIZE"])
     composed.node_id = int(value["GROUP_RANK"])
     composed.config.DISTRIBUTED.update(
-        NUM_NODES=int(value["WORLD_SIZE"]) // per_node,
-        NUM_PROC_PER_NODE=per_node,
+        NUM_NODES=int(value["GROUP_WORLD_SIZE"]),
+        NUM_PROC_PER_NODE=int(value["LOCAL_WORLD_SIZE"]),
         INIT_METHOD="tcp",  # the host allows env on one node alone; torch finds torchrun's store
         RUN_ID=f"{value['MASTER_ADDR']}:{value['MASTER_PORT']}",
     )
@@ -135,16 +132,14 @@ def guard_launcher(module: Any) -> None:
 
 
 def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str) -> object:
-    """Run the host's launcher.
-
-    Raises:
-        SystemExit: the run was refused, failed, or was ended by a signal (128 and its number).
-    """
+    """Run the host's launcher; any end but success is a ``SystemExit``."""
     from torch import multiprocessing as torch_processes
     from vissl.utils.checkpoint import get_checkpoint_folder
 
+    from pirl_plugin.checkpoints.training_run import write_run_config
     from pirl_plugin.files import lock_folder
     from pirl_plugin.vissl.checks import check_run
+    from pirl_plugin.vissl.patches.svm import remove_old_results
     from pirl_plugin.vissl.start_page import start_page
 
     rank = _torchrun_rank()  # before the host sets LOCAL_RANK
@@ -160,7 +155,8 @@ def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_na
             stack.enter_context(lock_folder(folder))
             (folder / FAILURE_FILE).unlink(missing_ok=True)
             if engine_name == "extract_features":
-                _begin_extraction(config, folder)
+                remove_old_results(config)
+                write_run_config(config, folder)
         start_page(config, first)
         network.choose_interface(config)
         spawn = functools.partial(_spawn, folder, node_id, rank)
@@ -173,14 +169,6 @@ def _torchrun_rank() -> int | None:
     return int(os.environ["LOCAL_RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
-def _begin_extraction(config: AttrDict, folder: Path) -> None:
-    from pirl_plugin.checkpoints.training_run import write_run_config
-    from pirl_plugin.vissl.patches.svm import remove_old_results
-
-    remove_old_results(config)
-    write_run_config(config, folder)
-
-
 def _spawn(
     folder: Path,
     node_id: int,
@@ -190,11 +178,7 @@ def _spawn(
     nprocs: int = 1,
     **unused: object,
 ) -> None:
-    """Take the place of ``torch.multiprocessing.spawn``: one rank runs in this process.
-
-    Raises:
-        SystemExit: a rank failed; with the sentence of the first that did.
-    """
+    """Take the place of ``torch.multiprocessing.spawn``: one rank runs in this process."""
     if rank is not None or nprocs == 1:
         function(rank or 0, *args)
         return
@@ -239,11 +223,7 @@ def _end(error: Any, folder: Path, rank: int) -> NoReturn:
 
 
 def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node_id: int) -> None:
-    """Do the host's work of one rank; where it fails, write ``failure.txt``.
-
-    Raises:
-        SystemExit: it failed; with a sentence unless the launcher shows it.
-    """
+    """Do the host's work of one rank; where it fails, write ``failure.txt`` and exit."""
     from torch import distributed
     from vissl.engines import train
     from vissl.utils.checkpoint import get_checkpoint_folder
@@ -255,7 +235,7 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
     spawned = multiprocessing.parent_process() is not None
     os.environ[RANK_PROCESS] = str(os.getpid())
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
-    init, show = distributed.init_process_group, train.print_system_env_info
+    init = distributed.init_process_group
 
     def init_process_group(**options: Any) -> None:
         if _torchrun_rank() is not None:
@@ -266,9 +246,8 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
         if spawned:
             stack.enter_context(signals.listening())
         stack.enter_context(patch.object(distributed, "init_process_group", init_process_group))
-        stack.enter_context(
-            patch.object(train, "print_system_env_info", lambda variables: show(masked(variables)))
-        )
+        # The environment may hold secrets, and the host would log all of it.
+        stack.enter_context(patch.object(train, "print_system_env_info", lambda variables: None))
         try:
             run()
             if distributed.is_initialized():
@@ -297,13 +276,3 @@ def _torchrun_store(timeout: datetime.timedelta) -> Any:
         attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
         return distributed.PrefixStore(f"attempt_{attempt}", store)
     return store
-
-
-def masked(environment: dict[str, str]) -> dict[str, str]:
-    """Return the environment for the log, without values that may be secrets.
-
-    Example:
-        >>> masked({"OMP_NUM_THREADS": "2", "WANDB_API_KEY": "k"})
-        {'OMP_NUM_THREADS': '2', 'WANDB_API_KEY': '(not logged)'}
-    """
-    return {k: "(not logged)" if _SECRET.search(k) else v for k, v in environment.items()}

@@ -26,9 +26,12 @@ def main(arguments: list[str]) -> int:
     """Run the benchmark in this process, and print the top-1 of each layer at its end."""
     options = _parse(arguments)
     require_host()
+    import torch
+
     from pirl_plugin.checkpoints.load import load_trunk, save_trunk
     from pirl_plugin.evaluation.features import labelled_folders
     from pirl_plugin.evaluation.linear_run import linear_top1
+    from pirl_plugin.vissl import launch
 
     train, test, classes = labelled_folders(options.data)
     trunk = load_trunk(options.checkpoint, options.trust_pickle, options.trunk, options.timm)
@@ -47,9 +50,8 @@ def main(arguments: list[str]) -> int:
         f"config.CHECKPOINT.DIR={quoted(options.out)}",
     ]
     if not any("pirl/machines=" in override for override in options.overrides):
-        overrides.insert(1, f"+config/pirl/machines={_machine()}")
-    from pirl_plugin.vissl import launch
-
+        machine = "1gpu" if torch.cuda.is_available() else "cpu"
+        overrides.insert(1, f"+config/pirl/machines={machine}")
     status = launch.main([*overrides, *options.overrides])
     if status == 0:
         print("Linear top-1, percent:")
@@ -80,33 +82,20 @@ def benchmark_of(trunk: AnyTrunk, checkpoint: Path, size: int | None = None) -> 
     full = "config=benchmark/pirl/linear_imagenet1k"
     given: dict[str, Any] = dict(trunk.arguments)
     if not isinstance(trunk, ResNetTrunk):
-        section = "config.MODEL.TRUNK.PIRL_TIMM"
-        named = [f"+{section}.OPTIONS.{k}={v}" for k, v in given["options"].items()]
-        return [
-            full,
-            "+config/pirl/linear=timm",
-            f"{section}.NAME={given['architecture']}",
-            *named,
-            *sizes,
-        ]
-    depth, width, small = (given[k] for k in ("depth", "width", "small_stem"))
+        key = "config.MODEL.TRUNK.PIRL_TIMM"
+        options = [f"+{key}.OPTIONS.{name}={value}" for name, value in given["options"].items()]
+        named = f"{key}.NAME={given['architecture']}"
+        return [full, "+config/pirl/linear=timm", named, *options, *sizes]
+    depth, width, small = (given[name] for name in ("depth", "width", "small_stem"))
     if (depth, width) in _OVERLAYS and not small:
         return [full, f"+config/pirl/linear={_OVERLAYS[depth, width]}", *sizes]
-    section = "config.MODEL.TRUNK.PIRL_RESNET"
+    key = "config.MODEL.TRUNK.PIRL_RESNET"
     return [
         "config=benchmark/pirl/quick_linear",
-        f"{section}.DEPTH={depth}",
-        f"{section}.WIDTH_MULTIPLIER={width}",
-        f"{section}.SMALL_STEM={small}",
+        *(f"{key}.DEPTH={depth}", f"{key}.WIDTH_MULTIPLIER={width}", f"{key}.SMALL_STEM={small}"),
         f"config.MODEL.HEAD.IN_DIM={feature_width(depth, width)}",
         *sizes,
     ]
-
-
-def _machine() -> str:
-    import torch
-
-    return "1gpu" if torch.cuda.is_available() else "cpu"
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -65,25 +65,15 @@ Differences = dict[str, tuple[object, object]]
 
 @dataclass(frozen=True)
 class Run:
-    """Figures of one finished run.
-
-    Attributes:
-        path: its folder.
-        row: of the paper's tables, or the name of its checkpoint's folder.
-        tables: numbers of the paper's tables that have the row; none of own data and kNN.
-        figures: column → percent. A layer's figures are called ``ImageNet res5``.
-        layer: the best, where there are several.
-        differs: in what the run is not the row's.
-        title: of the table, where it is none of the paper's.
-    """
+    """Figures of one finished run."""
 
     path: Path
-    row: str
-    tables: tuple[int, ...]
-    figures: dict[str, float]
-    layer: str | None = None
+    row: str  # of the paper's tables, or the name of its checkpoint's folder
+    tables: tuple[int, ...]  # of the paper that have the row; none of own data and kNN
+    figures: dict[str, float]  # column → percent; a layer's are called "ImageNet res5"
+    layer: str | None = None  # the best, where there are several
     differs: Differences = field(default_factory=dict)
-    title: str | None = None
+    title: str | None = None  # of the table, where it is none of the paper's
 
     @property
     def label(self) -> str:
@@ -359,21 +349,19 @@ def main(arguments: list[str]) -> int:
     runs: dict[Path, Run] = {}
     status = 0
     for argument in options.runs:
-        row, separator, folder = argument.partition("=")
-        labelled = bool(separator) and not Path(argument).exists()
-        path = Path(folder if labelled else argument)
+        row, _, folder = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
         try:
-            runs[path.resolve()] = read_run(path, row if labelled else None)
+            runs[Path(folder).resolve()] = read_run(Path(folder), row or None)
         except (OSError, ValueError, KeyError, TypeError) as error:
             status = 1
-            print(f"pirl_plugin: {path}: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"pirl_plugin: {folder}: {type(error).__name__}: {error}", file=sys.stderr)
     if not runs:
         raise ValueError(f"{options.runs}: expected the folder of a finished run; name one")
     tables = lay_out(list(runs.values()))
-    measured = [t for t in tables if any(v is not None for r in t["rows"] for v in r["measured"])]
     text = json.dumps({"tables": tables}, indent=2)
     if options.out is not None:
-        for name, content in (("results.md", markdown(tables)), ("results.json", text)):
-            write_text(options.out / name, f"{content}\n")
+        write_text(options.out / "results.md", markdown(tables) + "\n")
+        write_text(options.out / "results.json", text + "\n")
+    measured = [t for t in tables if any(v is not None for r in t["rows"] for v in r["measured"])]
     print(text if options.json else markdown(measured))
     return status

@@ -81,7 +81,6 @@ AFTER: dict[str, tuple[str, ...]] = {
     "classy_vision.dataset.dataloader_async_gpu_wrapper": (
         f"{_TENSORS}:copy_after_the_step_before",
     ),
-    "vissl.utils.activation_checkpointing": (f"{_TENSORS}:sync_buffers_by_hand",),
     "vissl.trainer.trainer_main": (f"{_SVM}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_SVM}:average_precision_on_current_numpy",),
     "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pirl_plugin.vissl.patches.patches import patched
-
-if TYPE_CHECKING:
-    from torch.nn.parallel import DistributedDataParallel
-
 
 _PIECE = 1 << 25  # bytes broadcast together
 
@@ -70,21 +66,3 @@ def copy_after_the_step_before(module: Any) -> None:
 
     loader.preload = preload
     patched("batches copied over one in use")
-
-
-def sync_buffers_by_hand(module: Any) -> None:
-    """Broke: torch 1.11 split ``DistributedDataParallel._sync_params``; its buffers' part is left.
-
-    ``DISTRIBUTED.MANUAL_GRADIENT_REDUCTION`` ended in an ``AttributeError``.
-    """
-    from torch.nn.parallel import DistributedDataParallel
-
-    if hasattr(DistributedDataParallel, "_sync_params"):
-        return
-
-    def manual_sync_params(model: DistributedDataParallel) -> None:
-        if model.broadcast_buffers and model.modules_buffers:
-            model._sync_buffers()
-
-    module.manual_sync_params = manual_sync_params
-    patched("gradients reduced by hand")

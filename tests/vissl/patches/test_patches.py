@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 import torch
 from classy_vision.dataset import dataloader_async_gpu_wrapper
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
-from vissl.utils import activation_checkpointing
 
 from pirl_plugin.vissl.patches import patches, svm
 from tests.helpers.processes import run_in_processes
@@ -270,18 +268,3 @@ def test_copies__wait_for_the_step_that_reads_what_they_overwrite(said):
         "copy c",
         "step b",
     ]
-
-
-def _sync_by_hand(rank, world_size):
-    model = torch.nn.BatchNorm1d(2)
-    wrapped = DistributedDataParallel(model)
-    model.running_mean.fill_(rank + 5)
-    activation_checkpointing.manual_sync_params(wrapped)
-    frozen = DistributedDataParallel(torch.nn.Linear(2, 2))  # without buffers
-    activation_checkpointing.manual_sync_params(frozen)
-    return model.running_mean.tolist()
-
-
-def test_buffers__are_synchronised_by_hand():
-    """``DISTRIBUTED.MANUAL_GRADIENT_REDUCTION``; torch has no ``_sync_params`` any more."""
-    assert run_in_processes(_sync_by_hand, 2) == [[5, 5], [5, 5]]
