@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.failures import in_one_sentence
 from pirl_plugin.settings import MICRO_BATCHES, config_root, is_ours
