@@ -71,7 +71,6 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         import torch
 
         options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
-    setup.check_machine(config, options.num_gpus)
     setup.check_data(config)
     weights = options.checkpoint.resolve()
     placeless = config.clone()

@@ -43,18 +43,6 @@ def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
     return config
 
 
-def check_machine(config: CfgNode, num_gpus: int) -> None:
-    """Refuse more GPUs than there are, and none where the config needs one."""
-    import torch
-
-    least, most = (0, 0) if config.MODEL.DEVICE == "cpu" else (1, torch.cuda.device_count())
-    if not least <= num_gpus <= most:
-        raise ValueError(
-            f"--num-gpus = {num_gpus}: expected {least} to {most} on this machine with "
-            f"MODEL.DEVICE {config.MODEL.DEVICE}; to try all parts on a CPU, --config smoke_cpu"
-        )
-
-
 def check_weights(config: CfgNode, trunk: Trunk) -> None:
     """Compare the network of the config with the weights.
 

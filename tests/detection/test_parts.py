@@ -3,7 +3,6 @@
 import json
 import sys
 import textwrap
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from fvcore.common.config import CfgNode
 
 from pirl_plugin.detection import command
 from pirl_plugin.detection.command import summarize, table
-from pirl_plugin.detection.setup import check_machine, find_config, require_detectron2
+from pirl_plugin.detection.setup import find_config, require_detectron2
 from pirl_plugin.detection.trial import check_loaded
 
 
@@ -82,17 +81,6 @@ def test_find_config__by_name_and_by_path(tmp_path):
     assert find_config(str(tmp_path / "mine.yaml")) == tmp_path / "mine.yaml"
     with pytest.raises(ValueError, match=r"voc08: expected a file, or one of coco_c4_1x, .*"):
         find_config("voc08")
-
-
-def test_check_machine__compares_with_the_gpus_at_hand(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for device, fit, misfit in (("cuda", (1, 2), (0, 8)), ("cpu", (0,), (1,))):
-        config = SimpleNamespace(MODEL=SimpleNamespace(DEVICE=device))
-        for count in fit:
-            check_machine(config, count)
-        for count in misfit:
-            with pytest.raises(ValueError, match=rf"--num-gpus = {count}: expected"):
-                check_machine(config, count)
 
 
 def test_command__takes_no_seed_that_means_none(capsys):
