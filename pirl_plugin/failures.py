@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 FAILURE_FILE = "failure.txt"
 _REFUSAL = re.compile(r": expected |not installed|needs ")  # the sentence says all
-_TIMED_OUT = re.compile(r"timed? ?out|wait timeout", re.IGNORECASE)
-_PEER = re.compile(
-    r"connection (was )?(closed|reset|refused)|broken pipe|socket.*(failed|closed)|gloo.*error|"
-    r"nccl.*(abort|remote|watchdog|unhandled)",
+_OF_A_PEER = re.compile(
+    r"timed? ?out|wait timeout|connection (was )?(closed|reset|refused)|broken pipe|"
+    r"socket.*(failed|closed)|gloo.*error|nccl.*(abort|remote|watchdog|unhandled)",
     re.IGNORECASE,
 )
 
@@ -42,28 +41,13 @@ def sentence(error: BaseException) -> str:
     return text if clear and text else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
-def is_of_a_peer(error: BaseException) -> bool:
-    """Return whether an exception says only that another rank failed or did not respond."""
-    return isinstance(error, (RuntimeError, OSError)) and bool(
-        _TIMED_OUT.search(str(error)) or _PEER.search(str(error))
-    )
-
-
 def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> str:
-    """Return the sentence of a rank of several.
-
-    Args:
-        error: what ended it.
-        rank: from 0.
-        timeout_minutes: how long ranks wait for each other.
-    """
-    if is_of_a_peer(error) and _TIMED_OUT.search(str(error)):
+    """Return the sentence of one rank of several, which wait for each other so many minutes."""
+    if isinstance(error, (RuntimeError, OSError)) and _OF_A_PEER.search(str(error)):
         return (
-            f"rank {rank}: another rank did not respond for {timeout_minutes:g} minutes "
-            f"(config.HOOKS.PIRL_RUN.timeout_minutes); see what holds it up, and start again"
+            f"rank {rank}: another rank ended, or did not respond for {timeout_minutes:g} minutes "
+            f"(config.HOOKS.PIRL_RUN.timeout_minutes); see what happened to it, and start again"
         )
-    if is_of_a_peer(error):
-        return f"rank {rank} lost its connection to another rank; see what ended that one"
     return sentence(error) if _REFUSAL.search(str(error)) else f"rank {rank}: {sentence(error)}"
 
 

@@ -56,7 +56,7 @@ def test_rank__that_does_not_respond_ends_the_run(image_folder, tmp_path):
         training.wait_for(STEP, 2)
         os.kill(training.ranks()[1], signal.SIGSTOP)
         assert training.status() == 1
-        assert "another rank did not respond for 0.5 minutes" in quiet(training)
+        assert "did not respond for 0.5 minutes" in quiet(training)
 
 
 def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
@@ -102,7 +102,8 @@ def test_command__says_how_to_install_a_missing_host():
 def test_rank_sentence__tells_causes_from_consequences():
     timeout = RuntimeError("Timed out waiting 60000ms for recv operation to complete")
     assert "did not respond" in failures.rank_sentence(timeout, 1, 10)
-    assert "lost" in failures.rank_sentence(RuntimeError("Connection closed by peer"), 1, 10)
+    closed = failures.rank_sentence(RuntimeError("Connection closed by peer"), 1, 10)
+    assert closed.startswith("rank 1: another rank ended")
     assert failures.rank_sentence(KeyError("a"), 1, 10) == "rank 1: KeyError: 'a'"
 
 
