@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -58,24 +59,10 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     return [i * total // count for i in range(count)]
 
 
-class Normalization(NamedTuple):
-    """Mean and deviation of each channel, of values in [0, 1]; ImageNet's by default."""
-
-    mean: Sequence[float] = IMAGENET_MEAN
-    std: Sequence[float] = IMAGENET_STD
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return float32 ``(B, 3, H, W)`` of uint8."""
-        return normalize_images(images, self.mean, self.std, torch.contiguous_format)
-
-
-IMAGENET_NORMALIZATION = Normalization()
-
-
-def normalization_of(config: Mapping[str, Any] | None) -> Normalization:
-    """Return what a run's images were normalised with; ImageNet's where it says nothing."""
+def normalization_of(config: Mapping[str, Any] | None) -> Callable[[Tensor], Tensor]:
+    """Return what normalises images as a run did; as ImageNet's where it says nothing."""
     mean, std = channel_statistics(config)
-    return Normalization(mean or IMAGENET_MEAN, std or IMAGENET_STD)
+    return partial(normalize_images, mean=mean or IMAGENET_MEAN, std=std or IMAGENET_STD)
 
 
 @torch.no_grad()
@@ -83,7 +70,7 @@ def trunk_features(
     trunk: nn.Module,
     images: Tensor,
     batch: int = 128,
-    normalize: Normalization = IMAGENET_NORMALIZATION,
+    normalize: Callable[[Tensor], Tensor] = normalize_images,
 ) -> Tensor:
     """Compute pooled res5 features.
 
@@ -91,7 +78,7 @@ def trunk_features(
         trunk: as of :func:`~pirl_plugin.checkpoints.load.load_trunk`, in evaluation mode.
         images: uint8 ``(N, 3, H, W)``, on any device; a batch at a time goes to the trunk's.
         batch: images at a time.
-        normalize: as the trunk was trained with.
+        normalize: uint8 images to floats, as in the trunk's training.
 
     Returns:
         float32 ``(N, D)``, on the trunk's device.
@@ -174,7 +161,7 @@ def extract_features(
     *,
     batch: int = 128,
     workers: int | None = None,
-    normalize: Normalization = IMAGENET_NORMALIZATION,
+    normalize: Callable[[Tensor], Tensor] = normalize_images,
     file: Path | None = None,
     described: Mapping[str, Any] | None = None,
 ) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
@@ -185,7 +172,7 @@ def extract_features(
         crops: N images.
         batch: images at a time.
         workers: processes that decode; None: by the number of cores and of images.
-        normalize: as the trunks were trained with.
+        normalize: uint8 images to floats, as in the trunks' training.
         file: a ``.npy`` that the features are written to as they come. A call that was interrupted
             goes on where it stopped, and a finished file is used as it is.
         described: JSON of what the features are of, written beside ``file`` as ``NAME.json``.

@@ -39,7 +39,12 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
 
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.checkpoints.training_run import image_size_of, run_config
-    from pirl_plugin.evaluation import features as frozen
+    from pirl_plugin.evaluation.features import (
+        Crops,
+        extract_features,
+        labelled_sources,
+        normalization_of,
+    )
     from pirl_plugin.evaluation.knn import find_neighbors, vote
     from pirl_plugin.models.trunks import untrained
 
@@ -48,15 +53,15 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
     config = run_config(options.checkpoint)
     size = options.size or image_size_of(config) or 224
-    train, test = frozen.labelled_sources(options.data)
+    train, test = labelled_sources(options.data)
     print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
     written, paths = options.checkpoint.stat(), "\0".join([*train.paths(), *test.paths()])
-    features, readable = frozen.extract_features(
+    features, readable = extract_features(
         [each.to(device) for each in trunks],
-        frozen.Crops([train, test], size),
+        Crops([train, test], size),
         batch=options.batch,
         workers=options.workers,
-        normalize=frozen.normalization_of(config),
+        normalize=normalization_of(config),
         file=options.features,
         described={
             "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],

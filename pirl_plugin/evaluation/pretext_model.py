@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,7 @@ from torch.optim.swa_utils import update_bn
 from pirl_plugin.checkpoints.load import trunk_in
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.evaluation.features import (
-    IMAGENET_NORMALIZATION,
-    Normalization,
-    centre_crop,
-    normalization_of,
-)
+from pirl_plugin.evaluation.features import centre_crop, normalization_of
 from pirl_plugin.images.names import (
     JIGSAW,
     PREDICT_JIGSAW,
@@ -31,6 +26,7 @@ from pirl_plugin.images.names import (
 )
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
+from pirl_plugin.views.normalization import normalize_images
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.views.rotation import RotationViews
 
@@ -59,7 +55,7 @@ class PretextModel:
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
         representation: what is compared, in words.
-        normalize: as the trunk was trained with.
+        normalize: uint8 images to floats, as in the trunk's training.
         transformed_trunk: computes transformed images; None: the trunk itself.
     """
 
@@ -68,7 +64,7 @@ class PretextModel:
     g: PIRLHead | None
     views: Views
     representation: str
-    normalize: Normalization = IMAGENET_NORMALIZATION
+    normalize: Callable[[Tensor], Tensor] = normalize_images
     transformed_trunk: AnyTrunk | None = None
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from PIL import Image
 
-from pirl_plugin.images import decode  # noqa: F401 (registers PIL's opener of HEIC)
+import pirl_plugin.images.decode  # noqa: F401 (registers PIL's opener of HEIC)
 
 _EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.evaluation.features import Normalization, centre_crop, trunk_features
+from pirl_plugin.evaluation.features import centre_crop, trunk_features
 from pirl_plugin.models.resnet import new_trunk
 
 
@@ -14,13 +14,6 @@ def test_trunk_features__take_a_batch_at_a_time_to_the_trunk():
     images = torch.zeros(5, 3, 32, 32, dtype=torch.uint8)
     features = trunk_features(trunk, images, batch=2)
     assert (features.device.type, features.shape) == ("meta", (5, 128))
-
-
-@pytest.mark.parametrize("normalize", [Normalization(), Normalization((0.5,) * 3, (0.2,) * 3)])
-def test_normalization__is_torchvisions(normalize):
-    levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(2, 3, 16, 16)
-    expected = tv.normalize(levels.float() / 255, list(normalize.mean), list(normalize.std))
-    torch.testing.assert_close(normalize(levels), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 20_000), (3, 20_000, 2)])
