@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pirl_plugin.sharded_bank import ShardedMemoryBank
     from pirl_plugin.views.base import ImageViews
     from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
-    from pirl_plugin.views.normalization import normalize_images
+    from pirl_plugin.views.pixels import normalize_images
     from pirl_plugin.views.rotation import RotationViews
 
 __version__ = "0.1.0"
@@ -72,7 +72,7 @@ _NAMES = {
     "sharded_bank": "ShardedMemoryBank",
     "views.base": "ImageViews",
     "views.jigsaw": "JigsawViews RotationJigsawViews",
-    "views.normalization": "normalize_images",
+    "views.pixels": "normalize_images",
     "views.rotation": "RotationViews",
 }
 _MODULES = {name: f"{__name__}.{module}" for module in _NAMES for name in _NAMES[module].split()}

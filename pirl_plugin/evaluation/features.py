@@ -21,7 +21,7 @@ from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
-from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD, normalize_images
+from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 
 if TYPE_CHECKING:
     from pirl_plugin.images.sources import ImageSource

@@ -26,8 +26,7 @@ from pirl_plugin.images.names import (
 )
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
-from pirl_plugin.views.normalization import normalize_images
-from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.pixels import image_generator, normalize_images
 from pirl_plugin.views.rotation import RotationViews
 
 if TYPE_CHECKING:

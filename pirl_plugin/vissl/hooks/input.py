@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pirl_plugin.images.names import PREDICT_JIGSAW
 from pirl_plugin.settings import num_micro_batches
-from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD, normalize_images
+from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.sections import read_section
 

@@ -8,7 +8,7 @@ import torch
 from torchvision.transforms import functional as tv
 
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.views.normalization import IMAGENET_MEAN, IMAGENET_STD
+from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.hooks.input import InputSettings, PIRLInputHook
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pirl_plugin.views.normalization import normalize_images
+from pirl_plugin.views.pixels import normalize_images
 
 
 @pytest.mark.parametrize(
