@@ -146,11 +146,10 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
 
 def _normalise(batch: Any, device: str) -> None:
     """Move the uint8 views of a batch to the device, and normalise them there."""
-    views = list(batch.values())
-    for view in (v[0] if isinstance(v, list) else v for v in views):  # the host nests them
-        for tensor in view.values() if isinstance(view, dict) else [view]:
-            if tensor.dtype == torch.uint8:
-                normalize_images(tensor.to(device))
+    for view in batch.values():
+        tensor = view[0] if isinstance(view, list) else view  # the host's are in lists
+        if tensor.dtype == torch.uint8:
+            normalize_images(tensor.to(device))
     if device == "cuda":
         torch.cuda.synchronize()
 

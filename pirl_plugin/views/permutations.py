@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 GREEDY_LIMIT = 10_000
 """Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
 
-_Orders = NDArray[np.signedinteger[Any]]
+_Orders = NDArray[np.int16]
 _POOL = 1024
 _LISTED = 9  # the most patches of which all orders are listed
 _LEAST_YIELD = 0.005  # of the set so far; a pool that adds less means that few candidates are left
@@ -31,8 +30,7 @@ class PermutationSet:
         seed: of the choice of a finite set.
 
     Attributes:
-        orders: int8 (num_permutations, num_patches), int16 of more than 128 patches, or None for
-            all orders.
+        orders: int16 (num_permutations, num_patches), or None for all orders.
 
     Raises:
         ValueError: if ``num_permutations`` is out of range.
@@ -89,14 +87,13 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     empty (distinct orders differ in two places at least), so there the choice stops.
 
     Returns:
-        int8 or int16 (at most size, num_patches).
+        int16 (at most size, num_patches).
     """
-    dtype = np.int8 if num_patches <= 128 else np.int16
     codes = np.zeros((size, num_patches * num_patches), np.float32)
-    orders: _Orders = np.zeros((size, num_patches), dtype)
+    orders: _Orders = np.zeros((size, num_patches), np.int16)
     found, agree = 0, 0
     while found < size and agree <= num_patches - 3:
-        pool = rng.permuted(np.tile(np.arange(num_patches, dtype=dtype), (_POOL, 1)), axis=1)
+        pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (_POOL, 1)), axis=1)
         pool_codes = _one_hot(pool)
         worst = (pool_codes @ codes[:found].T).max(axis=1, initial=0)
         keep = worst <= agree
@@ -126,11 +123,9 @@ def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Genera
         return chosen
     if num_patches <= _LISTED:
         listed = list(itertools.permutations(range(num_patches)))
-        pool = rng.permutation(np.array(listed, chosen.dtype))
+        pool = rng.permutation(np.array(listed, np.int16))
     else:  # so many orders that few of these are equal
-        pool = rng.permuted(
-            np.tile(np.arange(num_patches, dtype=chosen.dtype), (2 * size, 1)), axis=1
-        )
+        pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (2 * size, 1)), axis=1)
     candidates = np.concatenate([chosen, pool])
     first = np.unique(candidates, axis=0, return_index=True)[1]
     return candidates[np.sort(first)[:size]]

@@ -169,8 +169,8 @@ def test_permutations__refuses_impossible_sizes(size):
         PermutationSet(size)
 
 
-@pytest.mark.parametrize(("size", "num_patches"), [(2, 128), (2, 144), (10, 25), (20_000, 16)])
+@pytest.mark.parametrize(("size", "num_patches"), [(2, 144), (10, 25), (20_000, 16)])
 def test_permutations__of_many_patches_show_each_once(size, num_patches):
-    orders = PermutationSet(size, num_patches).orders  # 128 is the last that fits int8
+    orders = PermutationSet(size, num_patches).orders
     assert orders.shape == (size, num_patches)
     assert (np.sort(orders) == np.arange(num_patches)).all()
