@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-from torch import Tensor, distributed
+from torch import distributed
 
 from pirl_plugin.checkpoints.run_folder import (
     SECTION,
@@ -29,6 +28,7 @@ from pirl_plugin.distributed import on_all_ranks, rank, world_size
 from pirl_plugin.files import remove_unfinished
 from pirl_plugin.vissl import signals
 from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
-_SAVE = 1  # what rank 0 wishes when it is time; above it, the number of a signal: save and stop
 _SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
 HOOKS: dict[str, CheckpointHook] = {}
 """Folder of a run to its hook, for the patch of the host's writer of checkpoints."""
@@ -98,7 +97,8 @@ class CheckpointHook(QuietHook):
             logging.info(f"Loaded the memory bank's shards of step {task.loss.step}")
         if before.get(_SCALER) and (scaler := scaler_of(task)) is not None:
             scaler.load_state_dict(before[_SCALER])
-        self._agreement = Agreement(task.device)
+        (self._exchange,) = (hook for hook in task.hooks if isinstance(hook, ExchangeHook))
+        self._exchange.wish = self._wish
         signals.poll()
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
@@ -124,10 +124,10 @@ class CheckpointHook(QuietHook):
         host_saves = bool(task.train and every > 0 and task.iteration % every == 0)
         if host_saves:
             self._save_shards(task)
-        agreed = self._agreement.exchange(signals.requested() or (_SAVE if self._due(task) else 0))
-        if task.train and (agreed > _SAVE or (agreed and not host_saves)):
+        agreed = self._exchange.agreed
+        if task.train and (agreed > SAVE or (agreed and not host_saves)):
             self._save(task)
-        if agreed > _SAVE:
+        if agreed > SAVE:
             done = f"after step {task.iteration}, which is saved" if task.train else "in a test"
             _stop(agreed, f"{done}; the same command goes on from {task.checkpoint_folder}")
 
@@ -144,12 +144,11 @@ class CheckpointHook(QuietHook):
         Raises:
             SystemExit: 128 and the signal's number.
         """
-        if number := self._agreement.exchange(signals.requested()):
-            _stop(number, "before the first step; the same command begins again")
+        if self._exchange.agreed > SAVE:
+            _stop(self._exchange.agreed, "before the first step; the same command begins again")
 
     def on_end(self, task: SelfSupervisionTask) -> None:
         """Let signals interrupt again, for no step reads them any more."""
-        self._agreement.finish()
         signals.poll(False)
 
     def complete(self, content: dict[str, Any], name: str) -> None:
@@ -175,9 +174,10 @@ class CheckpointHook(QuietHook):
         self._saved_at = time.monotonic()
         self._folder.record(content, name)
 
-    def _due(self, task: SelfSupervisionTask) -> bool:
-        minutes = self.keep.EVERY_MINUTES if task.train and rank() == 0 else 0
-        return bool(minutes) and time.monotonic() - self._saved_at >= 60 * minutes
+    def _wish(self) -> int:
+        minutes = self.keep.EVERY_MINUTES if self._task.train and rank() == 0 else 0
+        due = minutes and time.monotonic() - self._saved_at >= 60 * minutes
+        return signals.requested() or (SAVE if due else 0)
 
     def _save(self, task: SelfSupervisionTask) -> None:
         self._save_shards(task)
@@ -199,46 +199,6 @@ class CheckpointHook(QuietHook):
             return
         folder = Path(task.checkpoint_folder) / shards_of_step(step)
         self._shards = step, bank.save(folder)
-
-
-class Agreement:
-    """The largest of all ranks' numbers, known on all of them one exchange later.
-
-    A signal reaches ranks at different moments; all must act on it after the same step. The
-    reduction runs beside the training step, and nothing waits for it: a GPU hands its result over
-    on a stream of its own, or the host would wait for all that the step has queued.
-
-    Args:
-        device: where the process group reduces.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._under_way: tuple[distributed.Work, Tensor] | None = None
-
-    def exchange(self, number: int) -> int:
-        """Collective: return the largest of the numbers before; if it is 0, offer ``number``.
-
-        In one process it is ``number`` itself.
-        """
-        if world_size() == 1:
-            return number
-        before = self.finish()
-        if not before:
-            offered = torch.full((1,), number, dtype=torch.int32, device=self._device)
-            work = distributed.all_reduce(offered, distributed.ReduceOp.MAX, async_op=True)
-            self._under_way = work, offered
-        return before
-
-    def finish(self) -> int:
-        """Wait for what is under way and return its result; 0 where nothing is."""
-        if self._under_way is None:
-            return 0
-        (work, offered), self._under_way = self._under_way, None
-        with torch.cuda.stream(self._stream):  # None: the current one
-            work.wait()
-            return int(offered)
 
 
 def samples_done(task: SelfSupervisionTask) -> int:

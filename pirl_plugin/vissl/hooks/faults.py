@@ -1,4 +1,4 @@
-"""Stop a run, on all ranks alike, on a loss that is not finite or images that cannot be read."""
+"""What ranks tell each other in a step, and faults that stop a run on all of them alike."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks
+from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
+SAVE = 1  # a wish; the others are the numbers of signals, which are above it
 WINDOW = 10_000  # images that the share of unreadable ones is of
 _NAMED = 100  # files that the log names at the end of an epoch, at most
 # Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
@@ -84,17 +86,27 @@ class FiniteHook(QuietHook):
         )
 
 
-class UnreadableHook(QuietHook):
-    """Follows the share of images that could not be read, over all ranks.
+class ExchangeHook(QuietHook):
+    """Adds up over ranks, in each step: unreadable images, and wishes to save or to stop.
 
-    The share is an exponential moving average over a window of images and begins at 0: a few broken
-    files among the first images stop nothing, and a lost mount stops the run after about
+    A signal reaches ranks at different moments; all must act on it after the same step. The share
+    of unreadable images is an exponential moving average over a window of images and begins at 0: a
+    few broken files among the first images stop nothing, and a lost mount stops the run after about
     ``max_share`` of a window.
+
+    Args:
+        max_share: of unreadable images.
+
+    Attributes:
+        wish: returns this rank's wish: 0, ``SAVE`` or the number of a signal that stops runs.
+        agreed: the largest wish of all ranks in this step.
     """
 
     def __init__(self, max_share: float) -> None:
         super().__init__()
         self.max_share = max_share
+        self.wish: Callable[[], int] = int  # 0
+        self.agreed = 0
         self._share, self._window = 0.0, WINDOW
         self._named: set[str] = set()
 
@@ -117,24 +129,29 @@ class UnreadableHook(QuietHook):
             )
 
     def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
-        """Count where the host has waited for the loss anyway, before the optimiser's step."""
-        self.count(task, task.last_batch.sample)
+        """Exchange where the host has waited for the loss anyway, before the optimiser's step."""
+        self.exchange(task, task.last_batch.sample)
 
-    def count(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
-        """Collective: count a batch's unreadable images.
+    def exchange(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
+        """Collective: count a batch's unreadable images, and agree on a wish.
 
         Raises:
             RuntimeError: too many of the last images could not be read; the same on all ranks.
         """
         valid = sample.get("data_valid")
         valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
-        if not isinstance(valid, torch.Tensor):
-            return
-        bad = (valid.reshape(-1).long() < 1).sum()
-        counts = torch.stack([bad, torch.full_like(bad, valid.numel())]).to(task.device)
-        unreadable, images = sum_over_ranks(counts).tolist()
-        weight = min(images / self._window, 1.0)
-        self._share += weight * (unreadable / images - self._share)
+        wishes, mine, counts = (SAVE, *STOPPING), self.wish(), [0, 0]
+        if isinstance(valid, torch.Tensor):
+            counts = [int((valid.long() < 1).sum()), valid.numel()]
+        counts += [int(mine == wish) for wish in wishes]
+        device = task.device if world_size() > 1 else "cpu"
+        unreadable, images, *wanted = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
+        self.agreed = max(
+            (wish for wish, ranks in zip(wishes, wanted, strict=True) if ranks), default=0
+        )
+        if images:
+            weight = min(images / self._window, 1.0)
+            self._share += weight * (unreadable / images - self._share)
         if self._share > self.max_share:
             split = "TRAIN" if task.train else "TEST"
             raise RuntimeError(

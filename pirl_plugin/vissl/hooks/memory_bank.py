@@ -13,7 +13,7 @@ from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook, scaler_of
-from pirl_plugin.vissl.hooks.faults import UnreadableHook
+from pirl_plugin.vissl.hooks.faults import ExchangeHook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,8 +77,8 @@ def _fill(task: SelfSupervisionTask) -> None:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
     for sample in _samples(task):
         for hook in task.hooks:
-            if isinstance(hook, UnreadableHook):
-                hook.count(task, sample)
+            if isinstance(hook, ExchangeHook):
+                hook.exchange(task, sample)
         with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
             output = task.model(sample["input"])
         task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])

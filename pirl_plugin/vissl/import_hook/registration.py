@@ -67,7 +67,7 @@ def add_our_hooks(module: Any) -> None:
 
 def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
-    from pirl_plugin.vissl.hooks.faults import FiniteHook, RunSettings, UnreadableHook
+    from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook, RunSettings
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
     from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings
@@ -77,7 +77,7 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
 
     logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
     # First those that stop a run on faults, before another hook acts on them.
-    hooks: list[ClassyHook] = [UnreadableHook(RunSettings.from_config(cfg).max_unreadable)]
+    hooks: list[ClassyHook] = [ExchangeHook(RunSettings.from_config(cfg).max_unreadable)]
     hooks.append(FiniteHook())
     wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
     if cfg.LOSS.name == "pirl_loss" or wanted:

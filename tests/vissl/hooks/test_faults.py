@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.faults import FiniteHook, RunSettings, UnreadableHook
+from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook, RunSettings
 
 ROWS, DIM = 20, 4
 
@@ -55,7 +55,7 @@ def task_of(images=100, bad=()):
     ],
 )
 def test_unreadable__stops_at_its_share_of_the_last_100_images(steps, share, stops):
-    hook, task = UnreadableHook(share), task_of()
+    hook, task = ExchangeHook(share), task_of()
     hook.on_phase_start(task)
     for number, (bad, images) in enumerate(steps):
         task.last_batch = SimpleNamespace(
@@ -84,7 +84,7 @@ def test_settings__are_refused_by_name(section, message):
 
 def test_unreadable__names_each_file_once_in_the_log(caplog):
     bad = ["a.jpg"]
-    hook, task = UnreadableHook(0.05), task_of(bad=bad)
+    hook, task = ExchangeHook(0.05), task_of(bad=bad)
     with caplog.at_level(logging.WARNING):
         hook.on_phase_end(task)
         bad.append("b.jpg")

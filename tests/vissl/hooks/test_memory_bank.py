@@ -9,7 +9,7 @@ from vissl.config import AttrDict
 
 from pirl_plugin.bank import MemoryBank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.faults import UnreadableHook
+from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.report import PIRLReportHook
 
@@ -166,7 +166,7 @@ def test_fill__makes_each_row_its_images_embedding(filling):
 
 def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     """It went through all of them, and named each file of a mount that had gone."""
-    guard = UnreadableHook(max_share=0.05)
+    guard = ExchangeHook(max_share=0.05)
     filling.hooks = [guard]
     filling.datasets = {"train": range(4)}
     filling.config = AttrDict({"DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})

@@ -55,7 +55,7 @@ def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
         config = AttrDict({**sections, "DATA": {"TRAIN": train}})
         return [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
 
-    faults = ["UnreadableHook", "FiniteHook"]
+    faults = ["ExchangeHook", "FiniteHook"]
     ours = ["PIRLInputHook", "MemoryBankHook", "PIRLReportHook", "MonitorHook", "CheckpointHook"]
     assert added("pirl_loss") == [*faults, *ours]
     assert added("moco_loss_of_others") == []
