@@ -55,9 +55,7 @@ class PIRLDiskDataset:
     images.
 
     Args:
-        cfg: VISSL's configuration; of ``cfg["DATA"][split]`` it reads ``TRANSFORMS``,
-            ``DEFAULT_GRAY_IMG_SIZE`` and, for lists, ``REMOVE_IMG_PATH_PREFIX`` and
-            ``NEW_IMG_PATH_PREFIX``; and it reads ``cfg["SEED_VALUE"]``.
+        cfg: VISSL's configuration.
         data_source: name of the source.
         path: what the source reads: a folder or a file.
         split: key of ``cfg["DATA"]``: ``TRAIN`` or ``TEST``.
@@ -211,11 +209,6 @@ for _name in _VIEWS:  # the host's registry has a class for each name
 
 def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
     """Collate the samples of the PIRL transforms.
-
-    Args:
-        batch: at least one sample, each with ``data`` (a dict of uint8 views and, of a pretext
-            task, its ``label``, int64 ()), ``data_idx`` and ``data_valid`` (lists whose first
-            entry counts; valid is 1).
 
     Returns:
         What ``collate_views`` returns, each tensor in a list of one, as VISSL's collators return

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
-SAVE = 1  # a wish; the others are the numbers of signals, which are above it
+SAVE = 1  # a wish
+_WISHES = (SAVE, *STOPPING)  # the numbers of signals are above it
 WINDOW = 10_000  # images that the share of unreadable ones is of
 _NAMED = 100  # files that the log names at the end of an epoch, at most
 # Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
@@ -140,15 +141,13 @@ class ExchangeHook(QuietHook):
         """
         valid = sample.get("data_valid")
         valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
-        wishes, mine, counts = (SAVE, *STOPPING), self.wish(), [0, 0]
+        mine, counts = self.wish(), [0, 0]
         if isinstance(valid, torch.Tensor):
             counts = [int((valid.long() < 1).sum()), valid.numel()]
-        counts += [int(mine == wish) for wish in wishes]
+        counts += [int(mine == wish) for wish in _WISHES]
         device = task.device if world_size() > 1 else "cpu"
-        unreadable, images, *wanted = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
-        self.agreed = max(
-            (wish for wish, ranks in zip(wishes, wanted, strict=True) if ranks), default=0
-        )
+        unreadable, images, *ranks = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
+        self.agreed = max(wish if count else 0 for wish, count in zip(_WISHES, ranks, strict=True))
         if images:
             weight = min(images / self._window, 1.0)
             self._share += weight * (unreadable / images - self._share)
