@@ -1,4 +1,4 @@
-"""Compare the tensors of a file with those of a network, by name, shape and, if asked, bits."""
+"""Compare the tensors of a file with those of a network: names, shapes and, on request, bits."""
 
 from __future__ import annotations
 

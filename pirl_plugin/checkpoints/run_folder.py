@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: the newest that loads, those that stay, and NaN in none."""
+"""The checkpoints in a run's folder: the newest that loads, and those that are kept."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SHARDS = "memory_bank"  # the folder of the folders of shards
 
 @dataclass(frozen=True)
 class Keep:
-    """Which checkpoints stay: the section ``CHECKPOINT.PIRL``.
+    """Which checkpoints are kept: the section ``CHECKPOINT.PIRL``.
 
     Attributes:
-        KEEP_LAST: the newest so many, at least 1; ``all`` for all of them.
-        KEEP_EVERY: the epochs 0, m, 2·m, … too; 0 for none. The final one always stays.
+        KEEP_LAST: number of the newest checkpoints, at least 1; ``all`` for all of them.
+        KEEP_EVERY: the epochs 0, m, 2·m, … too; 0 for none. The final one is always kept.
         EVERY_MINUTES: minutes after which the run saves in the middle of an epoch; 0 for never.
 
     Raises:
@@ -104,13 +104,13 @@ def shards_of_step(step: int) -> str:
 
 
 class RunFolder:
-    """Removes the checkpoints of a run that need not stay.
+    """Removes the checkpoints of a run that are not kept.
 
     Args:
         folder: ``CHECKPOINT.DIR``.
-        keep: which checkpoints stay.
+        keep: which checkpoints are kept.
         resumed: the checkpoint in the folder that the run goes on from. Without it, what is in the
-            folder is of another run, and stays.
+            folder is of another run, and is kept.
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
@@ -128,7 +128,7 @@ class RunFolder:
                 remove(shards)
 
     def record(self, content: Mapping[str, Any], name: str) -> None:
-        """Enter a checkpoint that was just written, and remove what need not stay."""
+        """Enter a checkpoint that was just written, and remove those that are not kept."""
         self._saved.pop(name, None)
         self._saved[name] = _shards_of(content)
         names = list(self._saved)
@@ -142,7 +142,7 @@ class RunFolder:
                 if folder is not None and folder not in shards:
                     remove(self.folder / folder)
             except OSError as error:
-                logging.root.warning(f"{old} need not stay and could not be removed: {error}")
+                logging.root.warning(f"{old} is not kept, and could not be removed: {error}")
 
     def _is_kept(self, name: str) -> bool:
         match, every = CHECKPOINT_NAME.fullmatch(name), self.keep.KEEP_EVERY
@@ -185,7 +185,7 @@ def _tensors_of(state: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
 def _opened(
     folder: Path, skip_final: bool = False
 ) -> tuple[list[tuple[Path, dict[str, Any]]], dict[str, str]]:
-    """Open all checkpoints, the oldest first; and name those that cannot be opened, and why."""
+    """Return path and content of all checkpoints, the oldest first; and why others do not open."""
     opened, skipped = [], {}
     for path in folder.glob("model_*.torch"):
         match = CHECKPOINT_NAME.fullmatch(path.name)

@@ -1,4 +1,4 @@
-"""What a run is: the record in its checkpoints, which says whether a command is the same run."""
+"""The record of a run in its checkpoints, and whether a command is of the same run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pirl_plugin.checkpoints.run_folder import SECTION
 from pirl_plugin.files import write_text
 
 RUN_CONFIG = "train_config.yaml"
-# What makes another run of a command. Learning rates that the host scales with the batch are
-# compared before the scaling, for a run may go on with other ranks.
+# The settings that define a run. Learning rates that the host scales with the batch are compared
+# before the scaling, as a run may resume with another number of ranks.
 _KEYS = (
     "SEED_VALUE",
     "MODEL.TRUNK",
@@ -46,7 +46,7 @@ _SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision'
 
 
 def run_record(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint says of its run.
+    """Return the record of a run for its checkpoints.
 
     Args:
         config: the host's whole configuration.
@@ -60,7 +60,7 @@ def run_record(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what makes a configuration another run: dotted key to JSON."""
+    """Return the settings that define a run: dotted key to JSON."""
     config, loss = _plain(config), f"LOSS.{_at(config, 'LOSS.name')}"
     scaled = (_at(config, f"{_LR}auto_lr_scaling") or {}).get("auto_scale")
     found = {}
@@ -80,7 +80,7 @@ def run_settings(config: Mapping[str, Any]) -> dict[str, str]:
 def describe_difference(
     before: Mapping[str, str], now: Mapping[str, str], path: str | Path
 ) -> str | None:
-    """Return what makes a command that of another run than a checkpoint's.
+    """Return how a command differs from the run of a checkpoint.
 
     Args:
         before: of :func:`run_settings` or :func:`images_digest` by key, from the checkpoint; empty
@@ -99,13 +99,13 @@ def describe_difference(
     ]
     if not differ:
         return None
-    said = "; ".join(
+    shown = "; ".join(
         f"config.{key} = {_short(now.get(key))}: expected {_short(before.get(key))}"
         for key in differ[:3]
     )
     more = f"; and {len(differ) - 3} more" if differ[3:] else ""
     return (
-        f"{said}{more}, as in {path}; give the configuration and the images of its run (a moved "
+        f"{shown}{more}, as in {path}; give the configuration and the images of its run (a moved "
         f"folder is fine), or another config.CHECKPOINT.DIR to start a new one"
     )
 

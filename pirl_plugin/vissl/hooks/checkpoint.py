@@ -1,4 +1,4 @@
-"""When a run saves, what it adds to the host's checkpoints, and how it goes on from them."""
+"""When a run saves, what it adds to the host's checkpoints, and how it resumes from them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOOKS: dict[str, CheckpointHook] = {}
 
 
 class CheckpointHook(QuietHook):
-    """Saves by time and on signals; adds to checkpoints what a run resumes by; saves bank shards.
+    """Saves by time and on signals, and adds to checkpoints what the host leaves out.
 
     The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps; it saves
     the loss of rank 0 alone. The shards of a sharded bank go to ``memory_bank/step_STEP`` before
@@ -69,7 +69,7 @@ class CheckpointHook(QuietHook):
         """Compare the images with the checkpoint's, load shards, and listen for signals.
 
         Raises:
-            ValueError: on all ranks, where the images are others.
+            ValueError: the list of images is another; on all ranks.
         """
         self._task, folder = task, Path(task.checkpoint_folder)
         before: dict[str, Any] = (task.checkpoint or {}).get(SECTION) or {}
@@ -78,7 +78,8 @@ class CheckpointHook(QuietHook):
             if rank() != 0:
                 return
             images, resumed = _images(task), task.checkpoint_path
-            if other := describe_difference(before.get("images") or {}, images, resumed):
+            known = {k: v for k, v in (before.get("images") or {}).items() if k in images}
+            if other := describe_difference(known, {k: images[k] for k in known}, resumed):
                 raise ValueError(other)
             # The files of weights that the run started from may be gone.
             kept = {"settings": before["settings"]} if "settings" in before else {}
@@ -98,7 +99,7 @@ class CheckpointHook(QuietHook):
         if before.get(_SCALER) and (scaler := scaler_of(task)) is not None:
             scaler.load_state_dict(before[_SCALER])
         (self._exchange,) = (hook for hook in task.hooks if isinstance(hook, ExchangeHook))
-        self._exchange.wish = self._wish
+        self._exchange.request = self._request
         signals.poll()
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
@@ -138,7 +139,7 @@ class CheckpointHook(QuietHook):
         if task.train and (last or task.train_phase_idx % every == 0):
             self._save_shards(task)
 
-    def end_if_asked(self) -> None:
+    def stop_if_requested(self) -> None:
         """Collective: act on a signal before the first step, when there is nothing to save.
 
         Raises:
@@ -148,7 +149,7 @@ class CheckpointHook(QuietHook):
             _stop(self._exchange.agreed, "before the first step; the same command begins again")
 
     def on_end(self, task: SelfSupervisionTask) -> None:
-        """Let signals interrupt again, for no step reads them any more."""
+        """Let signals end the process at once again: no step reads them any more."""
         signals.poll(False)
 
     def complete(self, content: dict[str, Any], name: str) -> None:
@@ -170,11 +171,11 @@ class CheckpointHook(QuietHook):
             content["iteration_num"] -= 1  # counted once more where the epoch begins again
 
     def record(self, content: dict[str, Any], name: str) -> None:
-        """Remove what need not stay, now that ``name`` is written."""
+        """Remove checkpoints that are not kept, now that ``name`` is written."""
         self._saved_at = time.monotonic()
         self._folder.record(content, name)
 
-    def _wish(self) -> int:
+    def _request(self) -> int:
         minutes = self.keep.EVERY_MINUTES if self._task.train and rank() == 0 else 0
         due = minutes and time.monotonic() - self._saved_at >= 60 * minutes
         return signals.requested() or (SAVE if due else 0)

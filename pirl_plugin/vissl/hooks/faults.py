@@ -1,4 +1,4 @@
-"""What ranks tell each other in a step, and faults that stop a run on all of them alike."""
+"""The exchange of ranks in each step, and the faults that stop a run on all of them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
-SAVE = 1  # a wish
-_WISHES = (SAVE, *STOPPING)  # the numbers of signals are above it
+SAVE = 1  # a request; the others are numbers of signals, which are larger
+_REQUESTS = (SAVE, *STOPPING)
 WINDOW = 10_000  # images that the share of unreadable ones is of
 _NAMED = 100  # files that the log names at the end of an epoch, at most
 # Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
@@ -55,10 +55,10 @@ class RunSettings:
 
 
 class FiniteHook(QuietHook):
-    """Says where a loss that is not finite came from: ranks, step and images."""
+    """Stops a run whose loss is not finite, and names ranks, step and images."""
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Replace the host's own checks of the output."""
+        """Switch the host's own checks of the output off."""
         for hook in task.hooks:
             if type(hook).__name__ in _HOSTS:
                 hook.on_forward = lambda task: None
@@ -88,7 +88,7 @@ class FiniteHook(QuietHook):
 
 
 class ExchangeHook(QuietHook):
-    """Adds up over ranks, in each step: unreadable images, and wishes to save or to stop.
+    """Adds up over ranks, in each step: unreadable images, and requests to save or to stop.
 
     A signal reaches ranks at different moments; all must act on it after the same step. The share
     of unreadable images is an exponential moving average over a window of images and begins at 0: a
@@ -99,14 +99,14 @@ class ExchangeHook(QuietHook):
         max_share: of unreadable images.
 
     Attributes:
-        wish: returns this rank's wish: 0, ``SAVE`` or the number of a signal that stops runs.
-        agreed: the largest wish of all ranks in this step.
+        request: returns what this rank requests: 0, ``SAVE`` or the number of a signal.
+        agreed: the largest request of all ranks in this step.
     """
 
     def __init__(self, max_share: float) -> None:
         super().__init__()
         self.max_share = max_share
-        self.wish: Callable[[], int] = int  # 0
+        self.request: Callable[[], int] = int  # 0
         self.agreed = 0
         self._share, self._window = 0.0, WINDOW
         self._named: set[str] = set()
@@ -134,20 +134,20 @@ class ExchangeHook(QuietHook):
         self.exchange(task, task.last_batch.sample)
 
     def exchange(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
-        """Collective: count a batch's unreadable images, and agree on a wish.
+        """Collective: count a batch's unreadable images, and agree on a request.
 
         Raises:
             RuntimeError: too many of the last images could not be read; the same on all ranks.
         """
         valid = sample.get("data_valid")
         valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
-        mine, counts = self.wish(), [0, 0]
+        mine, counts = self.request(), [0, 0]
         if isinstance(valid, torch.Tensor):
             counts = [int((valid.long() < 1).sum()), valid.numel()]
-        counts += [int(mine == wish) for wish in _WISHES]
+        counts += [int(mine == each) for each in _REQUESTS]
         device = task.device if world_size() > 1 else "cpu"
         unreadable, images, *ranks = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
-        self.agreed = max(wish if count else 0 for wish, count in zip(_WISHES, ranks, strict=True))
+        self.agreed = max(each if n else 0 for each, n in zip(_REQUESTS, ranks, strict=True))
         if images:
             weight = min(images / self._window, 1.0)
             self._share += weight * (unreadable / images - self._share)

@@ -54,7 +54,7 @@ class InputSettings:
 
 
 class PIRLInputHook(QuietHook):
-    """Replaces the model's ``forward``: the host has no hook before it, and loaders give uint8.
+    """Replaces the model's ``forward``, as the host has no hook before it: batches are uint8.
 
     Args:
         settings: of the section ``HOOKS.PIRL_INPUT``.
@@ -128,9 +128,9 @@ def in_micro_batches(
 ) -> Callable[[Inputs], list[Tensor]]:
     """Return a ``forward`` with the memory of one micro-batch, for ``TRAINER.PIRL_MICRO_BATCHES``.
 
-    The loss gets the outputs of the whole batch. The backward pass computes the activations of one
-    micro-batch after the other again (Chen et al. 2016, arXiv 1604.06174), which takes one more
-    forward pass. The gradient is the whole batch's but for BatchNorm, which sees micro-batches.
+    The loss gets the outputs of the whole batch. The backward pass computes the activations of each
+    micro-batch again (Chen et al. 2016, arXiv 1604.06174), which costs one more forward pass. The
+    gradient is that of the whole batch, except for BatchNorm, which sees one micro-batch at a time.
 
     Args:
         forward: inputs to one output ``(B, …)`` for each head.

@@ -34,7 +34,7 @@ class MemoryBankHook(QuietHook):
         loss.resolve_seed(task.config["SEED_VALUE"])
         expected = len(task.datasets["train"]) if "train" in task.datasets else loss.bank.num_rows
         if loss.bank.num_rows != expected:
-            # The configuration says otherwise, or the host sized the loss by another split.
+            # The configuration has another number, or the host sized the loss by another split.
             logging.warning(
                 f"The memory bank had {loss.bank.num_rows} rows for {expected} training images: "
                 f"made again with {expected}"
@@ -84,7 +84,7 @@ def _fill(task: SelfSupervisionTask) -> None:
         task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
         for hook in task.hooks:
             if isinstance(hook, CheckpointHook):
-                hook.end_if_asked()
+                hook.stop_if_requested()
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
     task.recreate_data_iterator(

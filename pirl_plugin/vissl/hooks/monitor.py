@@ -1,4 +1,4 @@
-"""At the end of an epoch: what the memory bank is worth so far, and whether it collapses."""
+"""Measures of the memory bank at the end of an epoch, and a warning where it collapses."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class MonitorSettings:
         every: epochs from one measurement to the next.
         rows: size of the sample of the memory bank's rows, evenly spread over the data set.
         k: neighbours of the leave-one-out kNN, where the images have classes.
-        share: largest share of the training time that measuring may take; where it would take
-            more, epochs are left out.
+        share: largest share of the training time that measuring may take; epochs are left out
+            where it would take more.
     """
 
     enabled: bool = True
@@ -103,7 +103,7 @@ class MonitorHook(QuietHook):
         share = self.settings.share  # 1: every epoch, however short
         due = share >= 1 or self._spent + self._last <= share * self._trained
         due = due and (task.train_phase_idx + 1) % self.settings.every == 0
-        if not gather_objects(due)[0]:  # as the first rank says
+        if not gather_objects(due)[0]:  # the first rank decides
             return
         sample = task.loss.bank.lookup(self._rows.to(task.loss.bank.rows.device))
         pairs = self._pairs()

@@ -1,4 +1,4 @@
-"""What a run says while it trains: terms of the loss, the bank, its progress and its end."""
+"""Reports of a run: terms of the loss, statistics of the bank, progress, and the next commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that the host starts from: read safely, found whatever their layout, and compared."""
+"""Checkpoints that the host starts from: read safely, in any layout, and compared."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def refuse_mismatches(module: Any) -> None:
     """Never worked: weights that fit nothing were skipped with a log line each.
 
     The host went on from random initialisation, or from a part of the weights. Heads are not
-    compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. Where the file has another layout,
-    such as a plain state dictionary of torchvision, its trunk is looked for.
+    compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. The trunk is also found in files
+    of other layouts, such as a plain state dictionary of torchvision.
     """
     original = module.init_model_from_consolidated_weights
 
@@ -39,7 +39,7 @@ def refuse_mismatches(module: Any) -> None:
         **more: object,
     ) -> object:
         prefixes = (replace_prefix, append_prefix)
-        if is_ours(config) and not any(prefixes):  # else the user says where the weights are
+        if is_ours(config) and not any(prefixes):  # else the user names the layout
             state_dict = fitting(config, model, state_dict, skip_layers)
             state_dict_key_name = "classy_state_dict"
         return original(

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written whole, and the newest that loads is what it goes on from."""
+"""Checkpoints of a run: each is written whole, and a run resumes from the newest that loads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save_whole(module: Any) -> None:
     """Never worked: checkpoints were written in place, and lost when that was cut short.
 
     They are written beside, flushed and renamed, for all approaches. In runs of this plugin its
-    hook completes what is saved, and removes what need not stay.
+    hook completes what is saved, and removes checkpoints that are not kept.
     """
     in_place = module.save_checkpoint
 
@@ -79,7 +79,7 @@ def link_newest(module: Any) -> None:
 
 
 def resume_from_what_loads(module: Any) -> None:
-    """Never worked: the host believes the names of files, whatever is in them.
+    """Never worked: the host looks at names of files, not at their content.
 
     A final file of 0 bytes ended a run as succeeded, and a damaged newest one ended every restart.
     """
