@@ -103,7 +103,15 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
             f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}, the batch of a process"
         )
     _check_data(config)
-    _check_weights(config)
+    files = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
+    if config.MODEL.TRUNK.NAME == "pirl_ensemble":
+        files += config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    for file in files:
+        if file and "://" not in file and not os.path.exists(file):
+            raise FileNotFoundError(
+                f"config.MODEL: PARAMS_FILE = {file}: expected a checkpoint that exists; name one, "
+                f"or '' to start from random initialisation"
+            )
     check_fit(config)
 
 
@@ -117,11 +125,6 @@ def _check_device(config: AttrDict) -> None:
         raise ValueError(
             f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
             f"expected as many GPUs, found {found}; give {remedy}"
-        )
-    if device == "cpu" and config.DISTRIBUTED.BACKEND != "gloo":
-        raise ValueError(
-            f"config.DISTRIBUTED.BACKEND = {config.DISTRIBUTED.BACKEND} with config.MACHINE.DEVICE "
-            f"= cpu: expected gloo; set it, or give +config/pirl/machines=cpu"
         )
 
 
@@ -180,16 +183,3 @@ def _check_data(config: AttrDict) -> None:
             f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {count}, the "
             f"number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={count}"
         )
-
-
-def _check_weights(config: AttrDict) -> None:
-    """See that the checkpoints that weights are read from exist."""
-    files = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
-    if config.MODEL.TRUNK.NAME == "pirl_ensemble":
-        files += config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
-    for file in files:
-        if file and "://" not in file and not os.path.exists(file):
-            raise FileNotFoundError(
-                f"config.MODEL: PARAMS_FILE = {file}: expected a checkpoint that exists; name one, "
-                f"or '' to start from random initialisation"
-            )

@@ -169,9 +169,7 @@ def _origin(config: dict[str, Any], row: str | None) -> tuple[str, Differences]:
     if config["MODEL"]["TRUNK"]["NAME"] != "pirl_ensemble":
         return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"], row)
     files = config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"]
-    differ: Differences = {}
-    if len(set(files)) != 2:
-        differ["members"] = (len(set(files)), 2)
+    differ: Differences = {} if len(set(files)) == 2 else {"members": (len(set(files)), 2)}
     for number, file in enumerate(files, 1):
         member, found = _origin_of(file, None)
         found |= {} if member == "PIRL" else {"row": (member, "PIRL")}
