@@ -88,7 +88,7 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
         ([JIGSAW, f"{RATE}start_value=1"], "set .*auto_lr_scaling.base_value, or auto_scale="),
         ([QUICK, "config.HOOKS.PIRL_RUN.max_unreadable=null"], "PIRL_RUN.max_unreadable: expected"),
         ([QUICK, "+config.HOOKS.PIRL_MONITOR.evry=2"], "MONITOR.evry: .*; the nearest is every"),
-        ([QUICK, "config.CHECKPOINT.PIRL.KEEP_LAST=0"], "CHECKPOINT.PIRL = .*: expected KEEP_LAST of"),
+        ([QUICK, "config.CHECKPOINT.PIRL.KEEP_LAST=0"], "PIRL = .*: expected KEEP_LAST of"),
     ],
 )
 def test_override__ends_in_one_sentence(overrides, message):
