@@ -189,7 +189,8 @@ def _measure_plots(measures: dict[int, dict[str, dict[str, float]]]) -> list[str
                 [measures[epoch][name][key] for epoch in epochs] for key in ("value", "chance")
             )
             axes.plot(epochs, value, color=_BLUE, lw=1.8, marker=".")
-            axes.plot(epochs, chance, color=_GREY, ls="--", label=dashed)
+            axes.plot(epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
+            axes.set_xlim(left=0)
             plots.append(_svg(axes))
     return plots
 
@@ -212,7 +213,8 @@ def _cosine_plot(model: PretextModel, split: Split, seed: int) -> dict[str, Any]
     axes.hist(same.numpy(), 40, color=_BLUE, alpha=0.6, label="own jigsaw")
     axes.hist(other.numpy(), 40, color=_GREY, alpha=0.6, label="another image's jigsaw")
     axes.set_yticks([])
-    return {"svg": _svg(axes), "same": float(same.mean()), "other": float(other.mean())}
+    means = {"same": float(same.mean()), "other": float(other.mean())}
+    return {"svg": _svg(axes), **{name: round(mean, 2) + 0.0 for name, mean in means.items()}}
 
 
 def _jigsaws(train: Split, seed: int, model: PretextModel) -> list[dict[str, str]]:
