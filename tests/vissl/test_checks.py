@@ -42,7 +42,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "MODEL.TRUNK.NAME": ("pirl_resnt",),
     "MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER": ("2",),
     "MODEL.WEIGHTS_INIT.PARAMS_FILE": ("nowhere.torch",),
-    "TRAINER.TRAIN_STEP_NAME": ("pirl_micro_batch",),
+    "TRAINER.TRAIN_STEP_NAME": ("no_such_step",),
 }
 LATER = {"MODEL.HEAD.IN_DIM", "TRAINER.TRAIN_STEP_NAME"}  # composed, or by the host at its start
 
