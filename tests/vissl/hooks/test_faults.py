@@ -32,7 +32,7 @@ def test_finite__names_the_row_whose_embedding_is_not(weight, bad):
     FiniteHook().on_loss_and_meter(task)
 
 
-def task_of(images=100, bad=()):
+def task_of(images=20, bad=()):  # a window of 100
     data = type("Data", (list,), {"data_objs": [SimpleNamespace(unreadable_paths=lambda: bad)]})
     train = SimpleNamespace(DATA_PATHS=["photos"])
     return SimpleNamespace(
