@@ -27,7 +27,7 @@ def load_trunk(
     """Load the trunk of a checkpoint of any kind that the export reads, in evaluation mode.
 
     Args:
-        path: a checkpoint of VISSL or of torch, a Detectron2 pickle, or a safetensors file.
+        path: a checkpoint of VISSL or of torch, or a safetensors file.
         trust_pickle: run the code in the file if torch's safe loading refuses it.
         at: keys and prefix of the trunk to take where the file holds several.
         timm: timm's name of the network, where the file does not say it.

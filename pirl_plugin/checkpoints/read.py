@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _codecs
 import argparse
-import pickle
 import re
 import zipfile
 from collections.abc import Mapping
@@ -14,22 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-# What a pickle of numpy arrays needs, under numpy 1 and 2: nothing that runs code.
-_SAFE = {
-    ("collections", "OrderedDict"),
-    ("_codecs", "encode"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
-    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
-}
-
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
-    """Read a checkpoint of torch, a Detectron2 pickle or a safetensors file, to the CPU.
+    """Read a checkpoint of torch, or a safetensors file, to the CPU.
 
     Args:
-        path: the format is recognised by its content.
+        path: a file of safetensors ends in ``.safetensors``.
         trust_pickle: run the code in the file if torch's safe loading refuses it. Only for files
             whose writer you trust.
 
@@ -39,16 +28,12 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
         ValueError: damaged, not a checkpoint, or refused by safe loading.
     """
     check_is_file(path)
-    with path.open("rb") as file:
-        start = file.read(2)
     content: Any
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             content = load_file(path)
-        elif start[:1] == b"\x80" and (arrays := _read_arrays(path)) is not None:
-            content = arrays
         else:
             check_sums(path)
             with torch.serialization.safe_globals(_numpy_globals()):
@@ -112,27 +97,6 @@ def check_sums(path: Path) -> None:
         raise ValueError(f"its record {broken} has another checksum than when it was saved")
 
 
-def _read_arrays(path: Path) -> dict[str, object] | None:
-    """Read Detectron2's pickle of arrays; None where the file is one of torch's older format."""
-    with path.open("rb") as file:
-        content = _ArrayUnpickler(file).load()
-    if isinstance(content, int):  # the number that begins torch's older format
-        return None
-    model = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(model, dict):
-        raise ValueError("a pickle without Detectron2's 'model'")
-    return {"model": {name: torch.from_numpy(array) for name, array in model.items()}}
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Loads dictionaries, numbers, strings and numpy arrays, and nothing else."""
-
-    def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in _SAFE:
-            raise pickle.UnpicklingError(f"Unsupported GLOBAL {module}.{name}")
-        return super().find_class(module, name)
-
-
 def _numpy_globals() -> list[Any]:
     """Return what runs no code: numpy's arrays and numbers, and the options of a script."""
     dtypes = [
@@ -157,7 +121,7 @@ def _refusal(path: Path, error: Exception) -> str:
             f"(TRUST_PICKLE=True in a configuration), which lets it run code"
         )
     return (
-        f"{path} cannot be read as a checkpoint of torch, Detectron2 or safetensors: it is damaged "
+        f"{path} cannot be read as a checkpoint of torch or safetensors: it is damaged "
         f"or something else; copy it again ({_first_sentence(error)})"
     )
 

@@ -165,20 +165,6 @@ def to_detectron2(name: str) -> str:
     return name
 
 
-def to_torchvision(name: str) -> str:
-    """Return torchvision's name of a tensor of Detectron2's ResNet; other names as they are.
-
-    >>> to_torchvision("res5.0.shortcut.norm.weight")
-    'layer4.0.downsample.1.weight'
-    """
-    return _names_of_detectron2().get(name, name)
-
-
-@lru_cache(maxsize=1)
-def _names_of_detectron2() -> dict[str, str]:
-    return {to_detectron2(name): name for name in _shapes(152, 1, False)}  # other depths have fewer
-
-
 def _dictionaries(
     node: Mapping[str, object], path: str = ""
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -208,7 +194,7 @@ def _places(checkpoint: Mapping[str, object], last: str, at: str | None) -> list
 def _resnets(checkpoint: Mapping[str, object]) -> Iterator[_Place]:
     """Yield each place that may be a ResNet, with its tensors by torchvision's names."""
     for keys, tensors in _dictionaries(checkpoint):
-        for rename in (str, _name_of_child, to_torchvision):
+        for rename in (str, _name_of_child):
             named = {rename(name): tensor for name, tensor in tensors.items()}
             prefixes = Counter(m["prefix"] for n in named if (m := _NAME.fullmatch(n)))
             enough = [prefix for prefix, count in prefixes.items() if count >= _ENOUGH]
