@@ -85,6 +85,7 @@ def test_main__semi_supervised(checkpoint, image_folder, tmp_path):
         *folders(image_folder), "+config/pirl/finetune=resnet10",
         f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path / 'list.txt'}]",
         "config.DATA.TRAIN.CROP_SIZE=64", "config.DATA.TEST.RESIZE=73",
+        "config.OPTIMIZER.num_epochs=4",  # more than the rates of its schedule
     )  # fmt: skip
     run_main(tmp_path, "run_distributed_engines", *given)
     assert "test_accuracy" in (tmp_path / "out" / "metrics.json").read_text()
