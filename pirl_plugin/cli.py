@@ -10,21 +10,18 @@ from collections.abc import Callable, Sequence
 
 # Command -> "package.module:function" of the list of arguments, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("vissl.launch:main", "pre-train, or run a benchmark, with VISSL's engine"),
-    "quickstart": ("quickstart.command:main", "pre-train, evaluate and report on any images"),
-    "knn": ("evaluation.knn_command:main", "top-1 of k-nearest-neighbour classification"),
-    "linear": ("vissl.linear:main", "top-1 of linear classifiers: VISSL's benchmark"),
-    "invariance": (
-        "evaluation.invariance_command:main",
-        "distances of f(v_I) and g(v_It) (Fig. 4)",
-    ),
-    "export": ("checkpoints.export:main", "a trunk for Detectron2, torchvision, timm or VISSL"),
-    "detection": ("detection.command:main", "Faster R-CNN from a checkpoint, through Detectron2"),
-    "results": ("vissl.results:main", "finished runs as the paper's tables, beside its figures"),
-    "sweep": ("quickstart.command:sweep", "pre-train for each λ, |T| or N of the paper's Sec. 4"),
-    "prepare": ("images.prepare:main", "a smaller copy of images, or tar shards, read much faster"),
-    "configs": ("vissl.list_configs:main", "this plugin's configs and overlays, with a line each"),
-    "benchmark": ("benchmark.command:main", "time a part of the plugin beside VISSL's own"),
+    "train": ("pirl_plugin.vissl.launch:main", "pre-train, or run a benchmark, in VISSL"),
+    "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
+    "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbour classification"),
+    "linear": ("pirl_plugin.vissl.linear:main", "linear classifiers: VISSL's benchmark"),
+    "invariance": ("pirl_plugin.evaluation.invariance_command:main", "distances of Fig. 4"),
+    "export": ("pirl_plugin.checkpoints.export:main", "for Detectron2, torchvision or timm"),
+    "detection": ("pirl_plugin.detection.command:main", "Faster R-CNN, through Detectron2"),
+    "results": ("pirl_plugin.vissl.results:main", "finished runs beside the paper's tables"),
+    "sweep": ("pirl_plugin.quickstart.command:sweep", "pre-train for each λ, |T| or N"),
+    "prepare": ("pirl_plugin.images.prepare:main", "a copy of images that is read faster"),
+    "configs": ("pirl_plugin.vissl.list_configs:main", "list configs and overlays"),
+    "benchmark": ("pirl_plugin.benchmark.command:main", "time a part beside VISSL's own"),
 }
 
 
@@ -64,9 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"pirl-plugin: there is no command '{name}'{instead}\n{_usage()}", file=sys.stderr)
         return 2
     where, _, what = COMMANDS[name][0].partition(":")
-    command: Callable[[list[str]], int | None] = getattr(
-        importlib.import_module(f"pirl_plugin.{where}"), what
-    )
+    command: Callable[[list[str]], int | None] = getattr(importlib.import_module(where), what)
     return command(rest) or 0
 
 
