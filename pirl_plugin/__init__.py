@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pirl_plugin.images.image_dataset import ImageDataset, collate_views
     from pirl_plugin.loss import PIRLLoss
     from pirl_plugin.models.head import PIRLHead
+    from pirl_plugin.models.resnet import WideResNet
     from pirl_plugin.negatives import draw_negatives
     from pirl_plugin.sharded_bank import ShardedMemoryBank
     from pirl_plugin.views.base import ImageViews
@@ -43,6 +44,7 @@ __all__ = [
     "RotationJigsawViews",
     "RotationViews",
     "ShardedMemoryBank",
+    "WideResNet",
     "alignment",
     "collate_views",
     "draw_negatives",
@@ -68,6 +70,7 @@ _NAMES = {
     "images.image_dataset": "ImageDataset collate_views",
     "loss": "PIRLLoss",
     "models.head": "PIRLHead",
+    "models.resnet": "WideResNet",
     "negatives": "draw_negatives",
     "sharded_bank": "ShardedMemoryBank",
     "views.base": "ImageViews",

@@ -1,6 +1,7 @@
 """The examples of the documentation run, and the README's loop is the first of them."""
 
 import importlib.util
+import json
 import re
 import runpy
 import subprocess
@@ -11,6 +12,9 @@ import pytest
 import torch
 import torchvision.models
 from torch import nn
+
+from pirl_plugin import cli
+from pirl_plugin.quickstart.sample import write_sample_dataset
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -46,7 +50,19 @@ def run_here(name, folder, monkeypatch, *arguments):
 
 def test_plain_pytorch__runs(photos, monkeypatch, capsys):
     run_here("plain_pytorch.py", photos, monkeypatch)
-    assert len(capsys.readouterr().out.splitlines()) == 10
+    assert len(capsys.readouterr().out.splitlines()) == 25
+
+
+@pytest.mark.slow
+def test_plain_pytorch__learns(tmp_path, monkeypatch):
+    """Its trunk is better by kNN than the same trunk untrained."""
+    write_sample_dataset(tmp_path / "scenes", num_train=600, num_val=300)
+    (tmp_path / "photos").symlink_to(tmp_path / "scenes" / "train")
+    run_here("plain_pytorch.py", tmp_path, monkeypatch)
+    command = ["knn", "--checkpoint", "trunk.pth", "--data", "scenes", "--size", "64", "--out", "."]
+    cli.run(command)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["knn_top1"] > results["untrained_top1"] + 10
 
 
 def test_plain_pytorch__is_the_readmes_loop():
