@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import channel_statistics
-from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
@@ -26,7 +22,6 @@ from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_imag
 if TYPE_CHECKING:
     from pirl_plugin.images.sources import ImageSource
 
-_LONGEST = 4  # longer side over the shorter one, of what is resized
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # fewer are decoded in less time than a process takes to start
 
@@ -41,10 +36,6 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
     Returns:
         uint8 ``(3, size, size)``.
     """
-    height, width = image.shape[1:]
-    most = _LONGEST * min(height, width)
-    if max(height, width) > most:  # resized whole, a thin image would take gigabytes
-        image = tv.center_crop(image, [min(height, most), min(width, most)])
     return tv.center_crop(tv.resize(image, [round(size * 8 / 7)], antialias=True), [size, size])
 
 
@@ -132,39 +123,33 @@ def labelled_sources(root: Path) -> tuple[FolderSource, FolderSource]:
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):
-    """Centre crops of the images of sources, one source after the other.
+    """Centre crops of the images of a source.
 
     Args:
-        sources: of images.
+        source: of images.
         size: side of the crops, pixels.
     """
 
-    def __init__(self, sources: Sequence[ImageSource], size: int) -> None:
-        self._sources, self._size = sources, size
+    def __init__(self, source: ImageSource, size: int) -> None:
+        self._source, self._size = source, size
 
     def __len__(self) -> int:
-        return sum(map(len, self._sources))
+        return len(self._source)
 
     def __getitem__(self, row: int) -> tuple[Tensor, bool]:
         """Return uint8 ``(3, size, size)`` and whether the image could be read."""
-        for source in self._sources:
-            if row < len(source):
-                image, is_valid = source[row]
-                return centre_crop(image, self._size), is_valid
-            row -= len(source)
-        raise IndexError(row)
+        image, is_valid = self._source[row]
+        return centre_crop(image, self._size), is_valid
 
 
 def extract_features(
     trunks: Sequence[nn.Module],
-    crops: Crops | Subset[tuple[Tensor, bool]],
+    crops: Dataset[tuple[Tensor, bool]],
     *,
     batch: int = 128,
     workers: int | None = None,
     normalize: Callable[[Tensor], Tensor] = normalize_images,
-    file: Path | None = None,
-    described: Mapping[str, Any] | None = None,
-) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
+) -> tuple[Tensor, Tensor]:
     """Compute the pooled features of several trunks of the same width; each image is read once.
 
     Args:
@@ -173,52 +158,25 @@ def extract_features(
         batch: images at a time.
         workers: processes that decode; None: by the number of cores and of images.
         normalize: uint8 images to floats, as in the trunks' training.
-        file: a ``.npy`` that the features are written to as they come. A call that was interrupted
-            goes on where it stopped, and a finished file is used as it is.
-        described: JSON of what the features are of, written beside ``file`` as ``NAME.json``.
 
     Returns:
-        float16 ``(T, N, D)``, in memory or mapped from the file, and bool ``(N,)``: whether each
-        image could be read. The features of one that could not are -inf.
-
-    Raises:
-        ValueError: the file holds features of something else.
+        float16 ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
     """
-    found: NDArray[np.float16] | None = None
-    done, about, notes = 0, dict(described or {}), file and file.with_name(f"{file.name}.json")
-    if file is not None and notes is not None and notes.is_file():
-        before = json.loads(notes.read_text())
-        if before["of"] != about:
-            raise ValueError(
-                f"--features = {file}: expected features of {about}, found {before['of']}; name "
-                f"another file"
-            )
-        done, found = before["done"], np.lib.format.open_memmap(file, "r+")
+    count = len(crops)  # type: ignore[arg-type]
     if workers is None:
-        workers = min(torch.get_num_threads(), _MOST_WORKERS, len(crops) // _IMAGES_PER_WORKER)
+        workers = min(torch.get_num_threads(), _MOST_WORKERS, count // _IMAGES_PER_WORKER)
         workers = workers if workers > 1 else 0
-    remaining, context = Subset(crops, range(done, len(crops))), "forkserver" if workers else None
-    loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
-    interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
-    with tqdm(
-        total=len(crops), initial=done, desc="features", unit=" images", mininterval=interval
-    ) as bar:
+    context = "forkserver" if workers else None
+    loader = DataLoader(crops, batch, num_workers=workers, multiprocessing_context=context)
+    found, readable = torch.empty(len(trunks), count, 0), torch.empty(count, dtype=torch.bool)
+    interval, done = 0.5 if sys.stderr.isatty() else 20, 0  # seconds; a line now and then in a log
+    with tqdm(total=count, desc="features", unit=" images", mininterval=interval) as bar:
         for images, valid in loader:
-            features = [trunk_features(trunk, images, batch, normalize) for trunk in trunks]
-            part = torch.stack(features).cpu().numpy().astype(np.float16)  # (T, B, D)
-            part[:, ~valid.numpy()] = -np.inf
-            if found is None:
-                shape = (len(trunks), len(crops), part.shape[2])
-                found = (
-                    np.empty(shape, np.float16)
-                    if file is None
-                    else np.lib.format.open_memmap(file, "w+", np.float16, shape)
-                )
+            part = torch.stack([trunk_features(each, images, batch, normalize) for each in trunks])
+            if done == 0:  # one tensor from the beginning: parts and their sum would take twice it
+                found = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
             found[:, done : done + len(valid)] = part
+            readable[done : done + len(valid)] = valid
             done += len(valid)
             bar.update(len(valid))
-            if notes is not None and isinstance(found, np.memmap):
-                found.flush()
-                write_json(notes, {"of": about, "done": done})
-    assert found is not None  # there are images
-    return found, found[0, :, 0] != -np.inf
+    return found, readable

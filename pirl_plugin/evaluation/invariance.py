@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from pirl_plugin.checkpoints.read import check_is_file
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.pretext_model import (
@@ -23,7 +22,6 @@ from pirl_plugin.evaluation.pretext_model import (
 from pirl_plugin.images.sources import FolderSource, ImageSource
 
 LARGEST = 2.0  # distance of two opposite unit vectors
-_AT_ONCE = 64  # transformed images, each of nine patches
 _FOR_STATISTICS = 256  # images that BatchNorm's statistics of each kind of input are taken of
 
 
@@ -56,15 +54,7 @@ def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Te
 
     Returns:
         float32 ``(N·T,)`` of the same image and ``(N·T,)`` of different ones, 0 to 2.
-
-    Raises:
-        ValueError: the shapes do not match, or there are fewer than two images.
     """
-    if image.ndim != 2 or transformed.ndim != 3 or len(image) != len(transformed) or len(image) < 2:
-        raise ValueError(
-            f"image {tuple(image.shape)} and transformed {tuple(transformed.shape)}: expected "
-            f"(N, D) and (N, T, D) of two or more images; give as many of both"
-        )
     other = transformed.roll(len(image) // 2, dims=0)
     own, different = (unit_distances(image[:, None], x).flatten() for x in (transformed, other))
     return own, different
@@ -123,8 +113,6 @@ def measure_invariance(
         ValueError: a checkpoint holds no whole trunk, or fewer than two images can be read.
     """
     source = FolderSource(data)
-    for checkpoint in checkpoints:
-        check_is_file(checkpoint)
     count = min(images, len(source))
     rows = sorted(np.random.default_rng(seed).choice(len(source), count, replace=False).tolist())
     configs = map(run_config, checkpoints)
@@ -138,37 +126,28 @@ def measure_invariance(
         names = list(map(str, checkpoints))
     for name, path, model in zip(names, checkpoints, loaded, strict=True):
         some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
-        crops, versions = _views(model, source, some, 1, seed)
-        if len(crops) < 2:
+        drawn = list(_views(model, source, some, 1, seed))
+        if len(drawn) < 2:
             raise ValueError(f"--data = {data}: expected images that can be read; look at the log")
+        crops, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
         kinds = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
         parts: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in kinds}
-        per_batch = max(1, _AT_ONCE // transforms)
-        for start in tqdm(range(0, len(rows), per_batch), name, mininterval=2):
-            crops, versions = _views(
-                model, source, rows[start : start + per_batch], transforms, seed
-            )
-            for kind, of in kinds.items() if len(crops) else ():
-                embedded = of.embed_transformed(versions.flatten(0, 1))
-                shape = versions.shape[:2]
-                parts[kind].append((of.embed_images(crops), embedded.unflatten(0, shape)))
+        progress = tqdm(rows, name, mininterval=2)
+        for crop, transformed in _views(model, source, progress, transforms, seed):
+            for kind, of in kinds.items():
+                image = of.embed_images(crop[None])[0]
+                parts[kind].append((image, of.embed_transformed(transformed)))
         measured: dict[str, Any] = {}
         for kind, found in parts.items():
-            image, transformed = (torch.cat(part) for part in zip(*found, strict=True))
-            pair = map(summarize_distances, invariance_distances(image, transformed))
+            distances = invariance_distances(*map(torch.stack, zip(*found, strict=True)))
+            pair = map(summarize_distances, distances)
             measured[kind] = dict(zip(("same", "different"), pair, strict=True))
-        models.append(
-            {
-                "name": name,
-                "checkpoint": str(path.resolve()),
-                "representation": model.representation,
-                "image_size": model.views.image_size,
-                **measured,
-            }
-        )
+        measured |= {"name": name, "checkpoint": str(path.resolve())}
+        measured |= {"representation": model.representation, "image_size": model.views.image_size}
+        models.append(measured)
     return {
         "data": str(data.resolve()),
-        "images": len(image),
+        "images": len(found),
         "transforms": transforms,
         "seed": seed,
         "models": models,
@@ -176,12 +155,10 @@ def measure_invariance(
 
 
 def _views(
-    model: PretextModel, source: ImageSource, rows: list[int], count: int, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Return uint8 ``(N, 3, S, S)`` and ``(N, count, P, 3, h, w)`` of the images that are read."""
-    read = ((row, *source[row]) for row in rows)
-    drawn = [model.views_of(pixels, row, count, seed) for row, pixels, valid in read if valid]
-    if not drawn:
-        return torch.empty(0), torch.empty(0)
-    images, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
-    return images, versions
+    model: PretextModel, source: ImageSource, rows: Iterable[int], count: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)`` of each image that is read."""
+    for row in rows:
+        pixels, valid = source[row]
+        if valid:
+            yield model.views_of(pixels, row, count, seed)

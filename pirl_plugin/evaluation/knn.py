@@ -36,8 +36,8 @@ def knn_accuracy(
         The accuracy in percent, 0 to 100.
 
     Raises:
-        ValueError: for shapes that do not fit, labels that are not whole numbers, features that
-            are not finite, or k or temperature not above 0.
+        ValueError: for labels that do not fit or are not whole numbers, features that are not
+            finite, or k or temperature not above 0.
 
     Example:
         >>> train = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -73,8 +73,6 @@ def leave_one_out_accuracy(
         >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
         100.0
     """
-    if len(features) < 2:
-        raise ValueError(f"features of {len(features)} image: expected at least 2; give more")
     found = find_neighbors(features, features, k, leave_one_out=True)
     return vote(*found, labels, labels, temperature)
 
@@ -109,27 +107,16 @@ def find_neighbors(
         most alike first, on ``device``.
 
     Raises:
-        ValueError: for shapes that do not fit, features that are not finite, or k not above 0.
+        ValueError: features are not finite, or there is no neighbour.
 
     Example:
         >>> gallery = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
         >>> find_neighbors(torch.tensor([[3.0, 1.0]]), gallery, k=2)[0].tolist()
         [[1, 2]]
     """
-    for name, features in (("query", query), ("gallery", gallery)):
-        if features.ndim != 2 or not features.is_floating_point() or 0 in features.shape:
-            raise ValueError(
-                f"{name} = {tuple(features.shape)} of {features.dtype}: expected floating "
-                f"(images, dimensions); flatten each image's features"
-            )
-    if query.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            f"query and gallery have {query.shape[1]} and {gallery.shape[1]} dimensions: expected "
-            f"the same; take both from one layer"
-        )
-    if k < 1:
-        raise ValueError(f"k = {k}: expected a whole number of at least 1; set it to 20")
     device, k = device or gallery.device, min(k, len(gallery) - leave_one_out)
+    if k < 1:
+        raise ValueError(f"k = {k} of {len(gallery)} rows: expected at least one neighbour")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from typing import Any
 
 from pirl_plugin import arguments as kinds
@@ -36,6 +35,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         ValueError: train and val hold different classes or a single one, or no image can be read.
     """
     import torch
+    from torch.utils.data import ConcatDataset
 
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.checkpoints.training_run import image_size_of, run_config
@@ -55,28 +55,20 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     size = options.size or image_size_of(config) or 224
     train, test = labelled_sources(options.data)
     print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
-    written, paths = options.checkpoint.stat(), "\0".join([*train.paths(), *test.paths()])
     features, readable = extract_features(
         [each.to(device) for each in trunks],
-        Crops([train, test], size),
+        ConcatDataset([Crops(train, size), Crops(test, size)]),
         batch=options.batch,
         workers=options.workers,
         normalize=normalization_of(config),
-        file=options.features,
-        described={
-            "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],
-            "trunks": [options.trunk, options.timm, len(trunks)],
-            "images": hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest(),
-            "size": size,
-        },
     )
-    known, tested = torch.from_numpy(readable).split([len(train), len(test)])
+    known, tested = readable.split([len(train), len(test)])
     if not (known.any() and tested.any()):
         raise ValueError(f"--data = {options.data}: expected images that can be read, found none")
     train_labels = torch.from_numpy(train.labels())[known]
     test_labels, ks = torch.from_numpy(test.labels())[tested], options.k
     accuracies = []
-    for of_trunk in map(torch.from_numpy, features):
+    for of_trunk in features:
         gallery, queries = of_trunk.split([len(train), len(test)])
         gallery = gallery if known.all() else gallery[known]  # a copy of gigabytes
         rows, cosines = find_neighbors(queries[tested], gallery, max(ks), device=device)
@@ -117,7 +109,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
     add("--trunk", help="where it is, of a file with several")
     add("--timm", help="timm's name of the network, where the file does not say it")
-    add("--features", type=kinds.user_path, help="file.npy to keep features in, and go on from")
     add("--no-untrained", dest="untrained", action="store_false", help="measure the trunk alone")
     add("--batch", type=count, default=128, help="images at a time")
     add("--workers", type=kinds.whole_number(0), help="processes that decode (default: by cores)")

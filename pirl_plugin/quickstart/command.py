@@ -58,7 +58,7 @@ def sweep(arguments: list[str]) -> None:
     """Run ``pirl-plugin sweep``.
 
     Raises:
-        SystemExit: options that cannot be used, or at the end, if runs failed.
+        SystemExit: options that cannot be used, or a run that failed.
     """
     from pirl_plugin.processes import ended_by_sigterm
     from pirl_plugin.quickstart.sweep import SWEEPS, run_sweep
@@ -80,7 +80,6 @@ def sweep(arguments: list[str]) -> None:
     add("--values", nargs="+", metavar="V", help="these values only (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
         help="an override of every linear benchmark; repeatable")  # fmt: skip
-    add("--dry-run", action="store_true", help="print the commands, to run them elsewhere")
     options = parser.parse_intermixed_args(arguments)
     if options.values is not None:  # the option takes all words that follow
         options.overrides += [word for word in options.values if "=" in word]

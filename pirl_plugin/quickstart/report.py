@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch.nn.functional import cosine_similarity, pad
+from torch.nn.functional import pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.console import next_commands
-from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.evaluation.features import centre_crop, evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
-from pirl_plugin.evaluation.pretext_model import PretextModel, load_pretext_model
+from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.files import read_json_lines, write_text
 from pirl_plugin.images.decode import decode_image
 from pirl_plugin.quickstart.run import Data, Split
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SHOWN, _NEIGHBORS, _PICTURE = 6, 6, 112
-_COMPARED = 256  # images of the distributions of cosines
 _BLUE, _GREY = "#2457c5", "#8b929b"
 _MEASURES = {  # of the memory bank: title, and what the dashed line is
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
@@ -67,10 +65,11 @@ def write_report(
         train: features of the training images.
         test: features of the test images, where there are labels.
     """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     lines = read_json_lines(out / "pretrain" / "stdout.json")
     losses = sorted({int(e["iter"]): float(e["loss"]) for e in lines}.items())
     measures = {int(e["ep"]) + 1: e[LINE_KEY] for e in lines if LINE_KEY in e}
-    model = load_pretext_model(checkpoints["pirl"])
     context = {
         "results": results,
         "data": data,
@@ -78,23 +77,15 @@ def write_report(
         "accuracy": accuracy_facts(results, Counter(test.classes)) if test else None,
         "loss": loss_facts(losses),
         "plots": [_loss_plot(losses, results["epochs"]), *_measure_plots(measures)],
-        "cosines": _cosine_plot(model, test or train, results["seed"]),
-        "jigsaws": _jigsaws(train, results["seed"], model),
+        "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
         "neighbors": _neighbors(train, test),
         "commands": _next_commands(data, checkpoints["pirl"], out),
         "versions": {p: importlib.metadata.version(p) for p in ("pirl_plugin", "torch", "vissl")},
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
-    write_text(out / "report.html", render(context))
-
-
-def render(context: dict[str, Any]) -> str:
-    """Return the page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     loader = FileSystemLoader(Path(__file__).parent)
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return pages.get_template("report.html.j2").render(context)
+    write_text(out / "report.html", pages.get_template("report.html.j2").render(context))
 
 
 def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, Any]:
@@ -141,24 +132,14 @@ def loss_facts(losses: Sequence[tuple[int, float]]) -> str:
         'The loss rose from 6.00 to 7.00: it does not show learning.'
     """
     values = np.array([loss for _, loss in losses])
-    lost, values = int((~np.isfinite(values)).sum()), values[np.isfinite(values)]
-    if not len(values):
-        return "No logged loss is finite: the run diverged."
     part = max(1, len(values) // 10)
-    first, last, peak = values[:part].mean(), values[-part:].mean(), values.max()
+    first, last = values[:part].mean(), values[-part:].mean()
     text = f"from {first:.2f} to {last:.2f}"
+    if not np.isfinite(values).all():
+        return f"The loss went {text}, through numbers that are not finite: the run diverged."
     if last > first + 0.01:
-        text = f"The loss rose {text}: it does not show learning."
-    elif last > first - 0.01:
-        text = f"The loss did not change ({text})."
-    else:
-        text = f"The loss fell {text}."
-        if peak > first + 0.2:
-            text += (
-                f" It rose to {peak:.2f} at first, because the memory bank begins with the "
-                "untrained network's embeddings, from which the network moves away."
-            )
-    return text + (f" {lost} logged losses are not finite." if lost else "")
+        return f"The loss rose {text}: it does not show learning."
+    return f"The loss fell {text}." if last < first - 0.01 else f"The loss did not change ({text})."
 
 
 def _next_commands(data: Data, checkpoint: Path, out: Path) -> dict[str, str]:
@@ -173,7 +154,7 @@ def _next_commands(data: Data, checkpoint: Path, out: Path) -> dict[str, str]:
 
 
 def _loss_plot(losses: Sequence[tuple[int, float]], epochs: int) -> str:
-    axes = _axes("Loss", "epoch")
+    axes = _axes("Loss")
     steps, values = np.array(losses).T
     axes.plot(steps * epochs / steps[-1], values, color=_BLUE, lw=1.2)
     return _svg(axes)
@@ -184,7 +165,7 @@ def _measure_plots(measures: dict[int, dict[str, dict[str, float]]]) -> list[str
     plots, epochs = [], sorted(measures)
     for name, (title, dashed) in _MEASURES.items():
         if epochs and all(name in measures[epoch] for epoch in epochs):
-            axes = _axes(title, "epoch")
+            axes = _axes(title)
             value, chance = (
                 [measures[epoch][name][key] for epoch in epochs] for key in ("value", "chance")
             )
@@ -195,34 +176,12 @@ def _measure_plots(measures: dict[int, dict[str, dict[str, float]]]) -> list[str
     return plots
 
 
-def _cosine_plot(model: PretextModel, split: Split, seed: int) -> dict[str, Any] | None:
-    """Plot cosines of f(image) with g(jigsaw) of the same image, and of one half the images away.
-
-    BatchNorm's statistics are those of images and of patches apart, as the loss saw them.
-    """
-    rows = _spread(split, _COMPARED)
-    if len(rows) < 2:
-        return None
-    drawn = [model.views_of(_pixels(split, row), i, 1, seed) for i, row in enumerate(rows)]
-    images, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
-    own = model.with_own_statistics(images, versions[:, 0])
-    f = torch.cat([own.embed_images(part) for part in images.split(64)])
-    g = torch.cat([own.embed_transformed(part) for part in versions[:, 0].split(64)])
-    same, other = cosine_similarity(f, g), cosine_similarity(f, g.roll(len(rows) // 2, dims=0))
-    axes = _axes("Cosine of f(image) and g(jigsaw)", "cosine", whole=False)
-    axes.hist(same.numpy(), 40, color=_BLUE, alpha=0.6, label="own jigsaw")
-    axes.hist(other.numpy(), 40, color=_GREY, alpha=0.6, label="another image's jigsaw")
-    axes.set_yticks([])
-    means = {"same": float(same.mean()), "other": float(other.mean())}
-    return {"svg": _svg(axes), **{name: round(mean, 2) + 0.0 for name, mean in means.items()}}
-
-
-def _jigsaws(train: Split, seed: int, model: PretextModel) -> list[dict[str, str]]:
+def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
     """Show what the network saw of a few images: the image, its view, its shuffled patches."""
-    samples = []
-    for row in _spread(train, 3):
+    views, samples = load_pretext_model(checkpoint).views, []
+    for row in evenly_spaced(len(train.paths), 3):
         pixels = _pixels(train, row)
-        drawn = model.views(pixels, image_generator(seed, 0, row))
+        drawn = views(pixels, image_generator(seed, 0, row))
         grid = pad(drawn["patches"], (1, 1, 1, 1), value=255).unflatten(0, (3, 3))
         grid = grid.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)  # (3, 3 h, 3 w)
         pictures = {"image": pixels, "view": drawn["images"], "patches": grid}
@@ -233,7 +192,7 @@ def _jigsaws(train: Split, seed: int, model: PretextModel) -> list[dict[str, str
 def _neighbors(train: Split, test: Split | None) -> list[dict[str, Any]]:
     """Return a few images, each with its nearest neighbours by both networks."""
     query, found = test or train, []
-    for row in _spread(query, _SHOWN):
+    for row in evenly_spaced(len(query.paths), _SHOWN):
         sample: dict[str, Any] = {"query": _shown(query, row)}
         for name in ("pirl", "random"):
             asked, first = query.features[name][row : row + 1], int(test is None)  # itself is first
@@ -241,13 +200,6 @@ def _neighbors(train: Split, test: Split | None) -> list[dict[str, Any]]:
             sample[name] = [_shown(train, neighbor) for neighbor in near[0, first:].tolist()]
         found.append(sample)
     return found
-
-
-def _spread(split: Split, count: int) -> list[int]:
-    """Return ``count`` rows of a split, evenly spread."""
-    total = len(split.paths)
-    count = min(count, total)
-    return [(2 * i + 1) * total // (2 * count) for i in range(count)]
 
 
 def _shown(split: Split, row: int) -> dict[str, str]:
@@ -266,17 +218,16 @@ def _png(image: Tensor) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def _axes(title: str, xlabel: str, whole: bool = True) -> Axes:
-    """Return an empty plot, 4.2 inches wide; ``whole``: with whole numbers on the x-axis."""
+def _axes(title: str) -> Axes:
+    """Return an empty plot over epochs, 4.2 inches wide."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     axes = Figure(figsize=(4.2, 2.6), layout="constrained").subplots()
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(xlabel)
+    axes.set_xlabel("epoch")
     axes.spines[["top", "right"]].set_visible(False)
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return axes
 
 

@@ -8,7 +8,6 @@ Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
 from __future__ import annotations
 
 import colorsys
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,17 +21,13 @@ from pirl_plugin.files import UNFINISHED
 Array = NDArray[np.floating]
 Rng = np.random.Generator
 
-_MARKER = ".complete"
-_VERSION = 3  # goes up whenever the same parameters give other pictures
-
 
 def write_sample_dataset(
     out: Path, seed: int = 0, num_train: int = 2000, num_val: int = 400, size: int = 96
 ) -> None:
     """Write ``out/{train,val}/CLASS/NUMBER.jpg``, balanced over the classes to within one image.
 
-    The same parameters give the same pictures. A data set of the same parameters is kept; one of
-    other parameters is replaced.
+    The same parameters give the same pictures. A folder that is there is kept.
 
     Args:
         out: the folder; its parents are made.
@@ -40,16 +35,9 @@ def write_sample_dataset(
         num_train: images under ``train``.
         num_val: images under ``val``.
         size: side of the square images, pixels.
-
-    Raises:
-        FileExistsError: ``out`` holds something that this function did not write.
     """
-    wanted = json.dumps([_VERSION, seed, num_train, num_val, size])
-    marker = out / _MARKER
-    if marker.is_file() and marker.read_text() == wanted:
+    if out.exists():
         return
-    if out.exists() and not marker.is_file() and any(out.iterdir()):
-        raise FileExistsError(f"{out}: expected a new or an empty folder; give another one")
     draft = out.with_name(f"{UNFINISHED}{out.name}")
     shutil.rmtree(draft, ignore_errors=True)
     for part, (split, count) in enumerate((("train", num_train), ("val", num_val))):
@@ -59,8 +47,6 @@ def write_sample_dataset(
             file = draft / split / name / f"{number:05d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(sample_scene(name, rng, size)).save(file, quality=90)
-    (draft / _MARKER).write_text(wanted)
-    shutil.rmtree(out, ignore_errors=True)
     draft.rename(out)
 
 

@@ -7,9 +7,7 @@ same command resumes.
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +26,8 @@ from pirl_plugin.settings import quoted
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
 NUM_ORDERS = 362_880  # 9!
 _POWERS_OF_TEN = (10, 100, 1_000, 10_000)
@@ -40,13 +39,11 @@ class Sweep:
     """One sweep.
 
     Attributes:
-        symbol: of the swept value.
-        axis: its name on the figure.
+        axis: name of the swept value.
         key: the Hydra key that sets it; "++" where a config need not name it.
         values: method → the paper's values.
     """
 
-    symbol: str
     axis: str
     key: str
     values: dict[str, tuple[float, ...]]
@@ -54,20 +51,17 @@ class Sweep:
 
 SWEEPS = {
     "lambda": Sweep(
-        "λ",
-        "Weight λ of the invariance term",  # Eq. 5
+        "λ (weight of the invariance term)",  # Eq. 5
         "config.LOSS.pirl_loss.lambda_invariance",
         {"PIRL": (0, 0.25, 0.5, 0.75, 1)},
     ),
     "permutations": Sweep(
-        "|T|",
-        "Number of permutations |T|",
+        "Number of permutations",
         "++config.DATA.TRAIN.VIEWS.num_permutations",
         {"PIRL": (1, *_POWERS_OF_TEN, NUM_ORDERS), "Jigsaw": _POWERS_OF_TEN},
     ),
     "negatives": Sweep(
-        "N",
-        "Number of negatives N",
+        "Number of negatives",
         "config.LOSS.pirl_loss.num_negatives",
         {"PIRL": tuple(2**power for power in range(6, 16))},
     ),
@@ -78,23 +72,6 @@ _CONFIGS = {
     ("quick", "PIRL"): "pretrain/pirl/quick_jigsaw",
     ("quick", "Jigsaw"): "pretrain/pirl/quick_jigsaw_baseline",
 }
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of the host: title, ``CHECKPOINT.DIR``, overrides, and how its result is read."""
-
-    title: str
-    folder: Path
-    overrides: list[str]
-    measure: Callable[[Path], Any]
-
-    def result(self) -> Any:
-        """Return its checkpoint, or layer → percent; None while it is not finished."""
-        try:
-            return self.measure(self.folder)
-        except (ValueError, OSError):
-            return None
 
 
 def points(name: str, chosen: Sequence[float] | None = None) -> list[tuple[str, float]]:
@@ -112,31 +89,28 @@ def points(name: str, chosen: Sequence[float] | None = None) -> list[tuple[str, 
     return found
 
 
-def runs_of(options: argparse.Namespace, data: Data, method: str, value: float) -> list[Run]:
-    """Return the runs of one model, in ``OUT/METHOD_VALUE``, in order."""
-    sweep, quick = SWEEPS[options.name], options.scale == "quick"
-    folder = options.out / f"{method.lower()}_{value}"
-    title = f"{method}, {sweep.symbol} = {label(value)}"
-    pretrain = [
+def pretraining(options: argparse.Namespace, data: Data, method: str, value: float) -> list[str]:
+    """Return the overrides of a model's pre-training."""
+    quick = options.scale == "quick"
+    ours = [
         f"config={_CONFIGS[options.scale, method]}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
     ]
     if quick:
-        pretrain.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
+        ours.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
     if method == "PIRL":
-        pretrain.append(quick_negatives(data) if quick else "+config/pirl/epochs=analysis_400")
+        ours.append(quick_negatives(data) if quick else "+config/pirl/epochs=analysis_400")
     given = [o for o in options.overrides if method == "PIRL" or "pirl_loss" not in o]
-    pretrain = _merged(pretrain, [*given, f"{sweep.key}={value}"])
-    checkpoint = final_checkpoint(folder / "pretrain") or folder / "pretrain" / "checkpoint.torch"
-    linear = quick_linear(data, checkpoint)
-    if not quick:
-        linear = [o for o in linear if "NUM_CLASSES" not in o]
-        linear[0] = "config=benchmark/pirl/linear_imagenet1k"
-    linear = _merged(linear, options.linear)
-    return [
-        Run(f"{title}: pre-training", folder / "pretrain", pretrain, final_checkpoint),
-        Run(f"{title}: linear", folder / "linear", linear, linear_top1),
-    ]
+    return _merged(ours, [*given, f"{SWEEPS[options.name].key}={value}"])
+
+
+def linear_benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
+    """Return the overrides of a model's linear benchmark."""
+    ours = quick_linear(data, checkpoint)
+    if options.scale == "paper":
+        ours = [o for o in ours if "NUM_CLASSES" not in o]
+        ours[0] = "config=benchmark/pirl/linear_imagenet1k"
+    return _merged(ours, options.linear)
 
 
 def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
@@ -146,26 +120,19 @@ def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    """Run what is not finished, then write the table and the figure.
+    """Run what is not finished, and write the table and the figure after each model.
 
     Args:
-        options: ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides``, ``linear`` and
-            ``dry_run``, as of the command.
+        options: ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides`` and ``linear``,
+            as of the command.
 
     Raises:
         ValueError: options that cannot be used, or ``out`` holds another sweep.
-        RuntimeError: at the end, if runs failed.
+        RuntimeError: a run failed.
     """
     data = find_data(options.data)
     if data.val is None:
         raise ValueError(f"--data = {options.data}: expected train/CLASS/* and val/CLASS/*")
-    asked = points(options.name, options.values)
-    if options.dry_run:
-        for run in (run for point in asked for run in runs_of(options, data, *point)):
-            where = f"config.CHECKPOINT.DIR={quoted(run.folder)}"
-            command = ["pirl-plugin", "train", *run.overrides, where]
-            print(f"# finished: {run.title}" if run.result() else shlex.join(command))
-        return
     about = {
         "scale": options.scale,
         "data": str(options.data),
@@ -173,36 +140,48 @@ def run_sweep(options: argparse.Namespace) -> None:
         "linear": shlex.join(options.linear),
     }
     claim_folder(options.out, {"sweep": options.name, **about})
-    # At the paper's scale a machine has several processes, whose work is on GPUs.
-    threads = torch.get_num_threads() if options.scale == "quick" else 1
-    failures = []
-    for point in asked:
-        try:
-            for number in range(len(runs_of(options, data, *point))):
-                run = runs_of(options, data, *point)[number]  # knows the run before's checkpoint
-                if run.result() is None:
-                    run_host(run.overrides, run.folder, run.title, threads)
-                if run.result() is None:
-                    raise RuntimeError(f"{run.title} ended unfinished: see {run.folder}")
-        except (RuntimeError, OSError) as error:
-            print(error, file=sys.stderr, flush=True)
-            failures.append(str(error).splitlines()[0])
+    for method, value in points(options.name, options.values):
+        _run_model(options, data, method, value)
+        table = write_results(options.out, options.name, _results(options), about)
+    print(f"\n{table}\nIn {options.out}: results.md, results.json, figure.png", flush=True)
+
+
+def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the accuracies of the models in the folder, those of earlier calls too."""
     rows = []
     for method in SWEEPS[options.name].values:
-        folders = options.out.glob(f"{method.lower()}_*")  # of earlier calls, too
-        for value in sorted(float(folder.name.partition("_")[2]) for folder in folders):
-            value = int(value) if value.is_integer() else value
-            top1 = runs_of(options, data, method, value)[-1].result() or {}
+        folders = options.out.glob(f"{method.lower()}_*")
+        for value, folder in sorted((float(f.name.partition("_")[2]), f) for f in folders):
+            top1 = _top1(folder / "linear")
             best, percent = max(top1.items(), key=lambda item: item[1], default=(None, None))
-            rows.append({"method": method, "value": value, "top1": top1, "best_layer": best,
-                         "best_top1": percent})  # fmt: skip
-    print("\n" + write_results(options.out, options.name, rows, about))
-    print(f"In {options.out}: results.md, results.json, figure.png", flush=True)
-    if failures:
-        raise RuntimeError(
-            f"{len(failures)} of {len(asked)} models failed; the same command tries them again:\n  "
-            + "\n  ".join(failures)
-        )
+            rows.append({"method": method, "value": int(value) if value.is_integer() else value,
+                         "top1": top1, "best_layer": best, "best_top1": percent})  # fmt: skip
+    return rows
+
+
+def _run_model(options: argparse.Namespace, data: Data, method: str, value: float) -> None:
+    """Pre-train and measure one model in ``OUT/METHOD_VALUE``, where this is not finished."""
+    folder = options.out / f"{method.lower()}_{value}"
+    title = f"{method}, {SWEEPS[options.name].axis} = {label(value)}"
+    # At the paper's scale a machine has several processes, whose work is on GPUs.
+    threads = torch.get_num_threads() if options.scale == "quick" else 1
+    if final_checkpoint(folder / "pretrain") is None:
+        overrides = pretraining(options, data, method, value)
+        run_host(overrides, folder / "pretrain", f"{title}: pre-training", threads)
+    checkpoint = final_checkpoint(folder / "pretrain")
+    if checkpoint is None:
+        raise RuntimeError(f"{title}: the pre-training ended unfinished: see {folder}")
+    if not _top1(folder / "linear"):
+        overrides = linear_benchmark(options, data, checkpoint)
+        run_host(overrides, folder / "linear", f"{title}: linear", threads)
+
+
+def _top1(folder: Path) -> dict[str, float]:
+    """Return layer → percent of a linear benchmark; nothing of one that is not finished."""
+    try:
+        return linear_top1(folder)
+    except (ValueError, OSError):
+        return {}
 
 
 def write_results(
@@ -226,7 +205,7 @@ def write_results(
         if row["best_top1"] is not None:
             column[row["value"]] = row["best_top1"]
     values = sorted({row["value"] for row in results})
-    lines = [f"| {' | '.join([sweep.symbol.replace('|', chr(92) + '|'), *columns])} |"]
+    lines = [f"| {' | '.join([sweep.axis, *columns])} |"]
     lines.append("|---" * (1 + len(columns)) + "|")
     for value in values:
         cells = (f"{column[value]:.1f}" if value in column else "" for column in columns.values())

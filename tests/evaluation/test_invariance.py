@@ -45,16 +45,3 @@ def test_summarize_distances__by_hand():
     assert (found["mean"], found["std"]) == (1.0, pytest.approx(math.sqrt(0.5)))
     assert (found["quartile_1"], found["median"], found["quartile_3"]) == (0.75, 1.0, 1.25)
     assert found["density"] == [0.25, 0.75]  # one of four below 1; parts are 1 wide
-
-
-@pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        (((3, 4), (2, 5, 4)), r"\(3, 4\) and transformed \(2, 5, 4\): expected \(N, D\)"),
-        (((3, 4), (3, 4)), "expected"),
-        (((1, 4), (1, 2, 4)), "two or more images"),
-    ],
-)
-def test_invariance_distances__refuses(shapes, message):
-    with pytest.raises(ValueError, match=message):
-        invariance_distances(*map(torch.zeros, shapes))

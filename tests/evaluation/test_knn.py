@@ -150,10 +150,6 @@ def test_find_neighbors__by_hand():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"test_features": torch.ones(2, 4)}, "4 and 3 dimensions: expected the same; take"),
-        ({"test_features": torch.ones(2, 3, 1)}, r"\(2, 3, 1\).*flatten"),
-        ({"test_features": torch.ones(2, 3).long()}, "int64: expected floating"),
-        ({"train_features": torch.ones(0, 3), "train_labels": torch.ones(0).long()}, r"\(0, 3\)"),
         (
             {"train_labels": torch.ones(5).long()},
             r"train labels = \(5,\) .*: expected one whole number for each of 4 images",
@@ -162,7 +158,7 @@ def test_find_neighbors__by_hand():
         ({"test_labels": torch.ones(2)}, r"torch.float32: expected one whole .* use \.long\(\)"),
         ({"test_features": torch.full((2, 3), math.nan)}, "features hold NaN"),
         ({"train_features": torch.full((4, 3), math.inf)}, "features hold NaN or infinity"),
-        ({"k": 0}, "k = 0: expected a whole number of at least 1; set it to 20"),
+        ({"k": 0}, "k = 0 of 4 rows: expected at least one neighbour"),
         ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0; set it to 0.07"),
     ],
 )

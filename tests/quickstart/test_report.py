@@ -35,10 +35,9 @@ def test_accuracy_facts__the_verdict_follows_from_the_interval(random, pirl, kin
     ("values", "words"),
     [
         ([6.5, 6.0, 5.5], "fell from 6.50 to 5.50."),
-        ([6.5, 6.9, 5.5], "It rose to 6.90 at first"),
         ([6.0, 6.5], "rose from 6.00 to 6.50: it does not show learning"),
         ([6.0, 6.0], "did not change"),
-        ([6.0, float("nan"), 5.0], "1 logged losses are not finite"),
+        ([6.0, float("nan"), 5.0], "from 6.00 to 5.00, through numbers that are not finite"),
         ([float("nan")], "diverged"),
     ],
 )

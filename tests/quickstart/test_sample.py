@@ -19,7 +19,7 @@ def test_sample_scene__depends_on_the_seed_only(name):
     assert not np.array_equal(first, other)
 
 
-def test_write_sample_dataset__is_balanced_kept_and_replaced(tmp_path):
+def test_write_sample_dataset__is_balanced_and_kept(tmp_path):
     out = tmp_path / "data"
     write_sample_dataset(out, num_train=21, num_val=10, size=24)
     files = sorted(out.rglob("*.jpg"))
@@ -29,16 +29,7 @@ def test_write_sample_dataset__is_balanced_kept_and_replaced(tmp_path):
     before = files[0].stat().st_mtime_ns
     write_sample_dataset(out, num_train=21, num_val=10, size=24)
     assert files[0].stat().st_mtime_ns == before
-    write_sample_dataset(out, num_train=10, num_val=10, size=24)
-    assert len(list(out.rglob("*.jpg"))) == 20
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_write_sample_dataset__replaces_nothing_that_it_did_not_write(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="expected a new or an empty folder"):
-        write_sample_dataset(tmp_path)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_scenes__are_not_told_apart_by_their_colours():
