@@ -23,30 +23,16 @@ if TYPE_CHECKING:
 SAVE = 1  # a request; the others are numbers of signals, which are larger
 _REQUESTS = (SAVE, *STOPPING)
 WINDOW = 10_000  # images that the share of unreadable ones is of
-_NAMED = 100  # files that the log names at the end of an epoch, at most
 # Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
 _HOSTS = ("LogLossMetricsCheckpointHook", "CheckNanModelOutputHook")
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Values of ``HOOKS.PIRL_RUN``, all optional.
-
-    Raises:
-        ValueError: a value cannot be used.
-    """
+    """Values of ``HOOKS.PIRL_RUN``, all optional."""
 
     max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
     timeout_minutes: float = 10  # how long a rank waits for another one
-
-    def __post_init__(self) -> None:
-        for name, good, expected in (
-            ("max_unreadable", 0 <= self.max_unreadable <= 1, "a share from 0 to 1"),
-            ("timeout_minutes", 0 < self.timeout_minutes < 1e6, "minutes above 0"),
-        ):
-            if not good:
-                value = getattr(self, name)
-                raise ValueError(f"config.HOOKS.PIRL_RUN.{name} = {value}: expected {expected}")
 
     @classmethod
     def from_config(cls, config: AttrDict) -> RunSettings:
@@ -76,14 +62,16 @@ class FiniteHook(QuietHook):
         for tensor in [output] if isinstance(output, torch.Tensor) else output:
             if len(tensor) == len(bad):
                 bad |= ~tensor.flatten(1).isfinite().all(dim=1)
-        is_index = task.config.LOSS["name"] == "pirl_loss"  # else the target is classes
-        found = gather_objects((bool(bad.any()), target[bad & (target >= 0)].tolist()))
-        ranks = ", ".join(str(place) for place, (any_bad, _) in enumerate(found) if any_bad)
-        rows = [row for _, of_rank in found for row in of_rank if is_index][:8]
+        rows = target[bad & (target >= 0)][:8].tolist()
+        where = ", ".join(
+            f"rank {place} (rows {of_rank})"
+            for place, of_rank in enumerate(gather_objects(rows))
+            if of_rank and task.config.LOSS["name"] == "pirl_loss"  # else the target is classes
+        )
         raise FloatingPointError(
-            f"the {f'output on rank {ranks}' if ranks else 'loss'} is not finite, step "
-            f"{task.iteration}{f', rows {rows}' if rows else ''}: nothing was saved from it; start "
-            f"again with a lower learning rate, from the last checkpoint, or look at these images"
+            f"the {f'output on {where}' if where else 'loss'} is not finite, step {task.iteration}: "
+            f"nothing was saved from it; start again with a lower learning rate, from the last "
+            f"checkpoint, or look at these images"
         )
 
 
@@ -127,7 +115,7 @@ class ExchangeHook(QuietHook):
         if new and rank() == 0:
             logging.warning(
                 f"{len(new)} files could not be read, and were left out of loss and memory bank: "
-                f"{', '.join(new[:_NAMED])}{', …' if len(new) > _NAMED else ''}"
+                f"{', '.join(new)}"
             )
 
     def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
@@ -158,6 +146,5 @@ class ExchangeHook(QuietHook):
                 f"config.DATA.{split}.DATA_PATHS = {list(task.config.DATA[split].DATA_PATHS)}: "
                 f"{self._share:.0%} of the last {self._window:,} images cannot be read, expected "
                 f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; see that the "
-                f"folder is mounted, and give the same command again, which goes on from the last "
-                f"checkpoint"
+                f"folder is mounted, and give the same command again"
             )

@@ -40,16 +40,10 @@ class InputSettings:
     compile: bool = False  # the trunk by torch.compile, for minutes, and again for another shape
 
     def __post_init__(self) -> None:
-        key = "config.HOOKS.PIRL_INPUT"
         if self.autocast not in (None, "bfloat16"):
             raise ValueError(
-                f"{key}.autocast = {self.autocast}: expected null or bfloat16; for float16 use "
-                f"MODEL.AMP_PARAMS of the host, which scales the loss"
-            )
-        if len(self.mean) != 3 or len(self.std) != 3 or not min(self.std) > 0:
-            raise ValueError(
-                f"{key}.mean = {self.mean}, std = {self.std}: expected three numbers each, one for "
-                f"each channel, and std above 0; leave them out for those of ImageNet"
+                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
+                f"bfloat16; for float16 use the host's MODEL.AMP_PARAMS, which scales the loss"
             )
 
 
@@ -69,11 +63,8 @@ class PIRLInputHook(QuietHook):
         views: int = 1,
     ) -> None:
         super().__init__()
-        self.settings, self.micro_batch, self.views = (
-            settings or InputSettings(),
-            micro_batch,
-            views,
-        )
+        self.settings = settings or InputSettings()
+        self.micro_batch, self.views = micro_batch, views
         last = self.settings.channels_last
         self._format = torch.channels_last if last else torch.contiguous_format
 
@@ -93,10 +84,9 @@ class PIRLInputHook(QuietHook):
         model: Any = task.base_model
         forward = model.forward
 
-        def prepared(batch: Inputs) -> Any:
+        def run(batch: Inputs) -> Any:
             return forward(self.prepare(batch))
 
-        run: Callable[[Inputs], Any] = prepared
         if self.settings.autocast == "bfloat16":
             run = torch.autocast(task.device.type, torch.bfloat16)(run)
         if self.micro_batch is not None:
@@ -142,19 +132,15 @@ def in_micro_batches(
     def run(batch: Inputs) -> list[Tensor]:
         if not model.training:
             return forward(batch)
-        parts = split(batch, largest, views)
-        if torch.is_grad_enabled():
-            outputs: Any = [
-                checkpoint(
-                    forward,
-                    part,
-                    use_reentrant=False,
-                    context_fn=lambda: (nullcontext(), _buffers_kept(model)),
-                )
-                for part in parts
-            ]
-        else:
-            outputs = [forward(part) for part in parts]
+        outputs: Any = [
+            checkpoint(
+                forward,
+                part,
+                use_reentrant=False,
+                context_fn=lambda: (nullcontext(), _buffers_kept(model)),
+            )
+            for part in split(batch, largest, views)
+        ]
         return [torch.cat(head) for head in zip(*outputs, strict=True)]
 
     return run

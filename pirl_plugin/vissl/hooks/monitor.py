@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,15 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pirl_plugin.distributed import gather, gather_objects, rank, world_size
+from pirl_plugin.distributed import gather, rank, world_size
 from pirl_plugin.evaluation.features import evenly_spaced
-from pirl_plugin.evaluation.measures import (
-    LINE_KEY,
-    Measure,
-    collapse,
-    measure_bank,
-    measure_random_rows,
-)
+from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.hooks.report import write_scalars
 
@@ -39,21 +32,18 @@ class MonitorSettings:
         every: epochs from one measurement to the next.
         rows: size of the sample of the memory bank's rows, evenly spread over the data set.
         k: neighbours of the leave-one-out kNN, where the images have classes.
-        share: largest share of the training time that measuring may take; epochs are left out
-            where it would take more.
     """
 
     enabled: bool = True
     every: int = 1
     rows: int = 2048
     k: int = 20
-    share: float = 0.01
 
     def __post_init__(self) -> None:
-        if min(self.every, self.k, self.rows - 1) < 1 or not 0 < self.share <= 1:
+        if min(self.every, self.k, self.rows - 1) < 1:
             raise ValueError(
-                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k of at least 1, rows of "
-                f"at least 2, and a share above 0, at most 1"
+                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k of at least 1, and rows "
+                f"of at least 2"
             )
 
 
@@ -68,22 +58,13 @@ class MonitorHook(QuietHook):
         super().__init__()
         self.settings = settings
         self._steps: deque[tuple[dict[str, Tensor], Tensor, Tensor]] = deque()
-        self._began = self._trained = self._spent = self._last = 0.0  # seconds, of this process
         self._labels: Tensor | None = None
-        self._collapsed = False
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Choose the rows, the same on all ranks, and read their classes on the first."""
-        bank = task.loss.bank
-        self._rows = torch.tensor(evenly_spaced(bank.num_rows, self.settings.rows))
+        self._rows = torch.tensor(evenly_spaced(task.loss.bank.num_rows, self.settings.rows))
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
-            measure_random_rows(len(self._rows), bank.rows.shape[1])  # cached, for all epochs
-
-    def on_phase_start(self, task: SelfSupervisionTask) -> None:
-        """Begin to count the epoch's time."""
-        self._began = time.perf_counter()
-        self._steps.clear()
 
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Keep references to what the loss compared; nothing is computed or waited for."""
@@ -95,24 +76,14 @@ class MonitorHook(QuietHook):
                 self._steps.popleft()
 
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
-        """Collective: measure, unless too much of the training time went into it already."""
-        if not task.train or not self._steps:
-            return
-        began = time.perf_counter()
-        self._trained += began - self._began
-        share = self.settings.share  # 1: every epoch, however short
-        due = share >= 1 or self._spent + self._last <= share * self._trained
-        due = due and (task.train_phase_idx + 1) % self.settings.every == 0
-        if not gather_objects(due)[0]:  # the first rank decides
+        """Collective: measure, every so many epochs."""
+        if not task.train or not self._steps or (task.train_phase_idx + 1) % self.settings.every:
             return
         sample = task.loss.bank.lookup(self._rows.to(task.loss.bank.rows.device))
         pairs = self._pairs()
         self._steps.clear()
         if rank() == 0:
-            measured = measure_bank(sample, self._labels, **pairs, k=self.settings.k)
-            self._report(task, measured)
-        self._last = time.perf_counter() - began
-        self._spent += self._last
+            self._report(task, measure_bank(sample, self._labels, **pairs, k=self.settings.k))
 
     def _pairs(self) -> dict[str, Tensor]:
         """Collective: f, g and m of the last steps' valid images on all ranks, ``(B, D)`` each."""
@@ -126,7 +97,7 @@ class MonitorHook(QuietHook):
         return {name: tensor[valid] for name, tensor in found.items()} if valid.any() else {}
 
     def _report(self, task: SelfSupervisionTask, measured: Mapping[str, Measure]) -> None:
-        """Write the measures everywhere, and name a collapse when it begins and when it ends."""
+        """Write the measures everywhere, and name a collapse."""
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
         parts = [f"{name}: {v:.4g} (chance: {c:.4g})" for name, (v, c) in measured.items()]
@@ -141,11 +112,8 @@ class MonitorHook(QuietHook):
         scalars = {name: value for name, (value, _) in measured.items()}
         scalars |= {f"{name} chance": chance for name, (_, chance) in measured.items()}
         write_scalars(task, "PIRL_monitor", scalars)
-        found = collapse(measured)
-        if bool(found) != self._collapsed:
-            change = found or "the embeddings differ again"
-            logging.warning(f"PIRL monitor, epoch {epoch}: {change}")
-        self._collapsed = bool(found)
+        if found := collapse(measured):
+            logging.warning(f"PIRL monitor, epoch {epoch}: {found}")
 
 
 def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:

@@ -93,7 +93,7 @@ class ProgressHook(QuietHook):
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Show what a test measured."""
         for meter in [] if task.train else task.meters:
-            _say(f"test      epoch {task.train_phase_idx + 1}: {_shown(meter.value)}")
+            _say(f"test      epoch {task.train_phase_idx + 1}: {meter.value}")
 
     def on_end(self, task: SelfSupervisionTask) -> None:
         """Say that the run is over, where its files are, and what to do next."""
@@ -118,10 +118,3 @@ def _batch(task: SelfSupervisionTask) -> int:
 def _steps_done(task: SelfSupervisionTask) -> int:
     """Steps of this run's batch; the host's ``iteration`` counts those of earlier batches too."""
     return int(task.num_updates) // _batch(task)
-
-
-def _shown(value: object) -> str:
-    """``{"top_1": {"res5": 45.2}}`` as ``top_1 res5 45.20``."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(below)}" for key, below in value.items())
-    return f"{float(value):.2f}" if isinstance(value, (int, float)) else str(value)
