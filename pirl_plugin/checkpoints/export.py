@@ -8,22 +8,13 @@ from pathlib import Path
 
 import torch
 
-from pirl_plugin import __version__
-from pirl_plugin.checkpoints.compare import truncate
 from pirl_plugin.checkpoints.load import trunk_state, vissl_checkpoint
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk, is_bottleneck, to_detectron2
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.timm_trunk import create_network
 
-# Format -> the suffixes by which its readers know it; none for a folder.
-_SUFFIXES: dict[str, tuple[str, ...]] = {
-    "detectron2": (".pkl",),
-    "torchvision": (".pth", ".pt", ".torch"),
-    "safetensors": (".safetensors",),
-    "vissl": (".torch",),
-    "timm": (),
-}
+FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 _PRETRAIN = "pre-train one that has, with +config/pirl/models=resnet18"
 
 
@@ -57,7 +48,7 @@ def export_checkpoint(
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder.
-        ValueError: an unknown ``to`` or suffix, a file that cannot be read, a network that timm or
+        ValueError: an unknown ``to``, a file that cannot be read, a network that timm or
             Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
             not finite, by their names.
 
@@ -73,13 +64,10 @@ def export_checkpoint(
         >>> folder.cleanup()
     """
     path, out = Path(path), Path(out)
-    if to not in _SUFFIXES:
-        raise ValueError(f"to = '{to}': expected one of {', '.join(_SUFFIXES)}")
-    if _SUFFIXES[to] and out.suffix not in _SUFFIXES[to]:
-        raise ValueError(
-            f"out = {out}: expected a name that ends in {' or '.join(_SUFFIXES[to])}, by which "
-            f"readers of {to} know it"
-        )
+    if to not in FORMATS:
+        raise ValueError(f"to = '{to}': expected one of {', '.join(FORMATS)}")
+    if to == "detectron2" and out.suffix != ".pkl":
+        raise ValueError(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
     if out.exists() and path.exists() and out.samefile(path):
         raise ValueError(f"out = {out}: expected another file than the checkpoint itself")
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk, timm)
@@ -169,7 +157,7 @@ def _write_file(found: Trunk, out: Path, to: str) -> None:
 
 
 def _write_timm_folder(found: Trunk, out: Path) -> None:
-    """Write ``config.json``, ``model.safetensors`` and a model card, ``README.md``."""
+    """Write ``config.json`` and ``model.safetensors``."""
     if not found.timm and not _is_usual(found):
         raise ValueError(
             f"timm has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a stem of "
@@ -181,13 +169,6 @@ def _write_timm_folder(found: Trunk, out: Path) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     save_for_hf(net, str(out), model_args=found.options, safe_serialization=True)
-    card = (
-        f"---\nlibrary_name: timm\ntags:\n- timm\n- image-feature-extraction\n---\n\n"
-        f"# {found.title}\n\nTrunk exported by pirl_plugin {__version__}. Load it with\n\n"
-        f"```python\nimport timm\n\nmodel = {loading_lines(found, 'timm', out)}\n```\n"
-    )
-    with atomic_write(out / "README.md") as file:
-        file.write(card.encode())
 
 
 def _is_usual(found: Trunk) -> bool:
@@ -204,7 +185,7 @@ def main(arguments: list[str]) -> int:
     )
     add = parser.add_argument
     add("--checkpoint", metavar="FILE", type=Path, required=True, help="VISSL's, torch's, ours")
-    add("--to", choices=tuple(_SUFFIXES), required=True, help="the format")
+    add("--to", choices=FORMATS, required=True, help="the format")
     add("--out", metavar="OUT", type=Path, required=True, help=".pkl, .pth, …; for timm a folder")
     add("--trunk", metavar="NAME", help="which trunk to take, where the file holds several")
     add("--timm", metavar="NAME", help="timm's name of the network, where it is one of timm's")
@@ -212,10 +193,7 @@ def main(arguments: list[str]) -> int:
     options = vars(parser.parse_args(arguments))
     checkpoint, out = (options.pop(name).expanduser() for name in ("checkpoint", "out"))
     found = export_checkpoint(checkpoint, out, **options)
-    ignored = f"; not part of it: {truncate(found.ignored)}" if found.ignored else ""
     where = f" at {found.found_at}" if found.found_at else ""
-    print(
-        f"{out}: {found.title}, {len(found.weights())} tensors, from {checkpoint}{where}{ignored}"
-    )
+    print(f"{out}: {found.title}, {len(found.weights())} tensors, from {checkpoint}{where}")
     print(f"To load it:\n\n{loading_lines(found, options['to'], out)}")
     return 0

@@ -27,7 +27,6 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
         IsADirectoryError: a folder.
         ValueError: damaged, not a checkpoint, or refused by safe loading.
     """
-    check_is_file(path)
     content: Any
     try:
         if path.suffix == ".safetensors":
@@ -38,28 +37,17 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
             check_sums(path)
             with torch.serialization.safe_globals(_numpy_globals()):
                 content = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+    except OSError:  # no such file, or a folder
+        raise
     except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(_refusal(path, error)) from error
-    if isinstance(content, torch.nn.Module):
-        content = content.state_dict()
+        raise ValueError(
+            f"{path} cannot be read as a checkpoint of torch or safetensors: it is damaged, or "
+            f"holds more than weights ({_first_sentence(error)}); copy it again or, if you trust "
+            f"its writer, give it to pirl-plugin export with --trust-pickle, which runs its code"
+        ) from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{path} holds a {type(content).__name__}: expected a dictionary")
     return content
-
-
-def check_is_file(path: Path) -> None:
-    """Refuse a checkpoint that is not there.
-
-    Raises:
-        FileNotFoundError: no such file.
-        IsADirectoryError: a folder.
-    """
-    if path.is_dir():
-        files = sorted(p for p in path.iterdir() if p.suffix in (".torch", ".pth", ".safetensors"))
-        example = f"; name for instance {files[0]}" if files else ""
-        raise IsADirectoryError(f"{path} is a folder: expected the file of a checkpoint{example}")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}: expected a checkpoint")
 
 
 def open_checkpoint(path: Path) -> dict[str, Any]:
@@ -109,21 +97,6 @@ def _numpy_globals() -> list[Any]:
         for core in ("core", "_core")
     ]
     return [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace, *dtypes, *named]
-
-
-def _refusal(path: Path, error: Exception) -> str:
-    """Return one sentence for a file that could not be read: what is wrong, and what to do."""
-    refused = re.search(r"GLOBAL ([A-Za-z_][\w.]*)|with (TorchScript)", str(error))
-    if refused:
-        return (
-            f"{path} holds more than weights: safe loading refuses "
-            f"{refused[refused.lastindex or 0]}; if you trust its writer, add --trust-pickle "
-            f"(TRUST_PICKLE=True in a configuration), which lets it run code"
-        )
-    return (
-        f"{path} cannot be read as a checkpoint of torch or safetensors: it is damaged "
-        f"or something else; copy it again ({_first_sentence(error)})"
-    )
 
 
 def _first_sentence(error: Exception) -> str:

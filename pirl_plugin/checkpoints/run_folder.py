@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
 from pirl_plugin.files import remove, sha256_of
@@ -41,11 +38,9 @@ class Keep:
     EVERY_MINUTES: float = 30
 
     def __post_init__(self) -> None:
-        last = self.KEEP_LAST if self.KEEP_LAST != "all" else 1
-        if isinstance(last, str) or last < 1 or min(self.KEEP_EVERY, self.EVERY_MINUTES) < 0:
+        if isinstance(self.KEEP_LAST, str) and self.KEEP_LAST != "all":
             raise ValueError(
-                f"config.CHECKPOINT.PIRL = {self}: expected KEEP_LAST of at least 1, or all, and "
-                f"KEEP_EVERY and EVERY_MINUTES of at least 0; leave them out for {Keep()}"
+                f"config.CHECKPOINT.PIRL.KEEP_LAST = {self.KEEP_LAST}: expected a number or all"
             )
 
 
@@ -118,14 +113,10 @@ class RunFolder:
         self._saved: dict[str, str | None] = {}  # name → folder of its shards; the newest is last
         if resumed is None:
             return
-        opened, skipped = _opened(folder)
+        opened, _ = _opened(folder)
         names = [path.name for path, _ in opened]
         for path, content in opened[: names.index(resumed.name) + 1]:
             self._saved[path.name] = _shards_of(content)
-        used = {_shards_of(content) for _, content in opened}
-        for shards in (folder / _SHARDS).glob("step_*") if not skipped else ():
-            if f"{_SHARDS}/{shards.name}" not in used:  # killed before the checkpoint was written
-                remove(shards)
 
     def record(self, content: Mapping[str, Any], name: str) -> None:
         """Enter a checkpoint that was just written, and remove those that are not kept."""
@@ -149,37 +140,6 @@ class RunFolder:
         assert match is not None, "the host names it"
         nth = every and match["kind"] == "phase" and int(match["number"]) % every == 0
         return bool(match[1] or nth)
-
-
-def check_finite(state: object, what: str) -> None:
-    """Refuse to save state from which no run can go on.
-
-    Args:
-        state: nested dictionaries, lists and tensors.
-        what: what the error calls it.
-
-    Raises:
-        FloatingPointError: a tensor holds NaN or infinities; names the first of them.
-    """
-    for name, tensor in _tensors_of(state):
-        if not tensor.is_floating_point() or not tensor.numel():
-            continue
-        # The extremes are finite exactly if all is; no second tensor of its size is made.
-        if not torch.stack(torch.aminmax(tensor.detach())).isfinite().all():
-            raise FloatingPointError(
-                f"{what} was not saved: expected finite numbers, found NaN or infinities in "
-                f"{name}; lower the learning rate, and give the same command again, which goes on "
-                f"from the checkpoint before"
-            )
-
-
-def _tensors_of(state: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    if isinstance(state, Tensor):
-        yield name, state
-    elif isinstance(state, (Mapping, list, tuple)):
-        items = state.items() if isinstance(state, Mapping) else enumerate(state)
-        for key, value in items:
-            yield from _tensors_of(value, f"{name}.{key}" if name else str(key))
 
 
 def _opened(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,13 +34,9 @@ _KEYS = (
     "LOSS.name",
 )
 # Not of these, which say how a run computes, not what; or which the host fills in.
-_FREE = ("num_train_samples", "bank.placement", "bank.overlap", "bank.seed")
+_FREE = ("num_train_samples", "bank.placement", "bank.seed")
 _LR = "OPTIMIZER.param_schedulers.lr."
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
-_PATHS = (
-    *_WEIGHTS,
-    *(f"DATA.{split}.{key}_PATHS" for split in ("TRAIN", "TEST") for key in ("DATA", "LABEL")),
-)
 _SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
 
 
@@ -70,10 +65,8 @@ def run_settings(config: Mapping[str, Any]) -> dict[str, str]:
             if not unread and name not in _WEIGHTS and not name.endswith((*_FREE, f"{loss}.name")):
                 found[name] = json.dumps(value, sort_keys=True)
     for key in _WEIGHTS:
-        if isinstance(files := _at(config, key) or [], str):
-            found[key] = _identity(files)
-        else:
-            found.update({f"{key}.{n}": _identity(file) for n, file in enumerate(files)})
+        files = _at(config, key) or []
+        found[key] = ", ".join(map(_identity, [files] if isinstance(files, str) else files))
     return found
 
 
@@ -91,16 +84,11 @@ def describe_difference(
     Returns:
         One sentence with the keys that differ, found and expected; None where none does.
     """
-    gone = "null"  # a file of weights, which is not read again
-    differ = [
-        key
-        for key in {**before, **now}
-        if before and before.get(key) != now.get(key) and now.get(key) != gone
-    ]
+    differ = [key for key in {**before, **now} if before and before.get(key) != now.get(key)]
     if not differ:
         return None
     shown = "; ".join(
-        f"config.{key} = {_short(now.get(key))}: expected {_short(before.get(key))}"
+        f"config.{key} = {now.get(key, 'not set')}: expected {before.get(key, 'not set')}"
         for key in differ[:3]
     )
     more = f"; and {len(differ) - 3} more" if differ[3:] else ""
@@ -162,10 +150,7 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is no YAML of a mapping.
     """
-    try:
-        config = yaml.safe_load(file.read_text())
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{file}: expected the configuration of a run; {error}") from error
+    config = yaml.safe_load(file.read_text())
     if not isinstance(config, dict):
         raise ValueError(f"{file}: expected the configuration of a run; remove or repair it")
     return config
@@ -189,12 +174,12 @@ def image_size_of(config: Mapping[str, Any] | None) -> int | None:
 
 
 def _identity(file: str) -> str:
-    """Return size and checksum of a file of weights; ``null`` for one that is no longer there.
+    """Return size and checksum of a file of weights, or its name where there is no such file.
 
     The end of a file of ``torch.save`` holds the checksums of all its tensors.
     """
-    if not file or not Path(file).is_file():
-        return "null" if file else "''"
+    if not os.path.isfile(file):
+        return file
     with Path(file).open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - (1 << 16)))
@@ -202,19 +187,12 @@ def _identity(file: str) -> str:
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as plain values, with absolute paths of images and weights."""
+    """Return a configuration as plain values, with the absolute path of initial weights."""
     given = config.to_dict() if hasattr(config, "to_dict") else config
     found: dict[str, Any] = json.loads(json.dumps(given, default=str))
-    for key in _PATHS:
-        parent, _, name = key.rpartition(".")
-        if value := _at(found, key):
-            paths = [_absolute(path) for path in ([value] if isinstance(value, str) else value)]
-            _at(found, parent)[name] = paths[0] if isinstance(value, str) else paths
+    if os.path.isfile(file := _at(found, _WEIGHTS[0]) or ""):
+        found["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] = os.path.abspath(file)
     return found
-
-
-def _absolute(path: str) -> str:
-    return path if not path or "://" in path else os.path.abspath(path)
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
@@ -230,7 +208,3 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
         return
     for key, part in value.items():
         yield from _leaves(f"{name}.{key}", part)
-
-
-def _short(value: str | None) -> str:
-    return "not set" if value is None else textwrap.shorten(value, 120, placeholder=" …")

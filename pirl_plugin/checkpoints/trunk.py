@@ -25,9 +25,6 @@ _ENOUGH = 20  # names that make a trunk; the smallest, ResNet-10's, has 72
 # Where a file has several trunks, the first of these places is taken. The papers of MoCo and DINO
 # evaluate these, and not the key encoder and the student beside them.
 _PREFERRED = ("classy_state_dict.base_model.model.trunk", "encoder_q", "teacher")
-# Children of torchvision's ResNet in an nn.Sequential, as in lightly: 2 and 3 have no tensors.
-_CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
-_CHILD = re.compile(r"(.*?)\b([014567])\.((?:\d+\.(?:conv|bn|downsample\.)\d\.)?\w+)")
 # torchvision's names → Detectron2's, where a batch norm is part of a convolution.
 _DETECTRON2 = {
     r"^conv1\.": "stem.conv1.",
@@ -47,7 +44,6 @@ class Trunk:
     Attributes:
         tensors: by torchvision's or timm's names, without a classifier; contiguous, on the CPU.
         found_at: keys and prefix that it was found under.
-        ignored: names of the tensors beside it, such as a classifier's.
         depth: of a ResNet, as width and stem of :class:`~pirl_plugin.models.resnet.WideResNet`.
         timm: timm's name of the network; empty for a ResNet.
         options: keyword arguments of ``timm.create_model``.
@@ -55,7 +51,6 @@ class Trunk:
 
     tensors: dict[str, Tensor]
     found_at: str = ""
-    ignored: tuple[str, ...] = ()
     depth: int = 50
     width: float = 1
     small_stem: bool = False
@@ -81,8 +76,6 @@ def find_any_trunk(
 ) -> Trunk:
     """Find the trunk of a checkpoint: a ResNet, or the network of timm that the file describes.
 
-    Networks of timm that are torchvision's ResNets by another name count as ResNets.
-
     Args:
         checkpoint: nested dictionaries; arrays count as tensors.
         name: what errors call the checkpoint.
@@ -94,43 +87,33 @@ def find_any_trunk(
             network of timm, which is not installed.
     """
     options: dict[str, object] = {}
-    described = timm is None
     if timm is None:
         places = _places(checkpoint, DESCRIPTION, at)
         if not places:
             return find_trunk(checkpoint, name, at)
         where, prefix, tensors = _one(places, name)
         timm, options = read_description(tensors[prefix + DESCRIPTION])
-        where, prefix = f"{where}net.", f"{prefix}net."
-        if re.fullmatch(r"resnet(18|34|50|101|152)", timm) and not options:
-            return find_trunk(checkpoint, name, where)
+        at = f"{where}net"
     with torch.device("meta"):
         expected = create_network(timm, options).state_dict()
-    if not described:
-        first = next(iter(expected))
-        places = _places(checkpoint, first, at)
-        if not places:
-            raise ValueError(
-                f"{name} holds no {timm}{f' at {at}' if at else ''}: expected a tensor {first}, "
-                f"with or without a prefix; give the name of the network that it is of"
-            )
-        where, prefix, tensors = _one(places, name)
+    first = next(iter(expected))
+    places = _places(checkpoint, first, at)
+    if not places:
+        raise ValueError(f"{name} holds no {timm}: expected a tensor {first}")
+    where, prefix, tensors = _one(places, name)
     ours = {n: tensors[prefix + n] for n in expected if prefix + n in tensors}
     if mismatch := compare(expected, ours):
         raise ValueError(f"{name} is not timm's {timm}: {mismatch}; give its own name")
-    ignored = tuple(n for n in tensors if n.removeprefix(prefix) not in ours)
-    return Trunk(_finite(ours, name), where, ignored, timm=timm, options=options)
+    return Trunk(_finite(ours, name), where, timm=timm, options=options)
 
 
 def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:
     """Find the ResNet trunk of a checkpoint: as :func:`find_any_trunk`."""
     places = [place for place in _resnets(checkpoint) if at is None or _is_at(place[0], at)]
     if not places:
-        names = [name for _, tensors in _dictionaries(checkpoint) for name in tensors]
         raise ValueError(
             f"{name} holds no ResNet trunk{f' at {at}' if at else ''}: expected names such as "
-            f"layer1.0.conv1.weight, with or without a prefix; "
-            f"{f'it has {truncate(names)}' if names else 'it has no tensors'}"
+            f"layer1.0.conv1.weight, with or without a prefix"
         )
     where, prefix, tensors = _one(places, name)
     part = re.compile(rf"{re.escape(prefix)}(?:conv1|bn1|layer[1-4])\.")
@@ -144,9 +127,8 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
             f"{name}{f' at {where}' if where else ''} is not a whole trunk; the nearest is "
             f"ResNet-{depth} of width {width:g}, from which it differs: {mismatch}"
         )
-    ignored = tuple(n for n in tensors if not part.match(n) and not n.endswith(DESCRIPTION))
     whole = _finite({n: ours[n] for n in expected if n in ours}, name)
-    return Trunk(whole, where, ignored, depth, width, small_stem)
+    return Trunk(whole, where, depth, width, small_stem)
 
 
 def is_bottleneck(depth: int) -> bool:
@@ -194,19 +176,10 @@ def _places(checkpoint: Mapping[str, object], last: str, at: str | None) -> list
 def _resnets(checkpoint: Mapping[str, object]) -> Iterator[_Place]:
     """Yield each place that may be a ResNet, with its tensors by torchvision's names."""
     for keys, tensors in _dictionaries(checkpoint):
-        for rename in (str, _name_of_child):
-            named = {rename(name): tensor for name, tensor in tensors.items()}
-            prefixes = Counter(m["prefix"] for n in named if (m := _NAME.fullmatch(n)))
-            enough = [prefix for prefix, count in prefixes.items() if count >= _ENOUGH]
-            for prefix in enough:
-                yield keys + prefix, prefix, named
-            if enough:
-                break
-
-
-def _name_of_child(name: str) -> str:
-    match = _CHILD.fullmatch(name)
-    return f"{match[1]}{_CHILDREN[match[2]]}.{match[3]}" if match else name
+        prefixes = Counter(m["prefix"] for n in tensors if (m := _NAME.fullmatch(n)))
+        for prefix, count in prefixes.items():
+            if count >= _ENOUGH:
+                yield keys + prefix, prefix, tensors
 
 
 @lru_cache(maxsize=16)

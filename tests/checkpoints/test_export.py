@@ -28,14 +28,6 @@ from tests.helpers.export_files import (
     weights,
 )
 
-
-def sequential(trunk):
-    """By the names of lightly's backbone: an nn.Sequential of torchvision's children."""
-    children = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6, "layer4": 7}
-    parts = ((name.partition("."), tensor) for name, tensor in bare(trunk).items())
-    return {f"backbone.{children[part]}.{rest}": t for (part, _, rest), t in parts}
-
-
 LAYOUTS = {
     "vissl": vissl_checkpoint,
     "vissl's linear benchmark": lambda trunk: vissl_checkpoint(
@@ -60,9 +52,6 @@ LAYOUTS = {
     "DINO": lambda trunk: {
         "student": prefixed(small_trunk(seed=1), "module.backbone."),
         "teacher": prefixed(trunk, "backbone."),
-    },
-    "lightly": lambda trunk: {
-        "state_dict": {**sequential(trunk), "projection_head.layers.0.weight": torch.zeros(3, 3)}
     },
     "classifier beside it": lambda trunk: {**bare(trunk), "classifier.weight": torch.zeros(9, 2)},
 }
@@ -124,7 +113,6 @@ def test_exported_networks__put_out_what_the_trunk_does(tmp_path):
         export_checkpoint(source, tmp_path / "folder", "timm")
         net = timm.create_model(f"local-dir:{tmp_path / 'folder'}", pretrained=True, num_classes=0)
         assert torch.equal(net.eval()(images), expected)
-    assert "library_name: timm" in (tmp_path / "folder" / "README.md").read_text()
 
 
 def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
@@ -139,7 +127,6 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     net = timm.create_model("test_vit")
     file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")
     named = find_any_trunk(torch.load(file), "plain", timm="test_vit")
-    assert "module.head.weight" in named.ignored
     assert torch.equal(named.tensors["cls_token"], net.state_dict()["cls_token"])
 
 
@@ -188,5 +175,4 @@ def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
     assert main(options) == 0
     said = capsys.readouterr().out
     assert "ResNet-18 of width 0.125" in said
-    assert "not part of it: module.encoder_k" in said
     assert f"PARAMS_FILE={tmp_path / 'out.torch'}" in said

@@ -26,7 +26,7 @@ def test_planted_code__is_not_run(write, tmp_path, monkeypatch):
         torch.save(content, file, _use_new_zipfile_serialization=write == "torch")
     else:
         file.write_bytes(pickle.dumps(Planted()))
-    with pytest.raises(ValueError, match=r"in\.pth (holds more .*--trust-pickle|cannot be read)"):
+    with pytest.raises(ValueError, match=r"in\.pth cannot be read .*--trust-pickle"):
         read_checkpoint(file)
     assert not (tmp_path / "planted").exists()
     if write == "torch":
@@ -54,7 +54,7 @@ def test_damage__is_found(tmp_path):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"in\.pth cannot be read as a checkpoint"):
             read_checkpoint(file)
-    with pytest.raises(IsADirectoryError, match=f"is a folder: .* name for instance {file}"):
+    with pytest.raises(IsADirectoryError):
         read_checkpoint(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no file .*other\.pth"):
+    with pytest.raises(FileNotFoundError, match=r"No such file .*other\.pth"):
         read_checkpoint(tmp_path / "other.pth")

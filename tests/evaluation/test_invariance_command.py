@@ -161,7 +161,7 @@ def test_invariance__looks_for_all_checkpoints_before_it_measures_one(images, tm
     damaged = tmp_path / "damaged.torch"
     damaged.write_bytes(path.read_bytes()[:1000])
     words = ["invariance", "--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.torch"):
+    with pytest.raises(FileNotFoundError, match=r"No such file .*gone\.torch"):
         run([*words, str(path), str(tmp_path / "gone.torch")])
     with pytest.raises(ValueError, match=r"damaged\.torch cannot be read as a checkpoint"):
         run([*words, str(path), str(damaged)])

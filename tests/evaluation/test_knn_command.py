@@ -124,7 +124,7 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
     (odd / "train" / "stray.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"stray\.png: expected each image in the folder of its"):
         knn(checkpoint, odd, tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no file nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"No such file .*nowhere"):
         knn("nowhere", data, tmp_path)
 
 

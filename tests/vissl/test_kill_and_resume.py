@@ -81,7 +81,7 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
     (b / "train_config.yaml").write_text("{not: [yaml")
     result = train(image_folder, b, placement)
     assert f"Skipped {b}/{FINAL}: " in result.stdout
-    assert f"going on from {b}/model_phase0.torch" in result.stdout
+    assert f"Resume from file: {b}/model_phase0.torch" in result.stdout
     assert_same(b, whole)
     other = train(image_folder, b, placement, "config.LOSS.pirl_loss.temperature=0.5", check=False)
     assert other.returncode != 0

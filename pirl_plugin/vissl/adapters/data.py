@@ -59,7 +59,7 @@ class PIRLDiskDataset:
         data_source: name of the source.
         path: what the source reads: a folder or a file.
         split: key of ``cfg["DATA"]``: ``TRAIN`` or ``TEST``.
-        dataset_name: for the log only.
+        dataset_name: not used.
 
     Raises:
         FileNotFoundError: if ``path`` does not exist or is of the other kind.
@@ -77,7 +77,6 @@ class PIRLDiskDataset:
         options = cfg["DATA"][split]
         transforms = options.get("TRANSFORMS") or [{}]
         self.path = path
-        self._split = split
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = SharedArray(np.zeros(1, np.int64))
         self._yields_tensors = transforms[0].get("name") in _VIEWS
@@ -89,16 +88,9 @@ class PIRLDiskDataset:
                 remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
                 new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
             )
-            self.source.grey_size = int(options.get("DEFAULT_GRAY_IMG_SIZE") or 224)
         except (FileNotFoundError, ValueError) as error:
-            key = f"config.DATA.{split}"
-            raise type(error)(
-                f"{error}; set {key}.DATA_PATHS and {key}.DATA_SOURCES = [{data_source}] to what "
-                f"fits each other"
-            ) from error
-        logging.root.info(
-            f"{dataset_name or split}: {len(self.source)} images in {os.fspath(path)}"
-        )
+            raise type(error)(f"config.DATA.{split}.DATA_PATHS: {error}") from error
+        logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
     def __len__(self) -> int:
         return len(self.source)
@@ -125,14 +117,7 @@ class PIRLDiskDataset:
         Raises:
             ValueError: the source has none.
         """
-        try:
-            return self.source.labels()
-        except ValueError as error:
-            key = f"config.DATA.{self._split}"
-            raise ValueError(
-                f"{error}; or give labels as {key}.LABEL_SOURCES=[disk_filelist] and "
-                f"{key}.LABEL_PATHS=[FILE.npy]"
-            ) from None
+        return self.source.labels()
 
     def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image, bool]:
         """Read and decode one image.
@@ -186,9 +171,8 @@ class PIRLTransform(ClassyTransform):
         source = sample["data"][0]
         if not isinstance(source, SourceImage):
             raise ValueError(
-                f"{type(self).__name__} got a {type(source).__name__}: expected an image of a "
-                f"pirl_disk_* source; set config.DATA.TRAIN.DATA_SOURCES, and put this transform "
-                f"first in config.DATA.TRAIN.TRANSFORMS"
+                f"{type(self).__name__}: expected it first in config.DATA.TRAIN.TRANSFORMS, and a "
+                f"pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )
         if sample["data_valid"][0] == 1:
             rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
@@ -213,17 +197,7 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
     Returns:
         What ``collate_views`` returns, each tensor in a list of one, as VISSL's collators return
         them; ``label`` is the image's row unless a pretext task has its own.
-
-    Raises:
-        ValueError: ``data`` is not a dict of views.
     """
-    views = batch[0]["data"]
-    if not isinstance(views, dict):
-        raise ValueError(
-            f"config.DATA.TRAIN.COLLATE_FUNCTION = pirl_collator got data of type "
-            f"{type(views).__name__}: expected the dict of views of one of PIRL's transforms; put "
-            f"one in config.DATA.TRAIN.TRANSFORMS, or choose another collate function"
-        )
     samples = [
         {
             "label": int(sample["data_idx"][0]),

@@ -77,8 +77,7 @@ class PIRLEnsemble(nn.Module):
             RESNETS: {DEPTH: 50}    # the member's own section
 
     ``PARAMS_FILES`` takes every file that ``pirl-plugin export`` reads; ``""`` instead of a file
-    leaves that member at random initialisation. ``TRUST_PICKLE: true`` lets the files run code
-    where torch's safe loading refuses them.
+    leaves that member at random initialisation.
 
     Raises:
         FileNotFoundError: a checkpoint does not exist.
@@ -90,22 +89,15 @@ class PIRLEnsemble(nn.Module):
         from vissl.models.trunks import get_model_trunk
 
         section = dict(model_config.TRUNK.get("PIRL_ENSEMBLE") or {})
-        if not section.get("MEMBER") or not section.get("PARAMS_FILES"):
-            raise ValueError(
-                f"MODEL.TRUNK.PIRL_ENSEMBLE = {section}: expected MEMBER, the name of a trunk, and "
-                f"PARAMS_FILES; write {{MEMBER: resnet, PARAMS_FILES: [FILE_1, FILE_2]}}"
-            )
         member = section["MEMBER"]
         self.members = nn.ModuleList()
         for path in section["PARAMS_FILES"]:
             trunk = get_model_trunk(member)(model_config, member)
             if path:
-                content = read_checkpoint(Path(path), bool(section.get("TRUST_PICKLE")))
-                weights = trunk_of_checkpoint(content, path)
+                weights = trunk_of_checkpoint(read_checkpoint(Path(path)), path)
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
                     raise ValueError(
-                        f"{path} does not fit the trunk '{member}' of config.MODEL.TRUNK: "
-                        f"{mismatch}; set that section to the network of the file"
+                        f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"
                     )
                 trunk.load_state_dict(weights, strict=False)
             self.members.append(trunk)

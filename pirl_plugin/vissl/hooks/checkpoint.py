@@ -15,7 +15,6 @@ from pirl_plugin.checkpoints.run_folder import (
     SECTION,
     Keep,
     RunFolder,
-    check_finite,
     shards_of_step,
 )
 from pirl_plugin.checkpoints.training_run import (
@@ -81,9 +80,7 @@ class CheckpointHook(QuietHook):
             known = {k: v for k, v in (before.get("images") or {}).items() if k in images}
             if other := describe_difference(known, {k: images[k] for k in known}, resumed):
                 raise ValueError(other)
-            # The files of weights that the run started from may be gone.
-            kept = {"settings": before["settings"]} if "settings" in before else {}
-            self._record = {**run_record(task.config), **kept, "images": images}
+            self._record = {**run_record(task.config), "images": images}
             remove_unfinished(folder)
             self._folder = RunFolder(
                 folder, self.keep, Path(resumed).resolve() if resumed else None
@@ -139,28 +136,13 @@ class CheckpointHook(QuietHook):
         if task.train and (last or task.train_phase_idx % every == 0):
             self._save_shards(task)
 
-    def stop_if_requested(self) -> None:
-        """Collective: act on a signal before the first step, when there is nothing to save.
-
-        Raises:
-            SystemExit: 128 and the signal's number.
-        """
-        if self._exchange.agreed > SAVE:
-            _stop(self._exchange.agreed, "before the first step; the same command begins again")
-
     def on_end(self, task: SelfSupervisionTask) -> None:
         """Let signals end the process at once again: no step reads them any more."""
         signals.poll(False)
 
     def complete(self, content: dict[str, Any], name: str) -> None:
-        """Complete what the host is about to save.
-
-        Raises:
-            FloatingPointError: it holds NaN or infinities.
-        """
-        state, inside = content["classy_state_dict"], "model_iteration" in name
-        for part in (state["base_model"], state["optimizer"], content["loss"]):
-            check_finite(part, name)
+        """Complete what the host is about to save."""
+        inside = "model_iteration" in name
         done = self._task.num_updates - self._epoch_start if inside else 0
         content[SECTION] = {**self._record, "samples_done": done}
         if self._shards is not None:

@@ -69,9 +69,9 @@ class FiniteHook(QuietHook):
             if of_rank and task.config.LOSS["name"] == "pirl_loss"  # else the target is classes
         )
         raise FloatingPointError(
-            f"the {f'output on {where}' if where else 'loss'} is not finite, step {task.iteration}: "
-            f"nothing was saved from it; start again with a lower learning rate, from the last "
-            f"checkpoint, or look at these images"
+            f"the {f'output on {where}' if where else 'loss'} is not finite, step "
+            f"{task.iteration}: nothing was saved from it; start again with a lower learning rate, "
+            f"from the last checkpoint, or look at these images"
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.bases import QuietHook
-from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook, scaler_of
+from pirl_plugin.vissl.hooks.checkpoint import scaler_of
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
 
 if TYPE_CHECKING:
@@ -82,9 +82,6 @@ def _fill(task: SelfSupervisionTask) -> None:
         with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
             output = task.model(sample["input"])
         task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
-        for hook in task.hooks:
-            if isinstance(hook, CheckpointHook):
-                hook.stop_if_requested()
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
     task.recreate_data_iterator(

@@ -51,10 +51,7 @@ def refuse_mismatches(module: Any) -> None:
 
 
 def read_more_formats(module: Any) -> None:
-    """Feature: ``PARAMS_FILE`` takes all that the export reads, without running code in it.
-
-    ``MODEL.WEIGHTS_INIT.TRUST_PICKLE: True`` lets a file run code where safe loading refuses it.
-    """
+    """Feature: ``PARAMS_FILE`` takes all that the export reads, without running code in it."""
     task = module.SelfSupervisionTask
     original = task._restore_model_weights
 
@@ -62,15 +59,14 @@ def read_more_formats(module: Any) -> None:
     def _restore_model_weights(
         self: SelfSupervisionTask, model: BaseSSLMultiInputOutputModel, *args: Any, **kwargs: Any
     ) -> BaseSSLMultiInputOutputModel:
-        weights = self.config.MODEL.WEIGHTS_INIT
-        path = weights.PARAMS_FILE
+        path = self.config.MODEL.WEIGHTS_INIT.PARAMS_FILE
         sharded = "fsdp" in self.config.MODEL.TRUNK.NAME
         if not is_ours(self.config) or "://" in path or sharded:
             return original(self, model, *args, **kwargs)
         from pirl_plugin.checkpoints.read import read_checkpoint
 
         logging.info(f"Initializing model from: {path}")
-        content = read_checkpoint(Path(path), bool(weights.get("TRUST_PICKLE")))
+        content = read_checkpoint(Path(path))
         model.init_model_from_weights_params_file(self.config, content, *args, **kwargs)
         return model
 
@@ -90,7 +86,6 @@ def fitting(
     """
     from pirl_plugin.checkpoints.compare import compare_with_model
     from pirl_plugin.checkpoints.load import trunk_of_checkpoint, vissl_checkpoint
-    from pirl_plugin.checkpoints.trunk import find_any_trunk
 
     path, trunk = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, config.MODEL.TRUNK.NAME
     found = trunk_of_checkpoint(state, path)
@@ -100,13 +95,9 @@ def fitting(
         if name.startswith("trunk.") and not any(part in name for part in skipped)
     }
     if mismatch := compare_with_model(wanted, found):
-        try:
-            network = f"it is of {find_any_trunk(state, path).title}; "
-        except ValueError:  # of another kind
-            network = ""
         raise ValueError(
-            f"{path} does not fit the trunk '{trunk}': {mismatch}; {network}give "
-            f"config.MODEL.TRUNK the values of the run that made it"
+            f"{path} does not fit the trunk '{trunk}': {mismatch}; give config.MODEL.TRUNK the "
+            f"values of the run that made it"
         )
     inside = state.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
     if inside.get("trunk", {}).keys() == found.keys():

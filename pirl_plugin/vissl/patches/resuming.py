@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -96,8 +95,8 @@ def resume_from_what_loads(module: Any) -> None:
         if not found.final or (cfg.TEST_MODEL and _last_test_is_left(found)):
             return False
         logging.warning(
-            f"The run in {checkpoint_folder} is finished, with {found.path}{_trained_on(found)}; "
-            f"for another one give another config.CHECKPOINT.DIR"
+            f"The run in {checkpoint_folder} is finished, with {found.path}; for another "
+            f"one give another config.CHECKPOINT.DIR"
         )
         return True
 
@@ -204,13 +203,11 @@ def _look(config: AttrDict, folder: str) -> Found:
         skip_final=bool(section.OVERWRITE_EXISTING),
     )
     for name, why in found.skipped.items():
-        goes_on = f"; going on from {found.path}" if found.path else ""
-        logging.warning(f"Skipped {Path(folder, name)}: {why}{goes_on}")
+        logging.warning(f"Skipped {Path(folder, name)}: {why}")
     if found.path is None and found.skipped:
-        damaged = "; ".join(f"{name}: {why}" for name, why in found.skipped.items())
         raise ValueError(
-            f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none "
-            f"({damaged}); bring a good one, or remove these to start over"
+            f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
+            f"{', '.join(found.skipped)}; bring a good one, or remove these to start over"
         )
     if found.path is not None:
         before = (found.content.get(SECTION) or {}).get("settings") or {}
@@ -226,12 +223,3 @@ def _last_test_is_left(found: Found) -> bool:
     """
     lines = read_json_lines(Path(str(found.path)).with_name("metrics.json"))
     return not lines or int(lines[-1]["phase_idx"]) <= int(found.content["phase_idx"])
-
-
-def _trained_on(found: Found) -> str:
-    """Return the images of a finished run, which a command on others would not train on."""
-    from pirl_plugin.checkpoints.run_folder import SECTION
-
-    config = json.loads((found.content.get(SECTION) or {}).get("config") or "{}")
-    paths = config.get("DATA", {}).get("TRAIN", {}).get("DATA_PATHS")
-    return f", trained on {', '.join(paths)}" if paths else ""

@@ -90,20 +90,16 @@ def test_signal_to_one_rank__stops_both_after_the_same_step(tmp_path):
     assert first == second == ([3], 143)
 
 
-def test_section__is_in_the_checkpoint_and_nan_is_not_saved(tmp_path):
+def test_section__is_in_the_checkpoint(tmp_path):
     hook, task = CheckpointHook(Keep()), a_task(tmp_path, hooks=[ExchangeHook(1)])
     hook.on_start(task)
     hook.on_phase_start(task)
     task.num_updates = 24
-    state = {"base_model": {"a": torch.ones(2)}, "optimizer": {}}
-    content = {"classy_state_dict": state, "loss": {}, "iteration_num": 6}
+    content = {"iteration_num": 6}
     hook.complete(content, "model_iteration6.torch")
     assert content[SECTION]["samples_done"] == 24
     assert content["iteration_num"] == 5
     assert {"settings", "images", "config"} <= content[SECTION].keys()
-    state["base_model"]["a"][0] = torch.nan
-    with pytest.raises(FloatingPointError, match=r"model_phase0\.torch was not saved"):
-        hook.complete(content, "model_phase0.torch")
     hook.on_end(task)
 
 

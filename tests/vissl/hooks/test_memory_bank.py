@@ -166,7 +166,7 @@ def test_fill__makes_each_row_its_images_embedding(filling):
 
 def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     """It went through all of them, and named each file of a mount that had gone."""
-    guard = ExchangeHook(max_share=0.05)
+    guard = ExchangeHook(max_share=0.02)
     filling.hooks = [guard]
     filling.datasets = {"train": range(4)}
     filling.config = AttrDict({"DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
@@ -174,7 +174,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     batches[0]["data_valid"] = [torch.tensor([1, 0])]
     filling.data_iterator = iter(batches)
     guard.on_phase_start(filling)
-    with pytest.raises(RuntimeError, match="25% of the last 4 images cannot be read"):
+    with pytest.raises(RuntimeError, match="5% of the last 20 images cannot be read"):
         MemoryBankHook().on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
 
