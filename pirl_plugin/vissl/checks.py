@@ -8,11 +8,11 @@ line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundErro
 from __future__ import annotations
 
 import os
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
-from pirl_plugin.settings import MICRO_BATCHES, SVM_SCRIPTS, is_ours, num_micro_batches
+from pirl_plugin.settings import SVM_SCRIPTS, is_ours
 from pirl_plugin.vissl.fit import check_fit, splits_of
 from pirl_plugin.vissl.sections import read_section
 
@@ -29,19 +29,11 @@ SECTIONS = {  # key -> the dataclass of its values
     "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.faults:RunSettings",
     "CHECKPOINT.PIRL": "pirl_plugin.checkpoints.run_folder:Keep",
 }
-_AT_LEAST_1 = (  # below it a run trains nothing, or fails at its end
-    "OPTIMIZER.num_epochs",
-    "LOG_FREQUENCY",
-    "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
-    "DISTRIBUTED.NUM_NODES",
-    "DISTRIBUTED.NUM_PROC_PER_NODE",
-    "CHECKPOINT.CHECKPOINT_FREQUENCY",
-)
 _RATE = "config.OPTIMIZER.param_schedulers.lr."
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check our sections and a few values; configurations that are not ours pass.
+    """Check our sections and the learning rate; configurations that are not ours pass.
 
     Args:
         composed: OmegaConf's, whole.
@@ -57,13 +49,8 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     if not is_ours(config):
         return
     for key, target in SECTIONS.items():
-        module, _, name = target.partition(":")
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
-            read_section(getattr(import_module(module), name), config, key)
-    for key in _AT_LEAST_1:
-        value = OmegaConf.select(composed, f"config.{key}")
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"config.{key} = {value}: expected a whole number of at least 1")
+            read_section(resolve_name(target), config, key)
     scales = OmegaConf.select(composed, f"{_RATE}auto_lr_scaling.auto_scale")
     unread = ("value", "values", "start_value") if scales else ("auto_lr_scaling.base_value",)
     read = "auto_lr_scaling.base_value" if scales else "start_value"
@@ -76,7 +63,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check what the run needs: device, data, initial weights, batches, and that all fits together.
+    """Check what the run needs: device, data, and that all fits together.
 
     Args:
         config: the host's, inferred; configurations that are not ours pass.
@@ -84,7 +71,7 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
 
     Raises:
         ValueError: the first mistake.
-        FileNotFoundError: data or a checkpoint are not there.
+        FileNotFoundError: data are not there.
     """
     if not is_ours(config):
         return
@@ -94,33 +81,16 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
             "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
             f"host's SVM script; write {scripts} config=NAME …"
         )
-    if not config.SLURM.USE_SLURM:
-        _check_device(config)
-    count, batch = num_micro_batches(config), config.DATA.TRAIN.BATCHSIZE_PER_REPLICA
-    if count < 1 or batch % count:
-        raise ValueError(
-            f"config.{MICRO_BATCHES} = {count}: expected a number that divides "
-            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}, the batch of a process"
-        )
+    _check_device(config)
     _check_data(config)
-    files = [config.MODEL.WEIGHTS_INIT.PARAMS_FILE]
-    if config.MODEL.TRUNK.NAME == "pirl_ensemble":
-        files += config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
-    for file in files:
-        if file and "://" not in file and not os.path.exists(file):
-            raise FileNotFoundError(
-                f"config.MODEL: PARAMS_FILE = {file}: expected a checkpoint that exists; name one, "
-                f"or '' to start from random initialisation"
-            )
     check_fit(config)
 
 
 def _check_device(config: AttrDict) -> None:
     import torch
 
-    device, wanted = config.MACHINE.DEVICE, config.DISTRIBUTED.NUM_PROC_PER_NODE
-    found = torch.cuda.device_count()
-    if device == "gpu" and wanted > found:
+    wanted, found = config.DISTRIBUTED.NUM_PROC_PER_NODE, torch.cuda.device_count()
+    if config.MACHINE.DEVICE == "gpu" and wanted > found:
         remedy = "+config/pirl/machines=cpu" if not found else f"NUM_PROC_PER_NODE={found}"
         raise ValueError(
             f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
@@ -130,32 +100,21 @@ def _check_device(config: AttrDict) -> None:
 
 def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
     """Return name and path of a split's source if it is one of this plugin, else nothing."""
-    from vissl.data import DATASET_SOURCE_MAP
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
     data, key = config.DATA[split], f"config.DATA.{split}"
     paths, names = list(data.DATA_PATHS), list(data.DATASET_NAMES)
-    if pickles := [p for p in (*paths, *data.LABEL_PATHS) if str(p).endswith((".pkl", ".pickle"))]:
-        raise ValueError(
-            f"{key} names {pickles[0]}: expected no pickle, which could run code; name a .npy "
-            f"file, or a list of paths, one a line"
-        )
-    if not data.DATA_SOURCES or not set(data.DATA_SOURCES) <= set(DATASET_SOURCE_MAP):
-        raise ValueError(
-            f"{key}.DATA_SOURCES = {list(data.DATA_SOURCES)}: expected one of "
-            f"{', '.join(DATASET_SOURCE_MAP)}"
-        )
     if not set(data.DATA_SOURCES) & set(SOURCES):
         return []
-    if not paths and (not names or not all(map(VisslDatasetCatalog.has_data, names))):
+    if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
         raise ValueError(
             f"{key}.DATA_PATHS = []: expected a path, as no catalog lists {names}; set "
             f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
         )
     if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
         raise ValueError(
-            f"{key}.DATA_PATHS = {paths}: expected one path, of one source, as a memory bank is of "
-            f"one data set; name all images in one list, +config/pirl/datasets=filelist"
+            f"{key}.DATA_PATHS = {paths}: expected one path, of one source; name all images in one "
+            f"list, +config/pirl/datasets=filelist"
         )
     return list(zip(data.DATA_SOURCES, get_data_files(split, config.DATA)[0], strict=True))
 

@@ -1,19 +1,19 @@
-"""See that views, collator, trunk, heads, loss and schedule fit together, without data."""
+"""See that views, collator, trunk, heads and loss fit together, without data."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import VIEWS
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from torch import Tensor, nn
+    from torch import Tensor
     from vissl.config import AttrDict
 
 _IMAGES = 2  # in the batch that the model is given
@@ -29,32 +29,38 @@ def check_fit(config: AttrDict) -> None:
         ValueError: one of them cannot be built, or does not take what the one before it gives.
     """
     import torch
-    import vissl.losses  # noqa: F401, registers them
-    from classy_vision.losses import build_loss
-    from classy_vision.optim import build_optimizer, build_optimizer_schedulers
     from vissl.models import build_model
 
-    if config.LOSS.name != "pirl_loss":
-        with _of(f"config.LOSS.name = {config.LOSS.name}"):
-            build_loss({**config.LOSS[config.LOSS.name], "name": config.LOSS.name})
-    with _of("config.OPTIMIZER"):
-        build_optimizer(config.OPTIMIZER)
-        for schedule in build_optimizer_schedulers(config.OPTIMIZER).values():
-            schedule(0.0)
-    batches = {split: _batch(config, split) for split in splits_of(config)}
+    from pirl_plugin.loss import PIRLLossConfig
+
+    split = "TEST" if config.TEST_ONLY else "TRAIN"
+    with _of(f"config.DATA.{split}"):
+        batch = _batch(config, split)
     section = copy.deepcopy(config.MODEL)
     if "PIRL_ENSEMBLE" in section.TRUNK:  # its checkpoints are read later
         files = section.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
         section.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = [""] * len(files)
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.device("meta"):
+    sizes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in batch.items())
+    with (
+        suppress(NotImplementedError),  # a module of the host that meta tensors cannot pass
+        warnings.catch_warnings(),
+        torch.random.fork_rng(devices=[]),
+        torch.device("meta"),
+        _of(f"config.MODEL with {sizes} of config.DATA.{split}"),
+    ):
         warnings.simplefilter("ignore")
-        try:
-            with _of("config.MODEL"):
-                model = build_model(section, config.OPTIMIZER).train()
-            for split, batch in batches.items():
-                _check_outputs(config, model, split, batch)
-        except NotImplementedError:  # a module of the host that meta tensors cannot pass
-            return
+        model = build_model(section, config.OPTIMIZER).train()
+        inputs = {key: x.new_empty(x.shape, device="meta").float() for key, x in batch.items()}
+        outputs = model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
+        if config.LOSS.name == "pirl_loss":
+            loss = read_section(PIRLLossConfig, config, "LOSS.pirl_loss")
+            loss.weights(len(outputs))
+            shapes = {tuple((o[0] if isinstance(o, list) else o).shape) for o in outputs}
+            if shapes != {(_IMAGES, loss.embedding_dim)}:
+                raise ValueError(
+                    f"the heads give {shapes}: expected the images, {_IMAGES}, and the width "
+                    f"LOSS.pirl_loss.embedding_dim = {loss.embedding_dim}"
+                )
 
 
 def splits_of(config: AttrDict) -> list[str]:
@@ -84,44 +90,15 @@ def _batch(config: AttrDict, split: str) -> dict[str, Tensor]:
     from pirl_plugin.vissl.adapters.data import SourceImage
 
     data = config.DATA[split]
-    entries = copy.deepcopy(list(data.TRANSFORMS))
+    transform = get_transform(copy.deepcopy(list(data.TRANSFORMS)))
     samples = []
-    with _of(f"config.DATA.{split}.TRANSFORMS"):
-        transform = get_transform(entries)
-        for row in range(_IMAGES):
-            image: Any = Image.new("RGB", _SIZE[::-1])
-            if entries[0]["name"] in VIEWS:
-                image = SourceImage(torch.zeros(3, *_SIZE, dtype=torch.uint8), 0, 0)
-            sample = {"data": [image], "data_valid": [1], "data_idx": [row], "label": [row]}
-            samples.append(transform(sample))
-    with _of(f"config.DATA.{split}.COLLATE_FUNCTION = {data.COLLATE_FUNCTION}"):
-        parameters = data.get("COLLATE_FUNCTION_PARAMS") or {}
-        batch = get_collator(data.COLLATE_FUNCTION, parameters)(samples)
-    with _of(f"config.DATA.{split}.INPUT_KEY_NAMES = {list(data.INPUT_KEY_NAMES)}"):
-        given = {name: batch[name] for name in data.INPUT_KEY_NAMES}
-        if not given:
-            raise ValueError(f"expected names among {', '.join(batch)}")
-        return {k: v[0] if isinstance(v, list) else v for k, v in given.items()}
-
-
-def _check_outputs(
-    config: AttrDict, model: nn.Module, split: str, batch: Mapping[str, Tensor]
-) -> None:
-    """See that the heads fit the trunk, and the loss the heads."""
-    from pirl_plugin.loss import PIRLLossConfig
-
-    sizes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in batch.items())
-    with _of(f"config.MODEL with {sizes} of config.DATA.{split}"):
-        inputs = {key: x.new_empty(x.shape, device="meta").float() for key, x in batch.items()}
-        outputs = model(inputs if len(inputs) > 1 else next(iter(inputs.values())))
-        if outputs is None:
-            raise ValueError("expected a head of config.MODEL.HEAD.PARAMS for each input")
-        if split == "TRAIN" and config.LOSS.name == "pirl_loss":
-            loss = read_section(PIRLLossConfig, config, "LOSS.pirl_loss")
-            loss.weights(len(outputs))
-            shapes = {tuple((o[0] if isinstance(o, list) else o).shape) for o in outputs}
-            if shapes != {(_IMAGES, loss.embedding_dim)}:
-                raise ValueError(
-                    f"the heads give {shapes}: expected the images, {_IMAGES}, and the width "
-                    f"LOSS.pirl_loss.embedding_dim = {loss.embedding_dim}"
-                )
+    for row in range(_IMAGES):
+        image: Any = Image.new("RGB", _SIZE[::-1])
+        if data.TRANSFORMS[0]["name"] in VIEWS:
+            image = SourceImage(torch.zeros(3, *_SIZE, dtype=torch.uint8), 0, 0)
+        sample = {"data": [image], "data_valid": [1], "data_idx": [row], "label": [row]}
+        samples.append(transform(sample))
+    collate = get_collator(data.COLLATE_FUNCTION, data.get("COLLATE_FUNCTION_PARAMS") or {})
+    batch = collate(samples)
+    given = {name: batch[name] for name in data.INPUT_KEY_NAMES}
+    return {k: v[0] if isinstance(v, list) else v for k, v in given.items()}

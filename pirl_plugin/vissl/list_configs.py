@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import TYPE_CHECKING
 
 from pirl_plugin.settings import SVM_SCRIPTS, config_root
@@ -20,24 +19,18 @@ _OVERLAYS = "Overlays, +config/pirl/GROUP=NAME beside config=…"
 
 
 def main(arguments: list[str]) -> int:
-    """Print names and descriptions of those with all words; returns 1 where there is none."""
-    parser = argparse.ArgumentParser(
+    """Print group, name and description of each."""
+    argparse.ArgumentParser(
         prog="pirl-plugin configs",
         description="The configs and overlays of this plugin, a line each.",
-    )
-    parser.add_argument("words", nargs="*", metavar="WORD", help="list lines with all of these")
-    words = [word.lower() for word in parser.parse_args(arguments).words]
+    ).parse_args(arguments)
     heading = ""
     for group, name, description in listed():
-        if not all(word in f"{name} {description}".lower() for word in words):
-            continue
         if group != heading:
-            print(f"{group}" if not heading else f"\n{group}")
+            print(group if not heading else f"\n{group}")
             heading = group
         print(f"  {name:<54} {description}")
-    if not heading:
-        print(f"pirl_plugin: no config has all of: {' '.join(words)}", file=sys.stderr)
-    return 0 if heading else 1
+    return 0
 
 
 def listed() -> list[tuple[str, str, str]]:

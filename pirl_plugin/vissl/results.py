@@ -17,7 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, run_config_file
+from pirl_plugin.checkpoints.training_run import (
+    RUN_CONFIG,
+    read_config,
+    run_config_file,
+    run_settings,
+)
 from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, linear_top1, svm_map
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
 from pirl_plugin.files import write_text
@@ -48,15 +53,8 @@ BENCHMARKS = {  # data set → column, and the config of its benchmark
     "imagenet1k_10percent": ("10 %", "semi_supervised_imagenet1k_10percent"),
     "voc07": ("VOC07", "svm_voc07"),
 }
-_FIXED = (  # sections and keys that a row fixes
-    *("LOSS", "OPTIMIZER", "HOOKS.PIRL_INPUT", "SVM", "MODEL.TRUNK", "MODEL.HEAD"),
-    *("MODEL.FEATURE_EVAL_SETTINGS", "MODEL.AMP_PARAMS.USE_AMP", "MODEL.GRAD_CLIP"),
-    *("MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN", "DATA.TRAIN.DATA_LIMIT"),
-    *("DATA.TRAIN.DROP_LAST", "DATA.TRAIN.TRANSFORMS", "DATA.TEST.TRANSFORMS"),
-)
-_FREE = re.compile(  # keys in them that may differ
-    r"\.bank\.(seed|placement)|num_train_samples|auto_lr_scaling|PIRL_ENSEMBLE|channels_last|compile"
-)
+# Settings that may differ.
+_FREE = ("SEED_VALUE", "MODEL.WEIGHTS_INIT", "MODEL.TRUNK.PIRL_ENSEMBLE")
 _PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 _TORCHVISION = re.compile(r"resnet50-[0-9a-f]{8}\.pth")
 Differences = dict[str, tuple[object, object]]
@@ -69,11 +67,10 @@ class Run:
 
     path: Path
     row: str  # of the paper's tables, or the name of its checkpoint's folder
-    tables: tuple[int, ...]  # of the paper that have the row; none of own data and kNN
+    tables: tuple[int, ...]  # of the paper that have the row
     figures: dict[str, float]  # column → percent; a layer's are called "ImageNet res5"
     layer: str | None = None  # the best, where there are several
     differs: Differences = field(default_factory=dict)
-    title: str | None = None  # of the table, where it is none of the paper's
 
     @property
     def label(self) -> str:
@@ -85,69 +82,52 @@ class Run:
         )
 
 
-def read_run(path: Path, row: str | None = None) -> Run:
-    """Read the folder of a benchmark of the host, of ``pirl-plugin knn`` or of a detection.
+def read_run(path: Path) -> Run:
+    """Read the folder of a benchmark of the host or of a detection.
 
     Args:
         path: folder with ``train_config.yaml`` or ``results.json``.
-        row: name of its row where no ``train_config.yaml`` beside the checkpoint says it.
 
     Raises:
         FileNotFoundError: it is not the folder of a run.
-        ValueError: the run is not finished, or is a pre-training.
+        ValueError: the run is not finished, or is no benchmark of the paper.
     """
     if (path / "results.json").is_file():
-        return _read_results(path, json.loads((path / "results.json").read_text()), row)
-    if not (path / RUN_CONFIG).is_file():
-        raise FileNotFoundError(f"{path}: expected results.json or {RUN_CONFIG}; name a run")
+        return _read_detection(path, json.loads((path / "results.json").read_text()))
     config = read_config(path / RUN_CONFIG)
-    evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
-    if not evaluation["EVAL_MODE_ON"] and not config["DATA"]["TRAIN"].get("LABEL_SOURCES"):
-        raise ValueError(f"{path} is a pre-training: expected the folder of a benchmark")
-    data = _data_set(config)
-    column, name = BENCHMARKS.get(data, ("top-1", ""))
-    if evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]:
-        layers = svm_map(path, config)
-        column = column if name else "mAP"
-    else:
-        layers = linear_top1(path)
+    evaluation, data = config["MODEL"]["FEATURE_EVAL_SETTINGS"], _data_set(config)
+    labelled = evaluation["EVAL_MODE_ON"] or config["DATA"]["TRAIN"].get("LABEL_SOURCES")
+    if not labelled or data not in BENCHMARKS:
+        raise ValueError(f"{path}: expected a benchmark on one of {', '.join(BENCHMARKS)}")
+    column, name = BENCHMARKS[data]
+    svm = evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]
+    layers = svm_map(path, config) if svm else linear_top1(path)
     best = max(layers, key=lambda layer: layers[layer])
     figures = {column: layers[best]}
-    if column in ("1 %", "10 %"):
+    if name.startswith("semi_supervised"):
         figures = {column: float(last_test(path)["top_5"][best])}
-    elif column != "VOC07":
+    elif not svm:
         figures |= {f"{column} {layer}": layers[layer] for layer in LAYERS if layer in layers}
-    best_layer = best if best in LAYERS else None
-    found, differ = _origin(config, row)
-    if not name:
-        paths = ", ".join(map(str, config["DATA"]["TRAIN"].get("DATA_PATHS") or [])) or "catalog"
-        title = f"Linear models on {data} in {paths}, percent; not in the paper"
-        return Run(path, found, (), figures, best_layer, differ, title)
+    found, differ = _origin(config)
     overrides = [f"config=benchmark/pirl/{name}"]
     if found == "PIRL-ens":
         overrides = ["config=benchmark/pirl/ensemble_imagenet1k"]
     elif found == "PIRL-c2x":
         overrides.append("+config/pirl/linear=resnet50_c2x")
     differ |= _differences(config, compose(*overrides))
-    if column != "VOC07":
-        done, wanted = epochs_trained(path), config["OPTIMIZER"]["num_epochs"]
-        differ |= {"epochs done": (done, wanted)} if done != wanted else {}
-    tables: tuple[int, ...] = (3,) if column in ("1 %", "10 %") else (2, 4, 5, 7)
-    rows = {table["number"]: table["rows"] for table in published_tables()}
-    tables = tuple(number for number in tables if found in rows[number]) or tables[:1]
-    return Run(path, found, tables, figures, best_layer, differ)
+    if not svm and (done := epochs_trained(path)) != config["OPTIMIZER"]["num_epochs"]:
+        differ["epochs done"] = (done, config["OPTIMIZER"]["num_epochs"])
+    tables = [t for t in published_tables() if set(figures) & set(t["columns"])]
+    numbers = tuple(t["number"] for t in tables if found in t["rows"]) or (tables[0]["number"],)
+    return Run(path, found, numbers, figures, best if best in LAYERS else None, differ)
 
 
-def _read_results(path: Path, results: dict[str, Any], row: str | None) -> Run:
-    if "knn_top1" in results:
-        name = row or Path(results.get("checkpoint") or path).parent.name
-        title = "k nearest neighbours, top-1; not in the paper"
-        return Run(path, name, (), {"kNN": results["knn_top1"]}, title=title)
-    config = Path(results["config"]).stem
+def _read_detection(path: Path, results: dict[str, Any]) -> Run:
+    config = Path(results.get("config", "")).stem
     if config not in DETECTION_ROWS or results["mean"] is None:
         raise ValueError(f"{path}: expected finished trials of {', '.join(DETECTION_ROWS)}")
     number, rows = DETECTION_ROWS[config]
-    found, differ = _origin_of(results.get("weights") or "unknown", row)
+    found, differ = _origin_of(results.get("weights") or "unknown")
     if config == "voc0712_moco24k":
         found += " (BatchNorm fine-tuned)"
     elif found not in rows:
@@ -164,33 +144,31 @@ def _read_results(path: Path, results: dict[str, Any], row: str | None) -> Run:
     return Run(path, found, (number,), figures, differs=differ)
 
 
-def _origin(config: dict[str, Any], row: str | None) -> tuple[str, Differences]:
+def _origin(config: dict[str, Any]) -> tuple[str, Differences]:
     """Return the row of the pre-training that a benchmark's weights come from."""
     if config["MODEL"]["TRUNK"]["NAME"] != "pirl_ensemble":
-        return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"], row)
+        return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     files = config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"]
-    differ: Differences = {} if len(set(files)) == 2 else {"members": (len(set(files)), 2)}
-    for number, file in enumerate(files, 1):
-        member, found = _origin_of(file, None)
-        found |= {} if member == "PIRL" else {"row": (member, "PIRL")}
-        differ |= {f"member {number} {key}": values for key, values in found.items()}
-    return "PIRL-ens", differ
+    members = [_origin_of(file) for file in files]
+    if len(set(files)) == 2 and members == [("PIRL", {})] * 2:
+        return "PIRL-ens", {}
+    return "PIRL-ens", {"members": (members, "two runs of PIRL")}
 
 
-def _origin_of(checkpoint: str, row: str | None) -> tuple[str, Differences]:
+def _origin_of(checkpoint: str) -> tuple[str, Differences]:
     """Return the row that a checkpoint's pre-training is of or nearest to, and what differs."""
     if not checkpoint:
-        return row or "Random", {}
+        return "Random", {}
     file = run_config_file(Path(checkpoint))
     if file is None:
-        if row or _TORCHVISION.fullmatch(Path(checkpoint).name):
-            return row or "Supervised", {}
+        if _TORCHVISION.fullmatch(Path(checkpoint).name):
+            return "Supervised", {}
         return Path(checkpoint).parent.name, {"pre-training": (checkpoint, "unknown")}
     config = read_config(file)
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
-        return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"], row)
+        return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     rows = {name: _differences(config, compose(*given)) for name, given in PRETRAININGS.items()}
-    nearest = row if row in rows else min(rows, key=lambda name: len(rows[name]))
+    nearest = min(rows, key=lambda name: len(rows[name]))
     differ = rows[nearest]
     images = (config["LOSS"].get("pirl_loss") or {}).get("num_train_samples") or -1
     if _data_set(config) == "imagenet1k" and images > 0 and images != 1_281_167:
@@ -218,30 +196,15 @@ def _differences(config: dict[str, Any], wanted: dict[str, Any]) -> Differences:
 
 def _settings(config: dict[str, Any]) -> dict[str, object]:
     """Return dotted key → value of what a row fixes."""
-    found: dict[str, object] = {"data set": _data_set(config)}
-    unread: tuple[str, ...] = () if config["TEST_MODEL"] else ("DATA.TEST.", "SVM")
-    if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
-        unread = ("OPTIMIZER", "LOSS", "MODEL.HEAD")
-    else:
-        nodes = config["DISTRIBUTED"]
-        found["global batch"] = (
-            config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
-            * nodes["NUM_NODES"] * nodes["NUM_PROC_PER_NODE"]
-        )  # fmt: skip
-    for key in _FIXED:
-        node: Any = config
-        for name in key.split("."):
-            node = (node or {}).get(name)
-        found |= {} if key.startswith(unread) else _leaves(node, key)
-    return {key: value for key, value in found.items() if not _FREE.search(key)}
-
-
-def _leaves(node: object, key: str) -> dict[str, object]:
-    if not isinstance(node, dict):
-        return {key: json.loads(json.dumps(node, default=str))}
-    return {
-        k: v for name, below in node.items() for k, v in _leaves(below, f"{key}.{name}").items()
-    }
+    svm = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
+    unread = (*_FREE, "OPTIMIZER", "LOSS", "MODEL.HEAD") if svm else _FREE
+    settings = run_settings(config).items()
+    found = {key: json.loads(value) for key, value in settings if not key.startswith(unread)}
+    found["data set"] = _data_set(config)
+    if not svm:
+        nodes, batch = config["DISTRIBUTED"], config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
+        found["global batch"] = batch * nodes["NUM_NODES"] * nodes["NUM_PROC_PER_NODE"]
+    return found
 
 
 def _data_set(config: dict[str, Any]) -> str:
@@ -253,39 +216,27 @@ def _data_set(config: dict[str, Any]) -> str:
 
 
 def lay_out(runs: list[Run]) -> list[dict[str, Any]]:
-    """Lay runs out in the paper's seven tables, then in one for each own data set and for kNN.
+    """Lay runs out in the paper's seven tables.
 
     Returns:
-        For each table its ``number`` (None where it is not the paper's), ``title``, ``columns``
-        and ``rows``. A row has a ``method``, and for each column ``published`` and ``measured``
-        (a number or None, the mean of several runs), ``spread`` (their standard deviation) and
-        ``runs`` (folder and best layer); and ``differs``: key → values of run and row.
+        For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
+        and for each column ``published`` and ``measured`` (a number or None, the mean of several
+        runs), ``spread`` (their standard deviation) and ``runs`` (folder and best layer); and
+        ``differs``: key → values of run and row.
     """
     tables: list[dict[str, Any]] = []
     for table in published_tables():
-        columns = table["columns"]
-        mine = [r for r in runs if table["number"] in r.tables and set(columns) & set(r.figures)]
+        columns, groups = table["columns"], {(name, "{}"): [] for name in table["rows"]}
+        for run in runs:
+            if table["number"] in run.tables and set(columns) & set(run.figures):
+                groups.setdefault((run.row, str(run.differs)), []).append(run)
         rows = []
-        for method, figures in table["rows"].items():
-            ours = [run for run in mine if run.row == method and not run.differs]
-            rows.append(_row(method, figures, columns, ours))
-        rows += _own_rows([r for r in mine if r.differs or r.row not in table["rows"]], columns)
+        for (method, differs), found in groups.items():
+            published = table["rows"].get(method) if differs == "{}" else None
+            label = method if published else found[0].label
+            rows.append(_row(label, published or [None] * len(columns), columns, found))
         tables.append({**table, "rows": rows})
-    for title in dict.fromkeys(run.title for run in runs if run.title):
-        mine = [run for run in runs if run.title == title]
-        columns = list(dict.fromkeys(column for run in mine for column in run.figures))
-        rows = _own_rows(mine, columns)
-        tables.append({"number": None, "title": title, "columns": columns, "rows": rows})
     return tables
-
-
-def _own_rows(runs: list[Run], columns: list[str]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        alone = str(run.path) if "kNN" in run.figures else ""
-        groups.setdefault((run.row + alone, str(run.differs)), []).append(run)
-    none = [None] * len(columns)
-    return [_row(group[0].label, none, columns, group) for group in groups.values()]
 
 
 def _row(
@@ -307,18 +258,15 @@ def markdown(tables: list[dict[str, Any]]) -> str:
     """Write tables as Markdown; beside each published column what was measured here."""
     parts = []
     for table in tables:
-        own = table["number"] is None
         heads = [name for column in table["columns"] for name in (column, "here")]
-        title = table["title"] if own else f"Table {table['number']}. {table['title']}"
-        heads = table["columns"] if own else heads
-        lines = [f"### {title}", "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        title = f"### Table {table['number']}. {table['title']}"
+        lines = [title, "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
         for row in table["rows"]:
             cells = [row["method"]]
             figures = (row[name] for name in ("published", "measured", "spread", "runs"))
             for published, measured, spread, runs in zip(*figures, strict=True):
-                cells += [] if own else [_number(published)]
                 several = f" ± {spread:.1f} ({len(runs)} runs)" if spread is not None else ""
-                cells.append(_number(measured) + several)
+                cells += [_number(published), _number(measured) + several]
             lines.append(f"| {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
@@ -333,23 +281,17 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin results",
         description="Print the paper's tables with what finished runs measured beside them. "
-        "Example: pirl-plugin results runs/linear Supervised=runs/linear_torchvision",
+        "Example: pirl-plugin results runs/linear runs/svm",
     )
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="RUN",
-        help="folder of a benchmark; ROW=RUN names the row where the checkpoint does not say it",
-    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help="folder of a benchmark")
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.json")
     options = parser.parse_args(arguments)
     runs: dict[Path, Run] = {}
     status = 0
-    for argument in options.runs:
-        row, _, folder = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
+    for folder in options.runs:
         try:
-            runs[Path(folder).resolve()] = read_run(Path(folder), row or None)
+            runs[folder.resolve()] = read_run(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             status = 1
             print(f"pirl_plugin: {folder}: {type(error).__name__}: {error}", file=sys.stderr)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -35,11 +33,7 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     except OmegaConfBaseException as error:
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
-        if not reason.startswith("Key "):
-            raise ValueError(f"{at}: expected a value of its type; {reason}") from None
-        known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        near = difflib.get_close_matches(at.rpartition(".")[2], known, 1, 0) or known
-        raise ValueError(f"{at}: expected a known key; the nearest is {near[0]}") from None
+        raise ValueError(f"{at}: expected a known key, a value of its type; {reason}") from None
     return settings
 
 

@@ -17,7 +17,7 @@ def paper_rows(tables):
         (table["number"], row["method"])
         for table in tables
         for row in table["rows"]
-        if table["number"] and not row["differs"] and any(v is not None for v in row["measured"])
+        if not row["differs"] and any(v is not None for v in row["measured"])
         and any(v is not None for v in row["published"])
     ]  # fmt: skip
 

@@ -11,8 +11,6 @@ from pirl_plugin.vissl.results import PRETRAININGS, lay_out, markdown, read_run
 from tests.helpers.finished_runs import LAYERS, measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows, row
 
-OWN = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
-
 
 def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
     made = pretrained(tmp_path / "pretrain", "config.SEED_VALUE=3", "config.LOG_FREQUENCY=7")
@@ -73,19 +71,14 @@ def test_results__only_equal_runs_are_averaged(tmp_path):
     assert [r["measured"][0] for r in tables[1]["rows"] if r["differs"]] == [40.0]
 
 
-def test_results__supervised_own_data_knn_and_detection(tmp_path):
+def test_results__supervised_own_data_and_detection(tmp_path):
     supervised = read_run(measured(tmp_path / "a", tmp_path / "resnet50-0676ba61.pth"))
     assert (supervised.row, supervised.differs) == ("Supervised", {})
     unknown = read_run(measured(tmp_path / "b", tmp_path / "other" / "x.pth"))
     assert list(unknown.differs) == ["pre-training"]
-    own = read_run(measured(tmp_path / "own", pretrained(tmp_path / "made"), OWN))
-    assert own.title == "Linear models on pirl_folder in nowhere, percent; not in the paper"
-    assert own.figures["top-1"] == 40.0
-    knn = tmp_path / "knn"
-    knn.mkdir()
-    (knn / "results.json").write_text(json.dumps({"knn_top1": 30.0, "checkpoint": "/x/run/a.pt"}))
-    (table,) = [t for t in lay_out([read_run(knn)]) if t["number"] is None]
-    assert [(r["method"], r["measured"]) for r in table["rows"]] == [("run", [30.0])]
+    own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
+    with pytest.raises(ValueError, match="expected a benchmark on one of imagenet1k, places205"):
+        read_run(measured(tmp_path / "own", pretrained(tmp_path / "made"), own))
     weights = tmp_path / "made" / "checkpoint.torch"
     found = read_run(detected(tmp_path / "detection", weights=weights))
     assert row(lay_out([found]), 1, "PIRL")["AP"] == (54.0, 50.0)

@@ -20,8 +20,6 @@ def two_processes(image_folder, tmp_path_factory):
 
 def test_host__trains_pirl_in_two_processes(two_processes):
     out, result = two_processes
-    named = re.search("VISSL is patched: (.*)", (out / "log.txt").read_text())[1].split(", ")
-    assert {"checkpoints written in place", "Kinetics400"} <= set(named)
     assert all(0 < loss < 50 for loss in losses(out).values())
     loss, _ = state(out)
     assert loss["bank.rows"].shape == (20, 128)

@@ -61,7 +61,7 @@ def _take_steps_in(loader: object, name: str) -> None:
 
 def _take(steps: "Sequence[str]", module: "ModuleType") -> None:
     """Call each ``package.module:function`` of ``steps`` with ``module``, in order."""
+    from pkgutil import resolve_name
+
     for step in steps:
-        where, _, what = step.partition(":")
-        __import__(where)
-        getattr(sys.modules[where], what)(module)
+        resolve_name(step)(module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import logging
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.settings import is_ours, num_micro_batches
@@ -16,28 +16,10 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 
-def load(target: str) -> Any:
-    """Return the object that ``package.module:attribute`` names."""
-    where, _, what = target.partition(":")
-    return getattr(importlib.import_module(where), what)
-
-
 def register_parts(module: Any) -> None:
-    """Register what the table lists for ``module``. Registering twice changes nothing.
-
-    Raises:
-        RuntimeError: a name is taken by someone else.
-    """
+    """Register what the table lists for ``module``. Registering twice changes nothing."""
     where, parts = PARTS[module.__name__]
-    registry = load(where)
-    for name, part in parts.items():
-        ours = load(part)
-        theirs = registry.setdefault(name, ours)
-        if theirs is not ours:
-            raise RuntimeError(
-                f"{where} has '{name}' = {theirs.__module__}.{theirs.__qualname__}: expected a "
-                f"name that is free; rename that one, or set PIRL_PLUGIN_AUTOLOAD=0"
-            )
+    resolve_name(where).update({name: resolve_name(part) for name, part in parts.items()})
 
 
 def give_whole_sample_to_our_transforms(module: Any) -> None:
@@ -72,10 +54,8 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
     from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings
     from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
-    from pirl_plugin.vissl.patches.patches import PATCHED
     from pirl_plugin.vissl.sections import read_section
 
-    logging.info(f"VISSL is patched: {', '.join(PATCHED)}")
     # First those that stop a run on faults, before another hook acts on them.
     hooks: list[ClassyHook] = [ExchangeHook(RunSettings.from_config(cfg).max_unreadable)]
     hooks.append(FiniteHook())

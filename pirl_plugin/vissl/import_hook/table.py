@@ -84,7 +84,6 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.trainer.trainer_main": (f"{_SVM}:extract_features_on_cpu",),
     "vissl.utils.svm_utils.evaluate": (f"{_SVM}:average_precision_on_current_numpy",),
     "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
-    "vissl.utils.io": (f"{_SVM}:missing_svm_result_is_a_failure",),
     "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
     "vissl.trainer.train_task": (
         f"{_CHECKPOINTS}:read_more_formats",

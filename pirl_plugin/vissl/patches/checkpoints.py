@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.settings import is_ours
-from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +46,6 @@ def refuse_mismatches(module: Any) -> None:
         )
 
     module.init_model_from_consolidated_weights = init_model_from_consolidated_weights
-    patched("checkpoints that do not fit")
 
 
 def read_more_formats(module: Any) -> None:

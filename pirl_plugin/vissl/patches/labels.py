@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import SOURCES
 from pirl_plugin.settings import is_ours
-from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from vissl.config import AttrDict
     from vissl.data.ssl_dataset import GenericSSLDataset
@@ -36,7 +35,6 @@ def data_paths_suffice(module: Any) -> None:
             config.LABEL_PATHS = []
 
     module.get_data_files = get_data_files
-    patched("DATA_PATHS without a catalog")
 
 
 def labels_of_our_sources(module: Any) -> None:
@@ -45,14 +43,18 @@ def labels_of_our_sources(module: Any) -> None:
     It reads files of labels with ``allow_pickle=True``, which runs code in them: a run of ours
     refuses a file that holds any.
     """
+    import numpy as np
+
     dataset = module.GenericSSLDataset
     original = dataset.load_labels
 
     @functools.wraps(original)
     def load_labels(self: GenericSSLDataset) -> None:
-        sources = self.label_sources
+        sources, paths = self.label_sources, self.label_paths
         if is_ours(self.cfg):
-            _refuse_pickles(self.label_paths)
+            for path in chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
+                if os.path.isfile(path):  # '' of a source that needs none
+                    np.load(path, "r")  # refuses pickled objects
         self.label_sources = [
             "torchvision_dataset" if {label, data} <= set(SOURCES) else label
             for label, data in zip(sources, self.data_sources, strict=False)
@@ -63,22 +65,3 @@ def labels_of_our_sources(module: Any) -> None:
             self.label_sources = sources
 
     dataset.load_labels = load_labels
-    patched("labels of plugin data sources")
-
-
-def _refuse_pickles(paths: Iterable[str | Sequence[str]]) -> None:
-    """Raise ``ValueError`` for a file of labels that is not a plain array of numpy."""
-    import numpy as np
-
-    for path in itertools.chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
-        if not os.path.isfile(path):  # '' of a source that needs none
-            continue
-        try:
-            good = isinstance(np.load(path, "r"), np.ndarray)
-        except (ValueError, EOFError):
-            good = False
-        if not good:
-            raise ValueError(
-                f"LABEL_PATHS names {path}: expected an array without pickled objects, which could "
-                f"run code; save it with numpy.save(…, allow_pickle=False)"
-            )

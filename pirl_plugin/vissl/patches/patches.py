@@ -1,8 +1,7 @@
-"""What today's Python, torchvision and setuptools broke at the host's import; the list of patches.
+"""What today's Python, torchvision and setuptools broke at the host's import.
 
 Each function of these modules is a step of :mod:`pirl_plugin.vissl.import_hook.table`. It tests for
-the feature it needs rather than for a version, and changes nothing where the host works. It records
-itself with :func:`patched`; the log names the patches at the start of a run.
+the feature it needs rather than for a version, and changes nothing where the host works.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import types
 import warnings
 from pathlib import Path
 
-PATCHED: list[str] = []
-
 # Beginnings of warnings that a user of the host can do nothing about.
 _WARNINGS = (
     r"The 'torchvision\.[\w.]*_video' module is deprecated",  # Classy Vision's video transforms
@@ -25,12 +22,6 @@ _WARNINGS = (
     r"(?s).*broadcast_buffers",  # DistributedDataParallel, as the host sets it up
     r"'pin_memory' argument is set as true but no accelerator",  # the host's default, on a CPU
 )
-
-
-def patched(what: str) -> None:
-    """Record, once, one patch that was needed in this process."""
-    if what not in PATCHED:
-        PATCHED.append(what)
 
 
 def silence_host_warnings(module: types.ModuleType) -> None:
@@ -47,7 +38,6 @@ def alias_kinetics400(module: types.ModuleType) -> None:
 
     if not hasattr(kinetics, "Kinetics400"):
         kinetics.Kinetics400 = kinetics.Kinetics
-        patched("Kinetics400")
 
 
 def provide_pkg_resources(module: types.ModuleType) -> None:
@@ -59,7 +49,6 @@ def provide_pkg_resources(module: types.ModuleType) -> None:
     if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
         return
     sys.modules["pkg_resources"] = _PkgResources("pkg_resources")
-    patched("pkg_resources")
 
 
 def withdraw_pkg_resources(module: types.ModuleType) -> None:
@@ -84,4 +73,3 @@ def go_on_without_nvtx(module: types.ModuleType) -> None:
     """Broke: git main takes ``nvtx`` for installed, and imports it in each step."""
     if hasattr(module, "is_nvtx_available") and importlib.util.find_spec("nvtx") is None:
         module.is_nvtx_available = lambda: False  # type: ignore[attr-defined]
-        patched("nvtx")

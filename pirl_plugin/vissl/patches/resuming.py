@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.files import read_json_lines
 from pirl_plugin.settings import is_ours
-from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -51,7 +50,6 @@ def save_whole(module: Any) -> None:
         return f"{checkpoint_folder}/{checkpoint_file}"
 
     module.save_checkpoint = save_checkpoint
-    patched("checkpoints written in place")
 
 
 def link_newest(module: Any) -> None:
@@ -74,7 +72,6 @@ def link_newest(module: Any) -> None:
             logging.info(f"Could NOT create symlink. Error: {error}")
 
     module.create_file_symlink = create_file_symlink
-    patched("links to checkpoints")
 
 
 def resume_from_what_loads(module: Any) -> None:
@@ -113,7 +110,6 @@ def resume_from_what_loads(module: Any) -> None:
 
     module.is_training_finished = is_training_finished
     module.get_resume_checkpoint = get_resume_checkpoint
-    patched("resuming from damaged checkpoints")
 
 
 def skip_batches_done(module: Any) -> None:
@@ -156,7 +152,6 @@ def skip_batches_done(module: Any) -> None:
 
     task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
     task._update_classy_state = _update_classy_state
-    patched("resuming in the middle of an epoch")
 
 
 def sample_what_is_left(module: Any) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-
-from pirl_plugin.vissl.patches.patches import patched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +29,6 @@ def average_precision_on_current_numpy(module: Any) -> None:
         return *curves, float(np.asarray(average).item())
 
     module.get_precision_recall = get_precision_recall
-    patched("VOC07 SVM average precision")
 
 
 def extract_features_on_cpu(module: Any) -> None:
@@ -66,27 +62,6 @@ def extract_features_on_cpu(module: Any) -> None:
         return result
 
     trainer.extract = extract
-    patched("feature extraction on a CPU")
-
-
-def missing_svm_result_is_a_failure(module: Any) -> None:
-    """Broke: an SVM whose process died is reported as ``AP: [-1]``, with exit status 0.
-
-    The tools read each layer's result with ``load_file`` and swallow exceptions, but not this exit.
-    """
-    original = module.load_file
-
-    @functools.wraps(original)
-    def load_file(filename: str, *args: object, **kwargs: object) -> object:
-        if os.path.basename(filename) == "test_ap.npy" and not os.path.exists(filename):
-            raise SystemExit(
-                f"pirl_plugin: no average precision in {filename}: training the SVM failed, and "
-                f"its error is above"
-            )
-        return original(filename, *args, **kwargs)
-
-    module.load_file = load_file
-    patched("VOC07 SVM failures")
 
 
 def low_shot_means_are_numbers(module: Any) -> None:
@@ -101,7 +76,6 @@ def low_shot_means_are_numbers(module: Any) -> None:
         return result.reshape(())[()] if np.size(result) == 1 else result
 
     module.np = SimpleNamespace(**{**vars(np), "mean": mean})
-    patched("low-shot SVM means")
 
 
 def low_shot_samples_from_a_list(module: Any) -> None:
@@ -118,7 +92,6 @@ def low_shot_samples_from_a_list(module: Any) -> None:
         return original(dataset_name, targets, k_values, *args, *[None] * missing)
 
     module.generate_low_shot_samples = generate_low_shot_samples
-    patched("low-shot SVM samples")
 
 
 def remove_old_results(config: AttrDict) -> None:
@@ -134,9 +107,8 @@ def remove_old_results(config: AttrDict) -> None:
     if config.SVM.force_retrain:
         for name in ("crossval_ap.npy", "chosen_cost.npy", "cls*_cost*", "AP_cls*_cost*"):
             files += out.glob(f"*/{name}")
-    if config.DISTRIBUTED.NUM_NODES == 1:
-        features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or out)
-        for split in splits_of(config):
-            files += features.glob(f"rank*_chunk*_{split.lower()}_*.npy")
+    features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or out)
+    for split in splits_of(config):
+        files += features.glob(f"rank*_chunk*_{split.lower()}_*.npy")
     for file in files:
-        file.unlink(missing_ok=True)  # another node may have been first
+        file.unlink()

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pickle
-import resource
 import sys
 import types
 from pathlib import Path
@@ -69,30 +68,22 @@ class Planted:
 
 
 def _broadcast(rank, world_size):
-    """What a process receives, its memory for 400 MB, and what it says of a file that runs code."""
+    """What a process receives, and what it says of a file that runs code."""
     from classy_vision.generic.distributed_util import broadcast_object
 
-    small = broadcast_object({"weights": torch.arange(1000), "step": 7} if rank == 0 else None)
-    size = 400_000_000
-    sent = {str(i): torch.ones(size // 40) for i in range(10)} if rank == 0 else None
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    received = broadcast_object(sent)
-    assert all(bool((value == 1).all()) for value in received.values())
-    used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / size
+    received = broadcast_object({"weights": torch.arange(1000), "step": 7} if rank == 0 else None)
     try:
         broadcast_object({"weights": Planted()} if rank == 0 else None)
     except pickle.UnpicklingError as error:
-        return small, used, str(error)
-    return small, used, ""
+        return received, str(error)
+    return received, ""
 
 
-def test_broadcast_object__is_the_same_everywhere_held_once_and_runs_no_code():
-    (first, sender, _), (second, receiver, refused) = run_in_processes(_broadcast, 2)
+def test_broadcast_object__is_the_same_everywhere_and_runs_no_code():
+    (first, _), (second, refused) = run_in_processes(_broadcast, 2)
     for received in (first, second):
         assert torch.equal(received["weights"], torch.arange(1000))
         assert received["step"] == 7
-    assert sender < 0.3  # beside the checkpoint itself
-    assert receiver < 1.3
     assert "Weights only load failed" in refused
 
 
@@ -173,16 +164,6 @@ def test_extraction__runs_on_a_cpu_and_leaves_nothing_behind():
     assert torch.equal(seen["tensor"], torch.ones(2))
     assert torch.Tensor.cuda is cuda
     assert trainer.task.device.type == "cpu"
-
-
-def test_svm__without_a_result_is_a_failure_even_for_those_who_catch_exceptions(tmp_path):
-    from vissl.utils.io import load_file
-
-    np.save(tmp_path / "test_ap.npy", np.array([[0.5]]))
-    assert load_file(str(tmp_path / "test_ap.npy")) == 0.5
-    message = r"no average precision in .*test_ap.npy: training the SVM failed"
-    with pytest.raises(SystemExit, match=message), contextlib.suppress(Exception):
-        load_file(str(tmp_path / "res5" / "test_ap.npy"))  # the host's tool suppresses exceptions
 
 
 def test_low_shot__samples_k_positives_from_a_list_of_k(tmp_path):
