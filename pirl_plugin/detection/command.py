@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
-from pirl_plugin.console import put
 from pirl_plugin.detection import setup
 from pirl_plugin.detection.trial import CONFIG, METRICS, RESULT
 from pirl_plugin.evaluation.published import DETECTION_ROWS, published
@@ -27,22 +26,21 @@ if TYPE_CHECKING:
 
     from detectron2.config import CfgNode
 
+LOG = "console.log"
+
 
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status, 1 if a trial failed."""
     options = _parse(arguments)
-    setup.find_config(options.config)  # before Detectron2 is needed
-    if not options.checkpoint.is_file():
-        raise FileNotFoundError(f"--checkpoint = {options.checkpoint}: expected a file; name one")
     if options.data:  # Detectron2 reads it when it is imported
         os.environ["DETECTRON2_DATASETS"] = str(options.data.resolve())
     setup.require_detectron2()
     run, config = prepare(options)
     failed: list[dict[str, Any]] = []
-    for seed in range(options.seed, options.seed + options.trials):
+    for seed in range(options.trials):
         folder = options.out / f"trial_{seed}"
         state = "finished" if (folder / RESULT).is_file() else "running"
-        print(f"Seed {seed}, {state}: {folder}", flush=True)
+        print(f"Seed {seed}, {state}: {folder / LOG}", flush=True)
         with ended_by_sigterm():
             trial = run_trial(config, folder, seed, options.num_gpus)
         failed += [trial] if "error" in trial else []
@@ -57,48 +55,45 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
-    """Export the checkpoint, and check all that can be checked before hours of training.
+    """Export the checkpoint, and see that the data is there, before hours of training.
 
     Returns:
         What ``results.json`` says of the run, and its configuration without seed and folder.
     """
-    from pirl_plugin.checkpoints.export import export_checkpoint
-    from pirl_plugin.checkpoints.read import read_checkpoint
-    from pirl_plugin.checkpoints.trunk import find_trunk
+    from detectron2.data import DatasetCatalog
+
+    from pirl_plugin.checkpoints.export import detectron2_options, export_checkpoint
 
     config = setup.load_config(setup.find_config(options.config), options.options)
     if options.num_gpus is None:
         import torch
 
         options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
-    setup.check_data(config)
-    weights = options.checkpoint.resolve()
-    placeless = config.clone()
-    placeless.MODEL.WEIGHTS = placeless.OUTPUT_DIR = ""
+    for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST):
+        DatasetCatalog.get(name)
+    checkpoint, weights = options.checkpoint.resolve(), options.out / "weights.pkl"
     run = {
         "config": options.config,
         "options": options.options,
-        "weights": str(weights),
-        "weights_sha256": sha256_of(weights),
+        "weights": str(checkpoint),
+        "weights_sha256": sha256_of(checkpoint),
         "num_gpus": options.num_gpus,
-        "config_sha256": hashlib.sha256(str(placeless.dump()).encode()).hexdigest(),
+        "config_sha256": hashlib.sha256(str(config.dump()).encode()).hexdigest(),
     }
-    trunk = find_trunk(read_checkpoint(weights, options.trust_pickle), str(weights), options.trunk)
-    setup.check_weights(config, trunk)
     claim_folder(options.out, run)
-    if weights.suffix != ".pkl":
-        exported = options.out / "weights.pkl"
-        export_checkpoint(
-            weights, exported, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
-        )
-        weights = exported
-    config.MODEL.WEIGHTS = str(weights)
+    trunk = export_checkpoint(
+        checkpoint, weights, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
+    )
+    for pair in {"MODEL.WEIGHTS": str(weights), **detectron2_options(trunk)}.items():
+        config.merge_from_list(list(pair))
     about = {"metric": setup.metric_kind(config.DATASETS.TEST[0]), "network": trunk.title}
     return {**run, **about, "versions": setup.versions()}, config
 
 
 def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
     """Run a trial that is not finished, from its last checkpoint, in a process of its own.
+
+    Its output goes to ``console.log``.
 
     Returns:
         Its result, or ``seed`` and ``error`` where it failed.
@@ -108,34 +103,14 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
         config = config.clone()
         config.merge_from_list(["SEED", seed, "OUTPUT_DIR", str(folder)])
         write_text(folder / CONFIG, config.dump())
-        status, last = _run([str(folder), str(num_gpus)], log := folder / "console.log")
-        if status != 0 or not (folder / RESULT).is_file():
-            return {"seed": seed, "error": f"exit status {status}: {last} (all of it: {log})"}
+        command = [sys.executable, "-m", "pirl_plugin.detection.trial", str(folder), str(num_gpus)]
+        with (folder / LOG).open("a") as log:
+            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+        if done.returncode != 0 or not (folder / RESULT).is_file():
+            last = (folder / LOG).read_text(errors="replace").strip().rpartition("\n")[2]
+            return {"seed": seed, "error": f"exit status {done.returncode}: {last}"}
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return result
-
-
-def _run(arguments: list[str], log: Path) -> tuple[int, str]:
-    """Run a trial, whose output goes to the console and to ``log``; exit status and last line."""
-    quiet = ["-W", "ignore::FutureWarning:torch.jit._script"]
-    command = [sys.executable, *quiet, "-m", "pirl_plugin.detection.trial", *arguments]
-    last = ""
-    with (
-        log.open("a") as file,
-        subprocess.Popen(
-            command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ) as process,
-    ):  # fmt: skip
-        try:
-            for line in process.stdout or ():
-                file.write(line)
-                put(line)
-                last = line.strip() or last
-        except BaseException:  # a signal, for instance
-            process.terminate()
-            raise
-    return process.returncode, last
 
 
 def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -176,12 +151,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--config", required=True, help="a name, such as voc07_pirl, or a path")
-    add("--checkpoint", required=True, type=user_path, help="of any kind, or an exported .pkl")
+    add("--checkpoint", required=True, type=user_path, help="of any kind that the export reads")
     add("--data", type=user_path, help="folder with VOC2007, VOC2012, coco")
     add("--out", type=output_folder, help="folder (default: runs/detection/CONFIG_CHECKPOINT)")
     add("--num-gpus", type=int, help="of each trial (default: all)")
-    add("--trials", type=whole_number(1), default=1, help="of seeds SEED, SEED + 1, …")
-    add("--seed", type=whole_number(0), default=0, help="of the first trial")
+    add("--trials", type=whole_number(1), default=1, help="of the seeds 0, 1, …")
     add("--trunk", metavar="KEYS", help="as in pirl-plugin export")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("options", nargs="*", metavar="KEY VALUE", help="over the config")

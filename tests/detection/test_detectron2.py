@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.export import export_checkpoint
-from pirl_plugin.checkpoints.trunk import find_trunk
-from pirl_plugin.detection.setup import check_weights, find_config, load_config
+from pirl_plugin.detection.setup import find_config, load_config
 from pirl_plugin.detection.trial import register_extra_norm
 from pirl_plugin.vissl.adapters.models import PIRLResNet
 from tests.helpers.detection import NARROW, SMALL, WIDTH
@@ -149,15 +148,13 @@ def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
     assert "holds the run of options" in other.stderr
 
 
-def test_benchmark__does_not_start_from_other_weights(voc, checkpoint, tmp_path):
+def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
     """Detectron2 itself only warns: the second start of a trial finds weights of another shape."""
     out = tmp_path / "out"
-    trunk = find_trunk(torch.load(checkpoint, weights_only=True), "checkpoint")
     wrong = tmp_path / "wrong.pkl"
     torch.save(vissl_checkpoint(small_trunk(50, 0.125)), tmp_path / "wrong.torch")
     export_checkpoint(tmp_path / "wrong.torch", wrong, "detectron2")
     config = load_config(find_config("smoke_cpu"), [*SMALL, "MODEL.WEIGHTS", str(wrong)])
-    check_weights(config, trunk)  # fits the checkpoint, and not the file that the trial will find
     config.OUTPUT_DIR = str(out)
     out.mkdir()
     (out / "trial.yaml").write_text(config.dump())
@@ -173,11 +170,10 @@ def test_benchmark__does_not_start_from_other_weights(voc, checkpoint, tmp_path)
     ("what", "match"),
     [
         (["--config", "voc09"], "expected a file, or one of coco_c4_1x"),
-        (["--checkpoint", "none.pkl"], "none.pkl: expected a file"),
-        (["--data", "nowhere"], "voc_2007_trainval: expected .*trainval.txt"),
-        (["MODEL.RESNETS.DEPTH", "101"], "and the config says MODEL.RESNETS.DEPTH 101"),
+        (["--checkpoint", "none.pkl"], "No such file .*none.pkl"),
+        (["--data", "nowhere"], "No such file .*trainval.txt"),
     ],
-    ids=["config", "weights", "data", "depth"],
+    ids=["config", "weights", "data"],
 )
 def test_benchmark__refuses_in_one_sentence(what, match, voc, checkpoint, tmp_path):
     arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", tmp_path / "out"]

@@ -83,31 +83,23 @@ def test_find_config__by_name_and_by_path(tmp_path):
         find_config("voc08")
 
 
-def test_command__takes_no_seed_that_means_none(capsys):
-    """A negative one is "fully random" to Detectron2."""
-    with pytest.raises(SystemExit) as stopped:
-        command.main(["--config", "voc07_pirl", "--checkpoint", "w.pkl", "--seed", "-1"])
-    assert stopped.value.code == 2
-    assert "argument --seed: -1: expected" in capsys.readouterr().err
-
-
 def test_without_detectron2__says_how_to_install_it_here(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "detectron2"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "detectron2", None)
-    with pytest.raises(ModuleNotFoundError, match=r"not installed.*git clone"):
+    with pytest.raises(ModuleNotFoundError, match="Detectron2 is not installed"):
         require_detectron2()
 
 
 STAND_IN = """\
 #!/bin/sh
-# Stands in for Python: gets -W … -m pirl_plugin.detection.trial FOLDER NUM_GPUS.
-echo "ran" >> "$5/count"
-case "$5" in
+# Stands in for Python: gets -m pirl_plugin.detection.trial FOLDER NUM_GPUS.
+echo "ran" >> "$3/count"
+case "$3" in
   *trial_1) echo "RuntimeError: out of memory"; exit 3;;
 esac
-seed=${5##*_}
-echo '{"AP": 5'$seed', "AP50": 80.0, "AP75": 55.0, "seed": '$seed'}' > "$5/result.json"
+seed=${3##*_}
+echo '{"AP": 5'$seed', "AP50": 80.0, "AP75": 55.0, "seed": '$seed'}' > "$3/result.json"
 """
 
 
@@ -148,6 +140,5 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     counts = [(out / f"trial_{i}" / "count").read_text().count("ran") for i in range(3)]
     assert counts == [1, 2, 1]
 
-    later = [*arguments[:-1], "1", "--seed", "3"]  # one trial more, beside those there are
-    assert command.main(later) == 0
+    assert command.main([*arguments[:-1], "4"]) == 0  # one trial more, beside those there are
     assert json.loads((out / "results.json").read_text())["finished"] == 4

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.trunk import find_trunk
-from pirl_plugin.detection.setup import check_weights, find_config, load_config, metric_kind
+from pirl_plugin.detection.setup import find_config, load_config, metric_kind
 from pirl_plugin.settings import config_root
-from tests.helpers.detection import NARROW, WIDTH
-from tests.helpers.export_files import bare, small_trunk
 
 pytest.importorskip(
     "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
@@ -65,21 +62,6 @@ def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():
     solver = config.SOLVER
     assert (solver.IMS_PER_BATCH, solver.BASE_LR) == (2, pytest.approx(0.003 / 8))
     assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (100_000, (76_000,), 8000)
-
-
-def test_check_weights__gives_the_options_that_fit():
-    trunk = find_trunk(bare(small_trunk(50, WIDTH)), "weights")
-    with pytest.raises(ValueError, match=r"the weights are ResNet-50 of width 0\.25") as stopped:
-        check_weights(load_config(find_config("voc07_pirl")), trunk)
-    options = str(stopped.value).partition("add ")[2].replace('"', "").split()
-    assert options == NARROW
-    check_weights(load_config(find_config("voc07_pirl"), options), trunk)
-    bgr = load_config(find_config("voc07_pirl"), [*NARROW, "INPUT.FORMAT", "BGR"])
-    with pytest.raises(ValueError, match=r"INPUT\.FORMAT BGR: add INPUT\.FORMAT \"RGB\""):
-        check_weights(bgr, trunk)
-    basic = find_trunk(bare(small_trunk(18)), "weights")
-    with pytest.raises(ValueError, match="expected ResNet-50, 101 or 152"):
-        check_weights(bgr, basic)
 
 
 def test_load_config__refuses_an_unknown_key():
