@@ -2,7 +2,6 @@
 
 A call is the loss's part of a training step: the draw, two heads' terms, their gradient and the
 bank's update. ``info_nce`` is compared with VISSL's ``cross_entropy``, the others with its ``nce``.
-All is in one process: the sharded bank has one shard, and does not communicate.
 """
 
 from __future__ import annotations
@@ -37,15 +36,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         ``rows``, our loss with a draw for each image; ``vissl``, its loss; ``shared_draw``, our
         loss with one draw for the batch, which is a matrix product.
     """
-    torch.set_num_threads(options.threads)
-    ours = {}
-    for placement in ("replicated", "sharded"):
-        bank = {"placement": placement, "dtype": options.dtype}
-        loss = PIRLLoss(options.rows, embedding_dim=_DIM, norm_constant=_Z, bank=bank)
-        ours[placement] = loss.to(options.device)
-    vissl = None
+    torch.set_num_threads(1)
+    ours = PIRLLoss(options.rows, embedding_dim=_DIM, norm_constant=_Z).to(options.device)
+    theirs = None
     if importlib.util.find_spec("vissl"):
-        vissl = vissl_loss(options.rows, _DIM, 1, _Z).to(options.device)
+        theirs = vissl_loss(options.rows, _DIM, 1, _Z).to(options.device)
     rows: list[dict[str, Any]] = []
     for batch, negatives, name in itertools.product(options.batch, options.negatives, ESTIMATORS):
         generator = torch.Generator().manual_seed(batch)
@@ -53,32 +48,28 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         f, g = (e.requires_grad_() for e in embeddings.unbind())
         index = torch.randperm(options.rows, generator=generator)[:batch].to(options.device)
         calls: dict[str, Callable[[], None]] = {}
-        for placement, draw in itertools.product(ours, ("per_image", "per_batch")):
+        for draw in ("per_image", "per_batch"):
             settings = {"estimator": name, "num_negatives": negatives, "negatives": draw}
-            calls[f"{draw} {placement}"] = partial(_step, ours[placement], settings, f, g, index)
-        if vissl is not None and batch > 1:  # VISSL's squeezes a batch of one image away
-            calls["vissl replicated"] = partial(_vissl_step, vissl, name, negatives, f, g, index)
+            calls[draw] = partial(_step, ours, settings, f, g, index)
+        if theirs is not None and batch > 1:  # VISSL's squeezes a batch of one image away
+            calls["vissl"] = partial(_vissl_step, theirs, name, negatives, f, g, index)
         about = {"device": options.device, "estimator": name, "batch": batch}
         rows += [{**about, "negatives": negatives, **row} for row in _measure(calls, options)]
     print(tabulate(rows, "keys", floatfmt=".3g"))
-    figures = {"bank_rows": options.rows, "dtype": options.dtype, "threads": options.threads}
     kinds = {"rows": "per_image", "vissl": "vissl", "shared_draw": "per_batch"}
     found = {key: [row for row in rows if row["loss"] == loss] for key, loss in kinds.items()}
-    return {**figures, **found}
+    return {"bank_rows": options.rows, "dtype": "float32", "threads": 1, **found}
 
 
 def _measure(calls: dict[str, Callable[[], None]], options: argparse.Namespace) -> Any:
-    one_thread = options.device == "cpu" and options.threads == 1
-    clock = time.process_time if one_thread else time.perf_counter
+    clock = time.process_time if options.device == "cpu" else time.perf_counter
     for call in calls.values():  # compiles
         call()
     extra = {name: peak_extra_bytes(call, options.device) for name, call in calls.items()}
     seconds = interleave(calls, options.rounds, device=options.device, clock=clock)
-    peer, peer_extra = seconds.get("vissl replicated"), extra.get("vissl replicated")
     for name, times in seconds.items():
-        loss, placement = name.split()
-        share = extra[name] / peer_extra if peer_extra else None
-        row = {"placement": placement, "loss": loss, **summary(times, peer)}
+        share = extra[name] / extra["vissl"] if extra.get("vissl") else None
+        row = {"placement": "replicated", "loss": name, **summary(times, seconds.get("vissl"))}
         yield {**row, "extra_bytes": extra[name], "memory_ratio_to_vissl": share}
 
 

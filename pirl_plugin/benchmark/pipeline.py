@@ -1,22 +1,16 @@
-"""From image file to batch: VISSL's own PIRL pipeline, lightly's, ours, and the decoding alone.
+"""From image file to batch: VISSL's own PIRL pipeline, ours, and the decoding alone.
 
 One process, one thread, its CPU time, all pipelines in turn on the same images. VISSL's and ours
 are data sets that the host builds from a config, read sample by sample and collated, as a loader's
 worker does. VISSL's ends in normalised float32, ours in bytes that are normalised on the model's
 device: ``normalised`` is ours with that. VISSL's folders decode each image twice;
-``vissl_filelist``, its lists of files, once. ``jigsaw_64`` has the sizes of lightly's
-``PIRLTransform``: an image of 64 px and nine patches of 21 px.
+``vissl_filelist``, its lists of files, once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import json
-import multiprocessing
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from tabulate import tabulate
-from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
-from pirl_plugin.benchmark.timing import interleave, memory, ratio
+from pirl_plugin import normalize_images
+from pirl_plugin.benchmark.timing import interleave, ratio
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.settings import VISSL_PIRL, quoted
@@ -37,19 +31,16 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-_BATCH, _BATCHES = 32, 24  # of the loaders
-
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; returns ``rows``, of the pipelines, and ``loaders``."""
+    """Measure and print; returns ``rows``, of the pipelines."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with image_folder(options.data, options.images) as folder:
-        for transform in ("jigsaw", "rotation", "rotation_jigsaw", "jigsaw_64"):
+        for transform in ("jigsaw", "rotation", "rotation_jigsaw"):
             rows += _measure(folder, transform, options.rounds, options.device)
-        print(tabulate(rows, "keys", floatfmt=".3g"))
-        loaders = loader_rows(folder, options.workers) if options.workers else []
-    return {"rows": rows, "loaders": loaders}
+    print(tabulate(rows, "keys", floatfmt=".3g"))
+    return {"rows": rows}
 
 
 @contextlib.contextmanager
@@ -93,15 +84,6 @@ def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[
 def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any]], Any]:
     """Return functions that read the folder as a batch, by name, and our source of images."""
     functions: dict[str, Callable[[], Any]] = {}
-    if transform == "jigsaw_64":
-        views = JigsawViews(image_size=64, patches_crop_size=64, patch_size=21)
-        images = ImageDataset(folder, views)
-        if importlib.util.find_spec("lightly"):
-            from lightly.transforms import PIRLTransform
-
-            theirs = ImageFolder(folder, PIRLTransform())
-            functions["lightly"] = _read(theirs, len(theirs), torch.utils.data.default_collate)
-        return {"fused": _read(images, len(images), collate_views), **functions}, images.source
     dataset, collate = _host_pipeline(f"pretrain/pirl/{transform}_8node", folder)
     count = dataset.num_samples()
     if transform == "jigsaw":
@@ -137,7 +119,7 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
             "images_per_s_per_core": 1e3 / statistics.median(milliseconds),
             "decode_share": ratio(seconds["decode"], times),
         }
-        peers = {"vissl": "vissl", "filelist": "vissl_filelist", "lightly": "lightly"}
+        peers = {"vissl": "vissl", "filelist": "vissl_filelist"}
         for key, peer in peers.items():
             row[f"ratio_to_{key}"] = ratio(seconds[peer], times) if peer in seconds else None
         rows.append(row)
@@ -152,57 +134,3 @@ def _normalise(batch: Any, device: str) -> None:
             normalize_images(tensor.to(device))
     if device == "cuda":
         torch.cuda.synchronize()
-
-
-def loader_rows(folder: Path, workers: int) -> list[dict[str, Any]]:
-    """Measure and print VISSL's jigsaw and ours with loader workers, in a process for each."""
-    rows = []
-    for name in ("vissl", "fused"):
-        command = [sys.executable, "-m", __name__, name, str(folder), str(workers)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
-    print(tabulate(rows, "keys", floatfmt=".3g"))
-    return rows
-
-
-def _load(name: str, folder: Path, workers: int) -> dict[str, Any]:
-    """Read two epochs; ours forks its workers from a server that has imported the host."""
-    if name == "fused":
-        multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
-        dataset, collate = _host_pipeline("pretrain/pirl/jigsaw_8node", folder)
-    else:
-        words = "config.DATA.TRAIN.LABEL_PATHS=[]"
-        dataset, collate = _host_pipeline(VISSL_PIRL, folder, words)
-    loader = torch.utils.data.DataLoader(
-        dataset,
-        batch_size=_BATCH,
-        sampler=[index % dataset.num_samples() for index in range(_BATCH * _BATCHES)],
-        num_workers=workers,
-        collate_fn=collate,
-        multiprocessing_context="forkserver",
-    )
-    first = []
-    for _ in range(2):
-        start = time.perf_counter()
-        batches = iter(loader)
-        next(batches)
-        first.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        for number, _batch in enumerate(batches, start=2):
-            if number == _BATCHES - 1:  # the workers are done, and still there
-                pids = [process.pid for process in multiprocessing.active_children()]
-                used = [memory(f"/proc/{pid}/smaps_rollup") for pid in pids]
-        rate = (_BATCHES - 1) * _BATCH / (time.perf_counter() - start)
-    return {
-        "pipeline": name,
-        "workers": workers,
-        "first_batch_s": first[0],
-        "later_first_batch_s": first[1],
-        "images_per_s": rate,  # of the second epoch, after its first batch
-        "worker_rss_mb": statistics.mean(m["Rss"] for m in used) / 1e6,
-        "worker_pss_mb": statistics.mean(m["Pss"] for m in used) / 1e6,  # shared pages divided
-    }
-
-
-if __name__ == "__main__":
-    print(json.dumps(_load(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import re
 import statistics
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +43,9 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            seconds[name] += seconds_between(partial(_call, functions[name]), device, clock)
+            call = functions[name]
+            seconds[name] += seconds_between(lambda _, call=call: call(), device, clock)
     return seconds
-
-
-def _call(function: Callable[[], Any], _end_part: Callable[[], None]) -> None:
-    function()
 
 
 def seconds_between(
@@ -102,15 +99,15 @@ def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
         return torch.cuda.max_memory_allocated() - before
     ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory goes back and is counted again
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    before = memory("/proc/self/status")["VmRSS"]
+    before = _status("VmRSS")
     function()
-    return memory("/proc/self/status")["VmHWM"] - before
+    return _status("VmHWM") - before
 
 
-def memory(file: str) -> dict[str, int]:
-    """Return the sizes in a file of Linux such as ``/proc/PID/smaps_rollup``, in bytes."""
-    lines = (line.split() for line in Path(file).read_text().splitlines())
-    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines if words[-1] == "kB"}
+def _status(key: str) -> int:
+    """Return a size of this process, in bytes."""
+    (size,) = re.findall(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024 * int(size)
 
 
 def summary(times: Sequence[float], peer: Sequence[float] | None = None) -> dict[str, Any]:
