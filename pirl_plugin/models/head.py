@@ -18,9 +18,6 @@ class PIRLHead(nn.Module):
         hidden_dim: None for the paper's linear projection, or the width of a hidden layer with
             ReLU, the MLP form of VISSL's follow-up (2048).
 
-    Raises:
-        ValueError: a width or ``num_patches`` is not a whole number of at least 1.
-
     Example:
         >>> import torch
         >>> f, g = PIRLHead(2048), PIRLHead(2048, num_patches=9)
@@ -36,14 +33,7 @@ class PIRLHead(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"in_dim": in_dim, "out_dim": out_dim, "num_patches": num_patches}
-        for name, value in {**sizes, "hidden_dim": hidden_dim or in_dim}.items():
-            if not hasattr(value, "__index__") or value < 1:
-                raise ValueError(
-                    f"pirl_head.{name} = {value!r}: expected a whole number of at least 1; set it "
-                    f"to the width of the layer, or the number of patches"
-                )
-        self.in_dim, self.num_patches = int(in_dim), int(num_patches)
+        self.num_patches = num_patches
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
         if hidden_dim is not None:
             self.project = nn.Sequential(
@@ -60,24 +50,10 @@ class PIRLHead(nn.Module):
 
         Returns:
             ``(B, out_dim)``, not normalised.
-
-        Raises:
-            ValueError: the width is another, or the number is not a multiple of ``num_patches``.
         """
         if isinstance(features, list):
             (features,) = features
-        flat = features.flatten(1)
-        if flat.shape[1] != self.in_dim:
-            raise ValueError(
-                f"features are of shape {tuple(features.shape)}: expected (B·P, {self.in_dim}), "
-                f"pirl_head.in_dim; pool the trunk's features, or set in_dim to their width"
-            )
-        projected = self.project(flat)  # (B·P, out_dim)
+        projected = self.project(features.flatten(1))  # (B·P, out_dim)
         if self.merge is None:
             return projected
-        if len(projected) % self.num_patches:
-            raise ValueError(
-                f"pirl_head.num_patches = {self.num_patches}: expected a divisor of the "
-                f"{len(projected)} features given; set it to the transform's grid squared"
-            )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Pixels of the image for one of the feature map, as timm states it -> VISSL's name of that feature.
-_BY_REDUCTION = {2: "conv1", 4: "res2", 8: "res3", 16: "res4", 32: "res5"}
 _POOLED = ("flatten", "res5avg")
 DESCRIPTION = "timm_model"
 """Buffer of a trunk that says in a checkpoint which network of timm it is."""
@@ -24,8 +22,7 @@ class TimmTrunk(nn.Module):
     """A network of timm without its classifier.
 
     Features: ``flatten`` ``(B, D)`` and ``res5avg`` ``(B, D, 1, 1)``, the input of timm's
-    classifier; ``stage1``, ``stage2``, … as timm's ``feature_info`` lists them, ``(B, C, h, w)``;
-    and, where the resolution halves from each to the next, ``conv1``, ``res2``, … ``res5``.
+    classifier.
 
     Vision transformers take images of any size that their patches divide: their position
     embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` says otherwise.
@@ -49,7 +46,6 @@ class TimmTrunk(nn.Module):
         self.net: Any = create_network(architecture, options)
         self.register_buffer(DESCRIPTION, describe(architecture, options))
         self.width = network_width(self.net)
-        self._stages = _stage_names(self.net)
         self._fused_norm = _has_fused_norm(self.net)
 
     def forward(self, images: Tensor, out_feat_keys: list[str] | None = None) -> list[Tensor]:
@@ -65,11 +61,11 @@ class TimmTrunk(nn.Module):
         Raises:
             ValueError: an unknown name; or a conversion to SyncBatchNorm removed activations.
         """
-        keys, known = out_feat_keys or ["flatten"], [*_POOLED, *self._stages]
-        if unknown := set(keys) - set(known):
+        keys = out_feat_keys or ["flatten"]
+        if unknown := set(keys) - set(_POOLED):
             raise ValueError(
                 f"features {unknown} of timm's {self.arguments['architecture']}: expected names "
-                f"among {', '.join(known)}"
+                f"among {', '.join(_POOLED)}"
             )
         if self._fused_norm and not _has_fused_norm(self.net):
             raise ValueError(
@@ -77,16 +73,9 @@ class TimmTrunk(nn.Module):
                 f"timm's {self.arguments['architecture']}, whose batch norms have activations "
                 f"inside, which the conversion removes; set it to False"
             )
-        indices = sorted({self._stages[key] for key in keys if key in self._stages})
-        stages: dict[int, Tensor] = {}
-        if indices:
-            last, found = self.net.forward_intermediates(images, indices=indices)
-            stages = dict(zip(indices, found, strict=True))
-        else:
-            last = self.net.forward_features(images)
-        pooled = self.net.forward_head(last, pre_logits=True)
+        pooled = self.net(images)
         named = {"flatten": pooled, "res5avg": pooled[:, :, None, None]}
-        return [named[key] if key in named else stages[self._stages[key]] for key in keys]
+        return [named[key] for key in keys]
 
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
@@ -157,18 +146,6 @@ def _with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[
         net = create_network(architecture, options)
     dynamic = "dynamic_img_size" in inspect.signature(type(net).__init__).parameters
     return {**({"dynamic_img_size": True} if dynamic else {}), **options}
-
-
-def _stage_names(net: nn.Module) -> dict[str, int]:
-    """Return the names of the stages, and their indices in timm's ``feature_info``."""
-    stages = list(getattr(net, "feature_info", None) or [])
-    if not stages or not hasattr(net, "forward_intermediates"):
-        return {}
-    names = {f"stage{i + 1}": i for i in range(len(stages))}
-    reductions = [stage["reduction"] for stage in stages]
-    if reductions == sorted(set(reductions)):
-        names |= {_BY_REDUCTION[r]: i for i, r in enumerate(reductions) if r in _BY_REDUCTION}
-    return names
 
 
 def _has_fused_norm(net: nn.Module) -> bool:
