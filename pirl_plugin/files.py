@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = ".unfinished."
 """Prefix of the name of a file while it is being written."""
+RUN_FILE = "run.json"
+"""What :func:`claim_folder` writes."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
@@ -148,21 +150,17 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def claim_folder(
-    folder: Path, run: Mapping[str, object], file_name: str = "run.json", what: str = "run"
-) -> None:
+def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
     """Record in a folder which run it belongs to, and refuse it to another run.
 
     Args:
         folder: the output folder; it is made.
         run: what the run is: values that JSON can hold.
-        file_name: of the file in the folder that says so.
-        what: what the message calls it.
 
     Raises:
         ValueError: the folder holds another run.
     """
-    file, before = folder / file_name, json.loads(json.dumps(run))
+    file, before = folder / RUN_FILE, json.loads(json.dumps(run))
     now = before
     if file.is_file():
         with suppress(ValueError):
@@ -170,7 +168,7 @@ def claim_folder(
     if different := [key for key in now if before.get(key) != now[key]]:
         held = ", ".join(f"{key} {before.get(key)} (now {now[key]})" for key in different)
         raise ValueError(
-            f"--out = {folder}: expected an empty folder or one of the same {what}, and it holds "
-            f"the {what} of {held}; give another folder with --out, or remove this one"
+            f"{folder} holds the run of {held}: expected an empty folder or one of the same run; "
+            f"give another folder, or remove this one"
         )
     write_json(file, now)

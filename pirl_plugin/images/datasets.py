@@ -98,12 +98,10 @@ class HuggingFaceSource(MapSource):
                 f"{folder} has {', '.join(kinds) or f'no split {split}'}: expected a column of "
                 f"images in the split {split}"
             )
-        classes = [
-            name for name, kind in kinds.items()
-            if isinstance(kind, datasets.ClassLabel)
-            or (name in ("label", "labels") and str(getattr(kind, "dtype", "")).startswith("int"))
-        ]  # fmt: skip
+        classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
+        whole = [name for name, kind in kinds.items() if "int" in str(getattr(kind, "dtype", ""))]
+        classes += [name for name in ("label", "labels") if name in whole]
         encoded = found.select_columns(images[:1])
-        super().__init__(encoded.cast_column(images[0], datasets.Image(decode=False)), images[0])
+        super().__init__(encoded.cast_column(images[0], datasets.Image(decode=False)))
         self.path = folder
         self._labels = np.asarray(found[classes[0]], np.int64) if classes else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +13,6 @@ from pirl_plugin.images.folders import class_folders, image_extensions
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.sources import ImageSource
 
-_PATH_COLUMNS = ("path", "file", "filename", "file_name", "filepath", "image", "image_path", "img")
-_LABEL_COLUMNS = ("label", "class", "target", "category", "class_id", "label_id")
 _SAMPLE = 8
 
 
@@ -23,8 +20,8 @@ class FileListSource(ImageSource):
     """The images that a list names; relative paths are relative to the list's folder.
 
     Args:
-        path: of a ``.npy`` array (N,) of strings; a ``.csv`` or ``.tsv`` with or without a header,
-            ``path[,label]``; or a text file with a path, or ``path label``, a line.
+        path: of a ``.npy`` array (N,) of strings; a ``.csv`` with or without a header, whose first
+            columns are ``path[,label]``; or a text file with a path, or ``path label``, a line.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: of all paths.
 
@@ -90,17 +87,12 @@ def _rows(file: str) -> Iterator[list[str]]:
         return
     # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
     with open(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        if not file.endswith((".csv", ".tsv")):
+        if not file.endswith(".csv"):
             yield from map(_split, filter(None, map(str.strip, lines)))
             return
-        rows = csv.reader(lines, delimiter="\t" if file.endswith("tsv") else ",")
-        first = next(rows, [])
-        heads = [cell.strip().lower() for cell in first]
-        columns = _columns(heads)
-        has_header = not any(cell.endswith(image_extensions()) for cell in heads)
-        for row in rows if has_header else chain([first], rows):
-            if row:
-                yield [row[column].strip() for column in columns]
+        for number, cells in enumerate(filter(None, csv.reader(lines))):
+            if number or cells[0].lower().endswith(image_extensions()):  # else it is a header
+                yield [cell.strip() for cell in cells[:2]]
 
 
 def _split(line: str) -> list[str]:
@@ -109,14 +101,3 @@ def _split(line: str) -> list[str]:
     extensions = image_extensions()
     has_label = path.lower().endswith(extensions) and not line.lower().endswith(extensions)
     return [path, *label] if has_label else [line]
-
-
-def _columns(heads: list[str]) -> list[int]:
-    """Return the columns of path and label: by the header's names, or else the first two."""
-    named = [
-        next((heads.index(name) for name in names if name in heads), None)
-        for names in (_PATH_COLUMNS, _LABEL_COLUMNS)
-    ]
-    if named[0] is None:
-        return list(range(min(len(heads), 2)))
-    return [column for column in named if column is not None]

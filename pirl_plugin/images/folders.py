@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from PIL import Image
 
@@ -27,55 +25,49 @@ def image_extensions() -> tuple[str, ...]:
     return tuple(extension for extension in _EXTENSIONS if extension in known)
 
 
-def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
+def find_images(folder: str) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
     The images of the folder itself come first, then those of each first-level subfolder (its
     class) in order of name; within one, folders by path and files by name, as torchvision's
-    ``ImageFolder`` orders them. Hidden names, folders of systems (``lost+found``, ``@eaDir``, …)
-    and folders that cannot be listed are left out. Links to folders are followed, unless they lead
-    to a folder that they are in.
+    ``ImageFolder`` orders them. Hidden names and folders of systems (``lost+found``, ``@eaDir``, …)
+    are left out. Links to folders are followed, unless they lead to a folder that they are in.
 
     Args:
         folder: an existing folder.
-        skipped: counts what is left out as the walk goes on: files by extension, folders by name.
 
     Yields:
         Paths relative to ``folder``.
+
+    Raises:
+        OSError: a folder cannot be listed.
     """
-    skipped = Counter() if skipped is None else skipped
     extensions = image_extensions()
     start = len(os.path.join(folder, ""))
-    top = next(_walk(folder, skipped), (folder, [], []))
-    walks = (sorted(_walk(os.path.join(folder, name), skipped)) for name in top[1])
+    top = next(_walk(folder))
+    walks = (sorted(_walk(os.path.join(folder, name))) for name in top[1])
     for walk in itertools.chain([[top]], walks):
         for path, _, names in walk:
             for name in sorted(names):
                 if name.lower().endswith(extensions) and not name.startswith("."):
                     yield os.path.join(path, name)[start:]
-                elif not name.startswith("."):
-                    skipped[PurePath(name).suffix.lower() or name] += 1
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the names of the first-level subfolders that are read, sorted: the classes."""
-    return next(_walk(os.fspath(folder), Counter()), ("", [], []))[1]
+    return next(_walk(os.fspath(folder)))[1]
 
 
-def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """``os.walk`` over the folders that are read, which it sorts."""
 
-    def on_error(error: OSError) -> None:
-        if not isinstance(error, PermissionError):
-            raise error  # such as a network disk's: it would leave out a class
-        skipped[f"{error.filename}{os.sep}"] += 1
+    def fail(error: OSError) -> None:
+        raise error  # or a class would be left out
 
-    for path, folders, files in os.walk(top, onerror=on_error, followlinks=True):
-        left_out = {name for name in folders if name.lower() in _SYSTEM}
-        skipped.update(f"{name}{os.sep}" for name in left_out)
+    for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
         folders[:] = sorted(
-            name for name in set(folders) - left_out
-            if name[0] != "." and not _leads_back(path, name)
+            name for name in folders
+            if name[0] != "." and name.lower() not in _SYSTEM and not _leads_back(path, name)
         )  # fmt: skip
         yield path, folders, files
 

@@ -39,6 +39,3 @@ SOURCES = {
 
 INDEX = "index.npz"
 """Where ``prepare --shards`` writes which images the tars of a folder hold."""
-
-SETTINGS_FILE = "prepare.json"
-"""What ``pirl-plugin prepare`` notes in the folder that it writes."""

@@ -19,17 +19,16 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from pirl_plugin.arguments import user_path, whole_number
-from pirl_plugin.files import atomic_write, claim_folder
+from pirl_plugin.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import class_folders
-from pirl_plugin.images.names import INDEX, SETTINGS_FILE
+from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import scan_tar, write_index
 from pirl_plugin.images.sources import FolderSource
 
 _PROBLEMS = "unreadable.txt"
 _BLOCK = 32  # images that a process copies at a time
 _PER_SHARD = 5000
-_SHOWN = 5
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 
 
@@ -63,11 +62,11 @@ def main(arguments: Sequence[str]) -> int:
     images = FolderSource(source)
     if out == source or source in out.parents:
         raise ValueError(f"OUT = {out}: expected a folder outside IN = {source}")
-    if out.is_dir() and any(out.iterdir()) and not (out / SETTINGS_FILE).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / RUN_FILE).is_file():
         raise ValueError(f"OUT = {out} holds other files: expected a new or empty folder")
     settings = {"source": str(source), "size": options.size, "quality": options.quality}
     layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
-    claim_folder(out, settings | layout, SETTINGS_FILE, "copy")
+    claim_folder(out, settings | layout)
     (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
     labels = images.labels().tolist()
     for name in [] if options.shards or min(labels) < 0 else class_folders(source):
@@ -83,10 +82,8 @@ def main(arguments: Sequence[str]) -> int:
         write_index(out)
     print(f"{written} images written, {present} found from before, {len(problems)} without: {out}")
     if problems:
-        lines = [line.encode("utf-8", "backslashreplace") for line in problems]
-        (out / _PROBLEMS).write_bytes(b"\n".join(lines) + b"\n")
-        print(*(f"  {line.decode()}" for line in lines[:_SHOWN]), sep="\n")
-        print(f"all are listed in {out / _PROBLEMS}")
+        (out / _PROBLEMS).write_text("\n".join([*problems, ""]), errors="backslashreplace")
+        print(f"those without are listed in {out / _PROBLEMS}")
     return int(written + present == 0)
 
 

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import logging
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -30,6 +29,7 @@ from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.views.pixels import as_pixels
 
 GREY = 128
+_IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # a mapping: Hugging Face's, encoded
 
 
 class ImageSource:
@@ -126,20 +126,13 @@ class ImageSource:
             raise ValueError(f"{self.path} has no labels: expected a source with labels")
         return self._labels
 
-    @property
-    def num_unreadable(self) -> int:
-        """Number of files found unreadable so far, by this process and its loader workers."""
-        return int(np.count_nonzero(self._unreadable.array))
-
     def unreadable_paths(self) -> list[str]:
-        """Return the paths of the files found unreadable so far."""
+        """Return the paths found unreadable so far, by this process and its loader workers."""
         return [_printable(self.path_of(int(row))) for row in self._unreadable.array.nonzero()[0]]
 
 
 class FolderSource(ImageSource):
     """The images below a folder, whose subfolders are the classes, if there are any.
-
-    One warning names the folders and the kinds of files that are not read.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -151,13 +144,7 @@ class FolderSource(ImageSource):
             raise FileNotFoundError(
                 f"{os.fspath(path)}: expected a folder or a list of images that exists"
             )
-        skipped: Counter[str] = Counter()
-        images = PathTable(find_images(os.fspath(path), skipped))
-        if skipped:
-            found = ", ".join(f"{_printable(name)} ({count})" for name, count in skipped.items())
-            remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
-            logging.root.warning(f"{os.fspath(path)}: left out, as no images: {found}{remedy}")
-        super().__init__(path, images)
+        super().__init__(path, PathTable(find_images(os.fspath(path))))
 
     def labels(self) -> NDArray[np.int64]:
         """Return the number of each image's first-level subfolder, by name: int64 (N,).
@@ -176,19 +163,17 @@ class MapSource(ImageSource):
 
     Args:
         dataset: has ``len``, and items that are PIL images, uint8 tensors or arrays, paths, or
-            tuples or dictionaries that hold one.
-        key: place of the image in an item, a number or a name; None for 0 in tuples, and for
-            ``image`` or the first image in dictionaries.
+            tuples or dictionaries that hold one: ``image``, or else the first.
     """
 
-    def __init__(self, dataset: Any, key: int | str | None = None) -> None:
+    def __init__(self, dataset: Any) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise ValueError(
                 f"source is a {type(dataset).__name__}: expected a path, or a data set with len() "
                 f"and dataset[row]"
             )
         super().__init__(type(dataset).__name__, range(len(dataset)))  # type: ignore[arg-type]
-        self.dataset, self._key = dataset, key
+        self.dataset = dataset
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""
@@ -197,10 +182,11 @@ class MapSource(ImageSource):
     def pixels(self, row: int) -> torch.Tensor:
         """Return one image, uint8 (3, H, W)."""
         item = self.dataset[int(row)]
+        if isinstance(item, (tuple, list)):
+            item = dict(enumerate(item))
         if isinstance(item, Mapping):
-            item = item[self._key or _image_key(item)]
-        elif isinstance(item, (tuple, list)):
-            item = item[int(self._key or 0)]
+            first = next((v for v in item.values() if isinstance(v, _IMAGES)), None)
+            item = item.get("image", first)
         if isinstance(item, Mapping):  # Hugging Face's, with decode=False
             item = item["bytes"] or item["path"]
         if isinstance(item, (str, os.PathLike)):
@@ -208,26 +194,13 @@ class MapSource(ImageSource):
         return decode_image(item) if isinstance(item, (bytes, bytearray)) else as_pixels(item)
 
 
-def _image_key(item: Mapping[Any, Any]) -> Any:
-    if "image" in item:
-        return "image"
-    kinds = (Image.Image, torch.Tensor, np.ndarray)
-    found = [key for key, value in item.items() if isinstance(value, kinds)]
-    if not found:
-        raise ValueError(f"an item has {', '.join(map(str, item))}: name the image by key=")
-    return found[0]
-
-
-def open_source(
-    where: Any, name: str | None = None, key: int | str | None = None, **options: Any
-) -> ImageSource:
+def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSource:
     """Open a source of images.
 
     Args:
         where: a folder (of images, of tars, or of a Hugging Face data set), a file that lists
             images, a list of folders or of images, a map-style data set, or a source.
         name: a key of ``names.SOURCES``; None to infer it from the path.
-        key: of the image in the items of a data set.
         **options: of the source's constructor; those that it does not have are ignored.
 
     Raises:
@@ -248,7 +221,7 @@ def open_source(
         if os.path.isdir(where[0]):
             where = chain.from_iterable(FolderSource(folder).paths() for folder in where)
         return ImageSource("the list", PathTable(map(os.fspath, where)), root="")
-    return MapSource(where, key)
+    return MapSource(where)
 
 
 def _kind(path: str) -> str:
