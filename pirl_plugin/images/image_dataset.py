@@ -65,12 +65,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
         return len(self.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Key the next views of each image on this number of the pass; call it before each pass.
-
-        Raises:
-            ValueError: it is not in [0, 2²⁴).
-        """
-        image_generator(self.seed, epoch, 0)  # raises if the epoch is invalid
+        """Key the next views of each image on this number of the pass; call it before each pass."""
         self._epochs.array[:] = epoch
 
     def __getitem__(self, row: int) -> dict[str, Any]:

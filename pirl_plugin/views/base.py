@@ -40,7 +40,7 @@ class Views:
         image_scale: Sequence[float] = (0.08, 1.0),
         **photometric: Any,
     ) -> None:
-        self.image_size = check_size("image_size", image_size)
+        self.image_size = image_size
         self.image_scale = check_scale("image_scale", image_scale)
         self.photometric = Photometric(**photometric)
 
@@ -112,22 +112,9 @@ class ImageViews(Views):
         return {"images": self._standard_view(pixels, rng)}
 
 
-def check_size(name: str, value: int) -> int:
-    """Return ``value`` if it is a positive integer, else raise ValueError."""
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} = {value!r}: expected a whole number of at least 1")
-    return int(value)
-
-
 def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:
     """Return the pair of area shares 0 < low <= high <= 1, else raise ValueError."""
-    try:
-        low, high = (float(share) for share in value)
-    except (TypeError, ValueError):
-        low, high = 0.0, 0.0
+    low, high = value
     if not 0 < low <= high <= 1:
-        raise ValueError(
-            f"{name} = {value}: expected [smallest, largest], shares of the image's area above 0 "
-            f"and up to 1; set it to a pair such as [0.08, 1.0]"
-        )
+        raise ValueError(f"{name} = {value}: expected shares of the image, such as [0.08, 1.0]")
     return low, high

@@ -19,7 +19,7 @@ class PermutationSet:
     """A set of orders of the patches, and uniform draws from it.
 
     ``None`` is all orders, drawn without listing them. A finite set is a pure function of its
-    size, ``num_patches`` and ``seed``. Up to ``GREEDY_LIMIT`` orders are chosen greedily for a
+    size and ``num_patches``. Up to ``GREEDY_LIMIT`` orders are chosen greedily for a
     large Hamming distance, as in Noroozi & Favaro 2016 (arXiv 1603.09246, Alg. 1), but from
     candidates drawn at random instead of from a list of all n!. Above it nearly every greedy
     choice would lie at the smallest distances there are, so the orders are distinct and uniform.
@@ -27,7 +27,6 @@ class PermutationSet:
     Args:
         num_permutations: 1 … num_patches!, or None for all of them.
         num_patches: length of an order.
-        seed: of the choice of a finite set.
 
     Attributes:
         orders: int16 (num_permutations, num_patches), or None for all orders.
@@ -40,12 +39,9 @@ class PermutationSet:
         (100, 9)
     """
 
-    def __init__(
-        self, num_permutations: int | None = None, num_patches: int = 9, seed: int = 0
-    ) -> None:
+    def __init__(self, num_permutations: int | None = None, num_patches: int = 9) -> None:
         most = math.factorial(num_patches)
         self.num_patches = num_patches
-        self.num_permutations = num_permutations
         self.orders: _Orders | None = None
         if num_permutations is None:
             return
@@ -54,14 +50,10 @@ class PermutationSet:
                 f"num_permutations = {num_permutations!r}: expected a whole number from 1 to "
                 f"{most} for {num_patches} patches, or null for all orders"
             )
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         greedy = num_permutations if num_permutations <= GREEDY_LIMIT else 0
         chosen = _spread(greedy, num_patches, rng)
         self.orders = _fill_up(chosen, num_permutations, num_patches, rng)
-
-    def __len__(self) -> int:
-        """Number of orders in the set."""
-        return self.num_permutations or math.factorial(self.num_patches)
 
     def draw(self, rng: np.random.Generator) -> tuple[int, NDArray[np.int64]]:
         """Draw one order uniformly.

@@ -20,11 +20,7 @@ def test_normalize_images__refuses_other_shapes(shape, says):
         normalize_images(torch.zeros(shape, dtype=torch.uint8))
 
 
-def test_normalize_images__refuses_other_types_and_channels():
+def test_normalize_images__refuses_other_types():
     images = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"images are torch.float32 .*: expected uint8"):
         normalize_images(images.float())
-    with pytest.raises(ValueError, match="expected three numbers each"):
-        normalize_images(images, mean=[1, 2])
-    with pytest.raises(ValueError, match="deviations above 0"):
-        normalize_images(images, std=(0, 1, 1))

@@ -122,7 +122,6 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
     ("parameters", "words"),
     [
         ({"patch_size": 86}, "patch_size = 86: expected at most .* cell"),
-        ({"image_size": 224.0}, "image_size = 224.0:"),
         ({"patches_scale": (1.0, 0.6)}, "patches_scale"),
         ({"flip": True}, "flip = True: expected one of patch, image, none"),
         ({"num_permutations": 0}, "num_permutations = 0:"),
