@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+
+from pirl_plugin import __version__
 
 # Command -> "package.module:function" of the list of arguments, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -52,27 +53,15 @@ def run(arguments: Sequence[str]) -> int:
         print(_usage())
         return 0 if arguments else 2
     if arguments[0] in ("-V", "--version"):
-        print(_version())
+        print(f"pirl-plugin {__version__}")
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        instead = f"; the nearest is '{near[0]}'" if near else ""
-        print(f"pirl-plugin: there is no command '{name}'{instead}\n{_usage()}", file=sys.stderr)
+        print(f"pirl-plugin: there is no command '{name}'\n{_usage()}", file=sys.stderr)
         return 2
     where, _, what = COMMANDS[name][0].partition(":")
     command: Callable[[list[str]], int | None] = getattr(importlib.import_module(where), what)
     return command(rest) or 0
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    from pirl_plugin import __version__
-
-    found = {name: importlib.util.find_spec(name) for name in ("vissl", "torch")}
-    parts = [f"{name} {version(name) if spec else 'not installed'}" for name, spec in found.items()]
-    return f"pirl-plugin {__version__} ({', '.join(parts)}, Python {sys.version.split()[0]})"
 
 
 def _usage() -> str:

@@ -9,22 +9,15 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
 
 
-def put(text: str, stream: TextIO | None = None) -> None:
-    """Write to standard output, or a stream, and flush; a closed terminal ends no run."""
-    stream = stream or sys.stdout
+def put(text: str) -> None:
+    """Write to standard output, and flush; a closed terminal ends no run."""
     try:
-        try:
-            stream.write(text)
-        except UnicodeEncodeError:
-            encoding = stream.encoding or "ascii"
-            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
+        print(text, end="", flush=True)
     except OSError:
         with suppress(OSError):  # or Python fails on it again at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ProgressLine:

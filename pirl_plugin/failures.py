@@ -1,11 +1,7 @@
-"""Errors at the command line: one sentence on the console, the traceback in ``failure.txt``.
-
-``PIRL_PLUGIN_TRACEBACK=1`` in the environment shows the traceback instead.
-"""
+"""Errors at the command line: one sentence on the console, the traceback in ``failure.txt``."""
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import traceback
@@ -69,11 +65,6 @@ def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
         return None
 
 
-def traceback_wanted() -> bool:
-    """Return whether the environment asks for tracebacks."""
-    return os.environ.get("PIRL_PLUGIN_TRACEBACK", "0") not in ("", "0")
-
-
 @contextmanager
 def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     """End any exception in one sentence and exit status 1.
@@ -89,8 +80,6 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         raise
     except Exception as error:
-        if traceback_wanted():
-            raise
         said = f"pirl_plugin: {sentence(error)}"
         refused = bool(_REFUSAL.search(said))
         path = None if refused and folder is None else record(error, said, folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ UNFINISHED = ".unfinished."
 """Prefix of the name of a file while it is being written."""
 RUN_FILE = "run.json"
 """What :func:`claim_folder` writes."""
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 @contextmanager
@@ -48,13 +46,8 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     except Exception as error:
         seen: BaseException | None = error
         while seen is not None:  # torch raises another error on top of it
-            if isinstance(seen, OSError) and seen.errno in _DISK:
-                raise OSError(
-                    seen.errno,
-                    f"{path} was not written, and what was there before is intact "
-                    f"({os.strerror(seen.errno)}): expected a disk with room that can be written "
-                    f"to; make room, and give the same command again",
-                ) from error
+            if isinstance(seen, OSError) and seen.errno:
+                raise OSError(seen.errno, seen.strerror, str(path)) from error
             seen = seen.__cause__ or seen.__context__
         raise
     finally:
@@ -93,19 +86,14 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / ".lock", timeout=0)
     try:
-        lock.acquire()
+        with FileLock(folder / ".lock", timeout=0):
+            yield
     except Timeout:
         raise RuntimeError(
             f"CHECKPOINT.DIR = {folder}: expected a folder that no other run writes to, and "
             f"another run writes to this folder; wait for it, stop it, or name another folder"
         ) from None
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # on a failing disk the run's own error counts
-            lock.release(force=True)
 
 
 def sha256_of(path: Path) -> str:

@@ -33,7 +33,7 @@ class ShardedMemoryBank(MemoryBank):
     :meth:`save` writes them to a folder, and any number of ranks can load them.
 
     Args:
-        num_rows: |D|, at least 2 for each rank.
+        num_rows: |D|.
         dim: see :class:`~pirl_plugin.bank.MemoryBank`, as for the other arguments.
 
     Attributes:
@@ -41,7 +41,6 @@ class ShardedMemoryBank(MemoryBank):
         awaits_load: whether the loss was loaded from a checkpoint, and the shards were not yet.
 
     Raises:
-        ValueError: a rank would hold fewer than two rows.
         RuntimeError: in a collective: the number of ranks has changed, or it ``awaits_load``.
 
     Example:
@@ -58,11 +57,6 @@ class ShardedMemoryBank(MemoryBank):
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
         self._first, self._every = rank(), world_size()
-        if num_rows < 2 * self._every:
-            raise ValueError(
-                f"LOSS.pirl_loss.bank.placement = sharded: expected at least 2 images for each of "
-                f"{self._every} ranks, and there are {num_rows}; set it to replicated"
-            )
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
 
     def lookup(self, index: Tensor) -> Tensor:

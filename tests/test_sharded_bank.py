@@ -80,5 +80,3 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"rank_1_of_2\.torch .* is missing"):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.torch": ""})
-    with pytest.raises(ValueError, match="at least 2 images for each of 1 ranks"):
-        ShardedMemoryBank(1, DIM)

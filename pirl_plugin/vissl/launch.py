@@ -22,7 +22,6 @@ from pirl_plugin.failures import (
     in_one_sentence,
     rank_sentence,
     record,
-    traceback_wanted,
 )
 from pirl_plugin.settings import config_root, is_ours, require_host
 from pirl_plugin.vissl import network, signals
@@ -245,8 +244,6 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
             if distributed.is_initialized():
                 distributed.destroy_process_group()  # gloo's threads can abort the exit
         except Exception as error:
-            if traceback_wanted() and not spawned:
-                raise
             rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
             said = f"pirl_plugin: {rank_sentence(error, rank, minutes)}"
             path = record(error, said, Path(get_checkpoint_folder(config)))

@@ -24,14 +24,11 @@ def test_configs__names_the_script_of_the_svms(capsys):
     assert scripts == ["tools.train_svm", "tools.train_svm_low_shot"]
 
 
-def test_version__names_what_it_runs_on(capsys):
+def test_version_and_unknown_command(capsys):
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out.startswith(f"pirl-plugin {__version__} (vissl ")
-
-
-def test_unknown_command__is_answered_with_the_nearest(capsys):
+    assert capsys.readouterr().out == f"pirl-plugin {__version__}\n"
     assert run(["quikstart"]) == 2
-    assert "the nearest is 'quickstart'" in capsys.readouterr().err
+    assert "no command 'quikstart'" in capsys.readouterr().err
 
 
 HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear", "invariance")]
