@@ -1,54 +1,39 @@
-"""Compare the tensors of a file with those of a network: names, shapes and, on request, bits."""
+"""Compare the tensors of a file with those of a network: names and shapes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 COUNTER = "num_batches_tracked"
 """Buffer of batch norm that nothing reads: files of PyTorch < 0.4.1 and of Caffe2 have none."""
 
 
-def compare(
-    expected: Mapping[str, Tensor | tuple[int, ...]],
-    found: Mapping[str, Tensor],
-    *,
-    values: bool = False,
-) -> str:
+def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str, Tensor]) -> str:
     """Compare tensors by name and shape. Counters of batch norm may be missing.
 
     Args:
         expected: name to tensor, or to its shape alone.
         found: name to tensor.
-        values: compare bits too, in the dtype of the tensor found; ``expected`` holds tensors.
 
     Returns:
         What differs, in words; empty where nothing does.
 
     Example:
+        >>> import torch
         >>> net = {"conv.weight": (2,), "bn.bias": (3,)}
         >>> print(compare(net, {"conv.weight": torch.ones(4)}))
         1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
     """
     wanted = {n: tuple(t.shape) if isinstance(t, Tensor) else t for n, t in expected.items()}
     shapes = [n for n in wanted if n in found and tuple(found[n].shape) != wanted[n]]
-    differ = [
-        name
-        for name, tensor in (expected.items() if values else ())
-        if name in found
-        and name not in shapes
-        and isinstance(tensor, Tensor)
-        and not torch.equal(found[name].cpu(), tensor.cpu().to(found[name].dtype))
-    ]
     whole = [name for name in wanted if not name.endswith(COUNTER)]
     kinds = {
         "of another shape": [f"{n} {tuple(found[n].shape)}, expected {wanted[n]}" for n in shapes],
         f"of {len(whole)} missing": [name for name in whole if name not in found],
         "left over": [name for name in found if name not in wanted],
-        "of other values": differ,
     }
     return "; ".join(f"{len(n)} {kind}: {truncate(n)}" for kind, n in kinds.items() if n)
 

@@ -71,10 +71,6 @@ def export_checkpoint(
     if out.exists() and path.exists() and out.samefile(path):
         raise ValueError(f"out = {out}: expected another file than the checkpoint itself")
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk, timm)
-    if to in ("torchvision", "detectron2") and found.timm:
-        raise ValueError(
-            f"torchvision and Detectron2 have no {found.title}: export to timm or safetensors"
-        )
     if to == "timm":
         _write_timm_folder(found, out)
     else:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.checkpoints.compare import compare
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk
 from pirl_plugin.files import atomic_write
@@ -56,11 +55,7 @@ def trunk_in(
         trunk = TimmTrunk(found.timm, found.options)
     else:
         trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
-    state = trunk_state(found)
-    own = {name: tensor for name, tensor in trunk.state_dict().items() if name == DESCRIPTION}
-    if mismatch := compare(trunk.state_dict(), {**state, **own}):  # timm's options may differ
-        raise ValueError(f"{path} does not fit {found.title}: {mismatch}; copy it again")
-    trunk.load_state_dict(state, strict=False)  # whole, but for batch norm's counters
+    trunk.load_state_dict(trunk_state(found), strict=False)  # whole, but for batch norm's counters
     return trunk.eval()
 
 

@@ -91,9 +91,8 @@ def describe_difference(
         f"config.{key} = {now.get(key, 'not set')}: expected {before.get(key, 'not set')}"
         for key in differ[:3]
     )
-    more = f"; and {len(differ) - 3} more" if differ[3:] else ""
     return (
-        f"{shown}{more}, as in {path}; give the configuration and the images of its run (a moved "
+        f"{shown}, as in {path}; give the configuration and the images of its run (a moved "
         f"folder is fine), or another config.CHECKPOINT.DIR to start a new one"
     )
 

@@ -63,14 +63,21 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
         ValueError: a tensor of backbone or res5 differs, or the model has no place for one of the
             file; by their names.
     """
-    from pirl_plugin.checkpoints.compare import COUNTER, compare
+    import torch
+
+    from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
 
     loaded = {
         match[1]: tensor
         for name, tensor in model.items()
         if not name.endswith(COUNTER) and (match := _PRETRAINED.fullmatch(name))
     }
-    if mismatch := compare(weights, loaded, values=True):
+    mismatch = compare(weights, loaded)
+    if not mismatch:
+        pairs = {name: (loaded[name].cpu(), tensor) for name, tensor in weights.items()}
+        other = [n for n, (mine, its) in pairs.items() if not torch.equal(mine, its.to(mine.dtype))]
+        mismatch = f"other values in {truncate(other)}" if other else ""
+    if mismatch:
         raise ValueError(
             f"backbone and res5 of the model are not the file's: {mismatch}; training would start "
             f"from random weights"

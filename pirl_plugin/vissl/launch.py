@@ -220,8 +220,9 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
     from vissl.utils.checkpoint import get_checkpoint_folder
 
     from pirl_plugin.vissl.hooks.faults import RunSettings
+    from pirl_plugin.vissl.sections import read_section
 
-    minutes = float(RunSettings.from_config(config).timeout_minutes)
+    minutes = float(read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes)
     timeout = datetime.timedelta(minutes=minutes)
     spawned = multiprocessing.parent_process() is not None
     os.environ[RANK_PROCESS] = str(os.getpid())

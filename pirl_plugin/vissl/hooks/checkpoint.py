@@ -28,11 +28,9 @@ from pirl_plugin.files import remove_unfinished
 from pirl_plugin.vissl import signals
 from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
-from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
-    from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
 _SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
@@ -58,11 +56,6 @@ class CheckpointHook(QuietHook):
         self._record: dict[str, Any] = {}
         self._shards: tuple[int, dict[str, str]] | None = None  # step, file to checksum
         self._epoch_start = 0  # what task.num_updates was, which counts images
-
-    @classmethod
-    def from_config(cls, config: AttrDict) -> CheckpointHook:
-        """Build the hook from the host's whole configuration."""
-        return cls(read_section(Keep, config, "CHECKPOINT.PIRL"))
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Compare the images with the checkpoint's, load shards, and listen for signals.

@@ -11,13 +11,11 @@ import torch
 
 from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.bases import QuietHook
-from pirl_plugin.vissl.sections import read_section
 from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 
 SAVE = 1  # a request; the others are numbers of signals, which are larger
@@ -34,14 +32,9 @@ class RunSettings:
     max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
     timeout_minutes: float = 10  # how long a rank waits for another one
 
-    @classmethod
-    def from_config(cls, config: AttrDict) -> RunSettings:
-        """Read them from the host's configuration."""
-        return read_section(cls, config, "HOOKS.PIRL_RUN")
-
 
 class FiniteHook(QuietHook):
-    """Stops a run whose loss is not finite, and names ranks, step and images."""
+    """Stops a run whose loss is not finite, and names the step."""
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Switch the host's own checks of the output off."""
@@ -57,21 +50,9 @@ class FiniteHook(QuietHook):
         """
         if math.isfinite(task.losses[-1]):
             return
-        output, target = task.last_batch.model_output, task.last_batch.target.reshape(-1)
-        bad = torch.zeros_like(target, dtype=torch.bool)
-        for tensor in [output] if isinstance(output, torch.Tensor) else output:
-            if len(tensor) == len(bad):
-                bad |= ~tensor.flatten(1).isfinite().all(dim=1)
-        rows = target[bad & (target >= 0)][:8].tolist()
-        where = ", ".join(
-            f"rank {place} (rows {of_rank})"
-            for place, of_rank in enumerate(gather_objects(rows))
-            if of_rank and task.config.LOSS["name"] == "pirl_loss"  # else the target is classes
-        )
         raise FloatingPointError(
-            f"the {f'output on {where}' if where else 'loss'} is not finite, step "
-            f"{task.iteration}: nothing was saved from it; start again with a lower learning rate, "
-            f"from the last checkpoint, or look at these images"
+            f"the loss is not finite, step {task.iteration}: nothing was saved from it; start "
+            f"again with a lower learning rate, from the last checkpoint"
         )
 
 

@@ -84,9 +84,10 @@ class PIRLInputHook(QuietHook):
         model: Any = task.base_model
         forward = model.forward
 
-        def run(batch: Inputs) -> Any:
+        def prepared(batch: Inputs) -> Any:
             return forward(self.prepare(batch))
 
+        run: Callable[[Inputs], Any] = prepared
         if self.settings.autocast == "bfloat16":
             run = torch.autocast(task.device.type, torch.bfloat16)(run)
         if self.micro_batch is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from pirl_plugin.distributed import gather, rank, world_size
+from pirl_plugin.distributed import gather, rank
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.vissl.bases import QuietHook
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vissl.trainer.train_task import SelfSupervisionTask
+
+    from pirl_plugin.loss import LastStep
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class MonitorSettings:
 
 
 class MonitorHook(QuietHook):
-    """Measures a sample of the bank's rows, and embeddings of the epoch's last steps.
+    """Measures a sample of the bank's rows, and embeddings of the epoch's last step.
 
     Writes to the log, to ``stdout.json`` (a line with the key ``PIRL_MONITOR``) and to TensorBoard.
     It draws no random number of the run's: results are the same to the bit without it.
@@ -57,7 +58,6 @@ class MonitorHook(QuietHook):
     def __init__(self, settings: MonitorSettings) -> None:
         super().__init__()
         self.settings = settings
-        self._steps: deque[tuple[dict[str, Tensor], Tensor, Tensor]] = deque()
         self._labels: Tensor | None = None
 
     def on_start(self, task: SelfSupervisionTask) -> None:
@@ -66,35 +66,16 @@ class MonitorHook(QuietHook):
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
 
-    def on_update(self, task: SelfSupervisionTask) -> None:
-        """Keep references to what the loss compared; nothing is computed or waited for."""
-        if task.train:
-            step = task.loss.last_step
-            self._loss = task.last_batch.loss.detach()
-            self._steps.append((step.queries, step.positives, step.valid))
-            while (len(self._steps) - 1) * len(step.valid) * world_size() >= len(self._rows):
-                self._steps.popleft()
-
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Collective: measure, every so many epochs."""
-        if not task.train or not self._steps or (task.train_phase_idx + 1) % self.settings.every:
+        step = task.loss.last_step
+        due = (task.train_phase_idx + 1) % self.settings.every == 0
+        if not (task.train and due and step.queries):
             return
         sample = task.loss.bank.lookup(self._rows.to(task.loss.bank.rows.device))
-        pairs = self._pairs()
-        self._steps.clear()
+        pairs = _pairs(step)
         if rank() == 0:
             self._report(task, measure_bank(sample, self._labels, **pairs, k=self.settings.k))
-
-    def _pairs(self) -> dict[str, Tensor]:
-        """Collective: f, g and m of the last steps' valid images on all ranks, ``(B, D)`` each."""
-        valid = gather(torch.cat([valid for _, _, valid in self._steps]))
-        found = {"m": gather(torch.cat([positives for _, positives, _ in self._steps]).float())}
-        terms = list(self._steps[-1][0])
-        named = {"g": next((t for t in terms if t.startswith("invariance")), None), "f": "image"}
-        for name, term in named.items():
-            if term in terms:
-                found[name] = gather(torch.cat([queries[term] for queries, _, _ in self._steps]))
-        return {name: tensor[valid] for name, tensor in found.items()} if valid.any() else {}
 
     def _report(self, task: SelfSupervisionTask, measured: Mapping[str, Measure]) -> None:
         """Write the measures everywhere, and name a collapse."""
@@ -103,7 +84,8 @@ class MonitorHook(QuietHook):
         parts = [f"{name}: {v:.4g} (chance: {c:.4g})" for name, (v, c) in measured.items()]
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(parts)}")
         # The first keys are those of the host's own lines, for programs that read every line.
-        line = {"Rank": 0, "ep": epoch, "iter": task.iteration - 1, "loss": float(self._loss)}
+        loss = float(task.last_batch.loss.detach())
+        line = {"Rank": 0, "ep": epoch, "iter": task.iteration - 1, "loss": loss}
         values = {name: {"value": v, "chance": c} for name, (v, c) in measured.items()}
         for hook in task.hooks:
             log = getattr(hook, "json_stdout_logger", None)
@@ -114,6 +96,19 @@ class MonitorHook(QuietHook):
         write_scalars(task, "PIRL_monitor", scalars)
         if found := collapse(measured):
             logging.warning(f"PIRL monitor, epoch {epoch}: {found}")
+
+
+def _pairs(step: LastStep) -> dict[str, Tensor]:
+    """Collective: f, g and m of a step's valid images on all ranks, ``(B, D)`` each."""
+    transformed = [term for term in step.queries if term.startswith("invariance")]
+    found = {
+        "f": step.queries.get("image"),
+        "g": step.queries[transformed[0]] if transformed else None,
+        "m": step.positives.float(),
+    }
+    valid = gather(step.valid)
+    pairs = {name: gather(tensor)[valid] for name, tensor in found.items() if tensor is not None}
+    return pairs if valid.any() else {}
 
 
 def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:

@@ -48,6 +48,7 @@ def add_our_hooks(module: Any) -> None:
 
 
 def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
+    from pirl_plugin.checkpoints.run_folder import Keep
     from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
     from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook, RunSettings
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
@@ -57,8 +58,8 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.vissl.sections import read_section
 
     # First those that stop a run on faults, before another hook acts on them.
-    hooks: list[ClassyHook] = [ExchangeHook(RunSettings.from_config(cfg).max_unreadable)]
-    hooks.append(FiniteHook())
+    settings = read_section(RunSettings, cfg, "HOOKS.PIRL_RUN")
+    hooks: list[ClassyHook] = [ExchangeHook(settings.max_unreadable), FiniteHook()]
     wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
     if cfg.LOSS.name == "pirl_loss" or wanted:
         hooks.append(PIRLInputHook.from_config(cfg))
@@ -67,7 +68,7 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
         hooks += [MemoryBankHook(), PIRLReportHook()]
         hooks += [MonitorHook(monitor)] if monitor.enabled else []
     # After the bank has its size, and before the host's own hook, which saves.
-    hooks.append(CheckpointHook.from_config(cfg))
+    hooks.append(CheckpointHook(read_section(Keep, cfg, "CHECKPOINT.PIRL")))
     return [*hooks, ProgressHook()] if shows_page() else hooks
 
 

@@ -142,10 +142,6 @@ def skip_batches_done(module: Any) -> None:
             epoch = self.num_batches_per_phase * int(self.get_global_batchsize())
             updates = (self.train_phase_idx + 1) * epoch + samples_done(self)
             if updates != self.num_updates:
-                logging.warning(
-                    f"The checkpoint counts {self.num_updates} images, of another batch; with this "
-                    f"one it is {updates}, the place in the schedule"
-                )
                 self.num_updates = updates
                 self.optimizer.on_epoch(self.where)
         return result
