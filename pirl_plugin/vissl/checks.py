@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.settings import SVM_SCRIPTS, is_ours
-from pirl_plugin.vissl.fit import check_fit, splits_of
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check what the run needs: device, data, and that all fits together.
+    """Check device, data and heads.
 
     Args:
         config: the host's, inferred; configurations that are not ours pass.
@@ -83,7 +82,12 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
         )
     _check_device(config)
     _check_data(config)
-    check_fit(config)
+    _check_heads(config)
+
+
+def splits_of(config: AttrDict) -> list[str]:
+    """Return the splits that a run reads."""
+    return ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
 
 
 def _check_device(config: AttrDict) -> None:
@@ -142,3 +146,16 @@ def _check_data(config: AttrDict) -> None:
             f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {count}, the "
             f"number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={count}"
         )
+
+
+def _check_heads(config: AttrDict) -> None:
+    """See that our heads take the trunk's features."""
+    from pirl_plugin.models.trunks import trunk_width
+
+    width = trunk_width(config.MODEL.TRUNK)
+    for name, settings in config.MODEL.HEAD.PARAMS:
+        if name == "pirl_head" and width not in (None, settings["in_dim"]):
+            raise ValueError(
+                f"config.MODEL.HEAD.IN_DIM = {settings['in_dim']}: expected {width}, the width of "
+                f"config.MODEL.TRUNK.NAME = {config.MODEL.TRUNK.NAME}"
+            )

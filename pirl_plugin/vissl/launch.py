@@ -23,7 +23,7 @@ from pirl_plugin.failures import (
     rank_sentence,
     record,
 )
-from pirl_plugin.settings import config_root, is_ours, require_host
+from pirl_plugin.settings import is_ours, require_host
 from pirl_plugin.vissl import network, signals
 from pirl_plugin.vissl.import_hook import finder
 
@@ -44,7 +44,6 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
   pirl-plugin configs    lists configs and overlays"""
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for preload.py
 _GRACE_S = 5.0  # for the other ranks to fail by themselves, and again after SIGTERM
-_SPIN = {"GOMP_SPINCOUNT": "30000", "KMP_BLOCKTIME": "1"}  # about 0.3 ms and 1 ms
 
 
 def main(overrides: list[str]) -> int:
@@ -69,18 +68,6 @@ def main(overrides: list[str]) -> int:
             config, args.node_id, args.engine_name, default_hook_generator
         )
     return 0
-
-
-def spin_shortly(_host: Any) -> None:
-    """Have OpenMP's threads spin for a moment, then sleep, where a config of ours is run.
-
-    Long spinning takes cores from loader workers; without any, each parallel region waits for
-    threads to wake. OpenMP reads this once, as torch is imported. What the user has set stays.
-    """
-    names = [word.partition("=")[2] for word in sys.argv if word.startswith("config=")]
-    ours = any((config_root() / "config" / f"{name}.yaml").is_file() for name in names)
-    if ours and "torch" not in sys.modules and not {"OMP_WAIT_POLICY", *_SPIN} & os.environ.keys():
-        os.environ.update(_SPIN)
 
 
 def follow_torchrun(composed: DictConfig) -> None:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from pirl_plugin import failures
 from pirl_plugin.settings import NOT_INSTALLED
-from pirl_plugin.vissl import launch, network, signals
+from pirl_plugin.vissl import network, signals
 from tests.helpers.host_runs import host_script, run, settings, state
 from tests.helpers.launched import STEP, children, quiet, started
 
@@ -125,13 +125,3 @@ def test_interface__of_several_nodes_is_never_loopback(monkeypatch):
     config = OmegaConf.create({"DISTRIBUTED": {"NUM_NODES": 2, "RUN_ID": "localhost:1"}})
     network.choose_interface(config)
     assert os.environ["GLOO_SOCKET_IFNAME"] == "the_users"
-
-
-def test_spin__keeps_what_the_user_set(monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(sys, "argv", ["", "config=pretrain/pirl/quick_jigsaw"])
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    launch.spin_shortly(None)
-    assert "GOMP_SPINCOUNT" not in os.environ

@@ -49,7 +49,7 @@ _LABELS = "pirl_plugin.vissl.patches.labels"
 
 # Steps taken before the body of a host module runs.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": (f"{_PATCHES}:silence_host_warnings", "pirl_plugin.vissl.launch:spin_shortly"),
+    "vissl": (f"{_PATCHES}:silence_host_warnings",),
     "classy_vision": (f"{_PATCHES}:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
     "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),

@@ -100,7 +100,7 @@ def remove_old_results(config: AttrDict) -> None:
     The host's tools read all features that are there, and with ``SVM.force_retrain`` too they take
     up the costs chosen for other features. Features of a split that is not extracted now stay.
     """
-    from pirl_plugin.vissl.fit import splits_of
+    from pirl_plugin.vissl.checks import splits_of
 
     out = Path(config.CHECKPOINT.DIR)
     files = [*out.glob("*/test_ap.npy")]
