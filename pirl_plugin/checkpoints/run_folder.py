@@ -25,7 +25,7 @@ class Keep:
     """Which checkpoints are kept: the section ``CHECKPOINT.PIRL``.
 
     Attributes:
-        KEEP_LAST: number of the newest checkpoints, at least 1; ``all`` for all of them.
+        KEEP_LAST: number of the newest checkpoints; ``all`` for all of them.
         KEEP_EVERY: the epochs 0, m, 2·m, … too; 0 for none. The final one is always kept.
         EVERY_MINUTES: minutes after which the run saves in the middle of an epoch; 0 for never.
 
