@@ -15,11 +15,6 @@ MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches that a process's batch is split into."""
 VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"
 """``config=`` of VISSL's own PIRL, with which benchmarks compare."""
-SVM_SCRIPTS = {
-    "benchmark/pirl/svm_voc07": "tools.train_svm",
-    "benchmark/pirl/svm_voc07_low_shot": "tools.train_svm_low_shot",
-}
-"""Configs that are not for the host's engine, and the host's script for each."""
 
 
 def require_host() -> None:

@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
-from pirl_plugin.settings import SVM_SCRIPTS, is_ours
+from pirl_plugin.settings import is_ours
 from pirl_plugin.vissl.sections import read_section
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
     if not is_ours(config):
         return
     if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
-        scripts = " or ".join(f"python -m {script}" for script in SVM_SCRIPTS.values())
         raise ValueError(
             "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
-            f"host's SVM script; write {scripts} config=NAME …"
+            "host's SVM script; write python -m tools.train_svm or python -m "
+            "tools.train_svm_low_shot config=NAME …"
         )
     _check_device(config)
     _check_data(config)
@@ -153,9 +153,9 @@ def _check_heads(config: AttrDict) -> None:
     from pirl_plugin.models.trunks import trunk_width
 
     width = trunk_width(config.MODEL.TRUNK)
-    for name, settings in config.MODEL.HEAD.PARAMS:
-        if name == "pirl_head" and width not in (None, settings["in_dim"]):
+    for head in config.MODEL.HEAD.PARAMS:
+        if head[0] == "pirl_head" and width not in (None, head[1]["in_dim"]):
             raise ValueError(
-                f"config.MODEL.HEAD.IN_DIM = {settings['in_dim']}: expected {width}, the width of "
+                f"config.MODEL.HEAD.IN_DIM = {head[1]['in_dim']}: expected {width}, the width of "
                 f"config.MODEL.TRUNK.NAME = {config.MODEL.TRUNK.NAME}"
             )

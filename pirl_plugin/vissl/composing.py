@@ -69,16 +69,6 @@ def check_composing(module: Any) -> None:
     module.convert_to_attrdict = convert_to_attrdict
 
 
-def compose(*overrides: str) -> AttrDict:
-    """Return the host's configuration for overrides of its command line, checked."""
-    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
-
-    config: AttrDict = convert_to_attrdict(
-        compose_hydra_configuration(list(overrides)), dump_config=False
-    )[1]
-    return config
-
-
 def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
     """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
     return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)

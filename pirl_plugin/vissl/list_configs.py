@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from pirl_plugin.settings import SVM_SCRIPTS, config_root
+from pirl_plugin.settings import config_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,10 +39,7 @@ def listed() -> list[tuple[str, str, str]]:
     found = []
     for group, heading in _GROUPS.items():
         for path in sorted((root / group).glob("*.yaml")):
-            config = f"{group}/{path.stem}"
-            script = SVM_SCRIPTS.get(config)
-            command = f"; run it by python -m {script}" if script else ""
-            found.append((heading, config, f"{describe(path)}{command}"))
+            found.append((heading, f"{group}/{path.stem}", describe(path)))
     for path in sorted((root / "pirl").rglob("*.yaml")):
         folder = path.parent.relative_to(root).as_posix()
         if folder != "pirl/base":

@@ -26,6 +26,7 @@ from pirl_plugin.checkpoints.training_run import (
 from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, linear_top1, svm_map
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
 from pirl_plugin.files import write_text
+from pirl_plugin.vissl.import_hook import finder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,10 +183,13 @@ def _origin_of(checkpoint: str) -> tuple[str, Differences]:
 @cache
 def compose(*overrides: str) -> dict[str, Any]:
     """Compose a configuration of the host as its own script does."""
-    from pirl_plugin.vissl import composing
+    finder.install()
+    from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
     paths = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
-    return composing.compose(*paths, *overrides)
+    composed = compose_hydra_configuration([*paths, *overrides])
+    config: dict[str, Any] = convert_to_attrdict(composed, dump_config=False)[1]
+    return config
 
 
 def _differences(config: dict[str, Any], wanted: dict[str, Any]) -> Differences:
@@ -226,7 +230,8 @@ def lay_out(runs: list[Run]) -> list[dict[str, Any]]:
     """
     tables: list[dict[str, Any]] = []
     for table in published_tables():
-        columns, groups = table["columns"], {(name, "{}"): [] for name in table["rows"]}
+        columns = table["columns"]
+        groups: dict[tuple[str, str], list[Run]] = {(name, "{}"): [] for name in table["rows"]}
         for run in runs:
             if table["number"] in run.tables and set(columns) & set(run.figures):
                 groups.setdefault((run.row, str(run.differs)), []).append(run)

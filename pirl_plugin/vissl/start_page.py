@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.console import LINE, counted, put
+from pirl_plugin.console import LINE, put
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -60,15 +60,10 @@ def start_page(config: AttrDict, first: bool) -> None:
     if not first:
         return
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
-    each = counted(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA, "image")
-    nodes = config.DISTRIBUTED
-    ranks = counted(nodes.NUM_NODES * nodes.NUM_PROC_PER_NODE, "rank")
-    epochs = counted(config.OPTIMIZER.num_epochs, "epoch")
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
     put(
         f"pirl_plugin {__version__}, VISSL {getattr(vissl, '__version__', 'of unknown version')}\n"
         f"data      {', '.join(map(str, split.DATA_PATHS or split.DATASET_NAMES))}\n"
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
-        f"batch     {each} × {ranks} on {config.MACHINE.DEVICE}, {epochs}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )

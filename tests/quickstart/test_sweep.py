@@ -7,6 +7,7 @@ import pytest
 
 from pirl_plugin.quickstart import sweep
 from pirl_plugin.quickstart.run import Data
+from tests.helpers.configs import compose
 from tests.helpers.sweeps import finish
 
 VALUES = {  # Sec. 4 of the paper
@@ -52,8 +53,6 @@ def test_points__are_the_papers():
 @pytest.mark.parametrize("name", list(VALUES))
 @pytest.mark.parametrize("scale", ["paper", "quick"])
 def test_overrides__compose_to_the_swept_value(name, scale, image_folder, tmp_path):
-    from pirl_plugin.vissl.composing import compose
-
     options = _options(
         image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]
     )

@@ -7,7 +7,7 @@ import pytest
 
 from pirl_plugin import __version__
 from pirl_plugin.cli import run
-from pirl_plugin.vissl.list_configs import listed, main
+from pirl_plugin.vissl.list_configs import listed
 from tests.helpers.configs import cases
 
 
@@ -15,13 +15,6 @@ def test_listed__is_every_config_with_a_description():
     names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
     assert sorted(names) == sorted(cases())
     assert all(10 < len(description) < 260 for _, _, description in listed())
-
-
-def test_configs__names_the_script_of_the_svms(capsys):
-    main([])
-    lines = capsys.readouterr().out.splitlines()
-    scripts = [line.rpartition("; run it by python -m ")[2] for line in lines if "; run" in line]
-    assert scripts == ["tools.train_svm", "tools.train_svm_low_shot"]
 
 
 def test_version_and_unknown_command(capsys):
