@@ -26,13 +26,6 @@ def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
     return number
 
 
-def positive_number(text: str) -> float:
-    """Parse a finite number above 0."""
-    if not 0 < (value := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
-    return value
-
-
 def user_path(text: str) -> Path:
     """Parse a path; a shell leaves ``~`` as it is after an equals sign."""
     return Path(text).expanduser()

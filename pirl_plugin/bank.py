@@ -150,14 +150,10 @@ class MemoryBank(nn.Module):
         """Return the index as ``(B,)``.
 
         Raises:
-            ValueError: it is no int64 tensor, or the embeddings are not floating ``(B, dim)``.
+            ValueError: it is not of int64, or the embeddings are not floating ``(B, dim)``.
         """
-        if not isinstance(index, Tensor) or index.dtype != torch.int64:
-            kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
-            raise ValueError(
-                f"index is of {kind}: expected an int64 tensor, each image's row in the data set; "
-                f"give the data set's indices"
-            )
+        if index.dtype != torch.int64:
+            raise ValueError(f"index is of {index.dtype}: expected int64, rows of the data set")
         index, expected = index.reshape(-1), (index.numel(), self.rows.shape[1])
         if embeddings.shape != expected or not embeddings.is_floating_point():
             raise ValueError(

@@ -19,7 +19,7 @@ from pirl_plugin.distributed import (
 from pirl_plugin.files import atomic_write, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
 
 class ShardedMemoryBank(MemoryBank):
@@ -110,33 +110,25 @@ class ShardedMemoryBank(MemoryBank):
         on_all_ranks(write)
         return {name: digest for found in gather_objects(sums) for name, digest in found.items()}
 
-    def load(self, folder: str | Path, checksums: Mapping[str, str] | None = None) -> None:
+    def load(self, folder: str | Path, files: Iterable[str] | None = None) -> None:
         """Read the shards, which any number of ranks may have written. Collective.
 
         Args:
             folder: of :meth:`save`.
-            checksums: what :meth:`save` returned; files that are not listed are not read.
+            files: names of those to read, as :meth:`save` returned them; None for all.
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: a file is damaged, or of a bank of another size.
+            ValueError: the files are of a bank of another size, or not all of one call of save.
         """
         folder = Path(folder)
-        on_all_ranks(lambda: self._load(folder, checksums))
+        on_all_ranks(lambda: self._load(folder, files))
         self.awaits_load = False
 
-    def _load(self, folder: Path, checksums: Mapping[str, str] | None) -> None:
-        names = list(checksums or sorted(path.name for path in folder.glob("rank_*_of_*.torch")))
+    def _load(self, folder: Path, files: Iterable[str] | None) -> None:
         found = 0
-        for name in names:
-            path = folder / name
-            if not path.is_file():
-                raise FileNotFoundError(f"{path} of the memory bank is missing: bring it along")
-            if checksums and sha256_of(path) != checksums[name]:
-                raise ValueError(
-                    f"{path} of the memory bank is damaged: resume an older checkpoint"
-                )
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        for name in files or sorted(path.name for path in folder.glob("rank_*_of_*.torch")):
+            state: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
             dim = self.rows.shape[1]
             check_size((state["num_rows"], state["rows"].shape[1]), (self.num_rows, dim))
             index = torch.arange(state["first"], self.num_rows, state["every"])

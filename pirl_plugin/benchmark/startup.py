@@ -39,36 +39,33 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     rows: list[dict[str, Any]] = []
 
-    def add(what: str, ours: list[float], vissl: list[float] | None = None) -> None:
-        row = {"what": what, **summary(ours, vissl)}
-        rows.append({**row, "vissl_seconds_min": min(vissl) if vissl else None})
+    def add(what: str, ours: Callable[[], Any], vissl: Callable[[], Any] | None = None) -> None:
+        functions = {"ours": ours, "vissl": vissl} if vissl else {"ours": ours}
+        seconds = interleave(functions, options.rounds, warm_up=0)
+        row = {"what": what, **summary(seconds["ours"], seconds.get("vissl"))}
+        rows.append({**row, "vissl_seconds_min": min(seconds["vissl"]) if vissl else None})
 
-    def compare(what: str, ours: Callable[[], Any], vissl: Callable[[], Any]) -> None:
-        add(what, **interleave({"ours": ours, "vissl": vissl}, options.rounds, warm_up=0))
-
-    programs = {title: partial(_python, *program) for title, program in _PROGRAMS.items()}
-    for title, times in interleave(programs, options.rounds).items():
-        add(title, times)
-    compare(
+    for title, program in _PROGRAMS.items():
+        add(title, partial(_python, *program))
+    add(
         f"loss of {options.rows:,} rows",
         lambda: PIRLLoss(options.rows, embedding_dim=_DIM),
         lambda: vissl_loss(options.rows, _DIM, 32_000, -1.0),
     )
-    sizes = {"model": _MODEL, "model and bank": _MODEL + options.rows * _DIM * 4}
+    size = _MODEL + options.rows * _DIM * 4
+    title = f"checkpoint of {size / 1e6:,.0f} MB (model and bank)"
+    state = {"tensors": list(torch.ones(10, size // 40).unbind())}
     in_place, copying = inspect.unwrap(save_checkpoint), inspect.unwrap(broadcast_object)
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/checkpoint.torch"
-        for what, size in sizes.items():
-            state = {"tensors": list(torch.ones(10, size // 40).unbind())}
-            title = f"checkpoint of {size / 1e6:,.0f} MB ({what})"
-            # Ours is written beside, waits for the disk and is renamed; VISSL's is in place.
-            savers = [partial(save, folder, state) for save in (save_checkpoint, in_place)]
-            compare(f"saving a {title}", *savers)
-            compare(
-                title,
-                lambda: broadcast_object(load_checkpoint(file)),
-                lambda: copying(load_checkpoint(file)),
-            )
+        # Ours is written beside, waits for the disk and is renamed; VISSL's is in place.
+        savers = [partial(save, folder, state) for save in (save_checkpoint, in_place)]
+        add(f"saving a {title}", *savers)
+        add(
+            title,
+            lambda: broadcast_object(load_checkpoint(file)),
+            lambda: copying(load_checkpoint(file)),
+        )
     print(tabulate(rows, "keys", floatfmt=".3g"))
     return {"rows": rows, "bank_rows": options.rows}
 

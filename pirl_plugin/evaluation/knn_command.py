@@ -105,7 +105,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
     add("--out", type=kinds.output_folder, help="folder for results.json")
     add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; the first is knn_top1")
-    add("--temperature", type=kinds.positive_number, default=0.07, help="of the votes")
+    add("--temperature", type=float, default=0.07, help="of the votes")
     add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
     add("--trunk", help="where it is, of a file with several")
     add("--timm", help="timm's name of the network, where the file does not say it")

@@ -17,9 +17,6 @@ VIEWS = {
 }
 """Transform -> the views that it makes."""
 
-PIRL_TRANSFORMS = frozenset(VIEWS)
-"""Transforms that take a decoded ``SourceImage`` instead of a PIL image."""
-
 DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"
 DISK_VOC07 = "pirl_disk_voc07"

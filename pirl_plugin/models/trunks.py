@@ -52,13 +52,11 @@ def trunk_width(trunk: Mapping[str, Any]) -> int | None:
     return None
 
 
-def untrained(trunk: AnyTrunk, seed: int = 0) -> AnyTrunk:
+def untrained(trunk: AnyTrunk) -> AnyTrunk:
     """Build a randomly initialised network of a trunk's kind, in evaluation mode.
 
-    Args:
-        trunk: of the kind.
-        seed: of the initial weights; the global generator is left as it is.
+    It is the same each time, and the global generator is left as it is.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         return type(trunk)(**trunk.arguments).eval()

@@ -97,10 +97,10 @@ def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
     """``${pirl_cpu_workers:KEY}``: a reader for each thread of a process, but for one."""
     import torch
 
-    from pirl_plugin.images.names import PIRL_TRANSFORMS
+    from pirl_plugin.images.names import VIEWS
 
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
-    if not names <= PIRL_TRANSFORMS:  # their draws depend on the number of workers
+    if not names <= VIEWS.keys():  # their draws depend on the number of workers
         return 1
     return max(min(torch.get_num_threads() // processes, _MOST_READERS) - 1, 0)
 

@@ -132,12 +132,11 @@ def test_trunk_width__of_other_trunks(section, width):
 def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs():
     trunk = ResNetTrunk(10, 0.25, small_stem=True)
     before = torch.random.get_rng_state()
-    first, second, other = untrained(trunk), untrained(trunk), untrained(trunk, seed=1)
+    first, second = untrained(trunk), untrained(trunk)
     assert torch.equal(torch.random.get_rng_state(), before)
     images = IMAGES[..., :32, :32]
     assert first(images)[0].shape == trunk(images)[0].shape
     assert torch.equal(first(images)[0], second(images)[0])
-    assert not torch.equal(first(images)[0], other(images)[0])
 
 
 def test_untrained__of_timm():
