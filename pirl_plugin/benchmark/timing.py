@@ -43,8 +43,11 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            call = functions[name]
-            seconds[name] += seconds_between(lambda _, call=call: call(), device, clock)
+
+            def work(_: object, call: Callable[[], Any] = functions[name]) -> None:
+                call()
+
+            seconds[name] += seconds_between(work, device, clock)
     return seconds
 
 

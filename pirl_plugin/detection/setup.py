@@ -66,5 +66,5 @@ def require_detectron2() -> None:
     """Raise ``ModuleNotFoundError`` where Detectron2 is not installed."""
     if importlib.util.find_spec("detectron2") is None:
         raise ModuleNotFoundError(
-            "Detectron2 is not installed: docs/guides/detection.md gives the three commands"
+            "Detectron2 is not installed: docs/guides/detection.md has the three commands"
         )

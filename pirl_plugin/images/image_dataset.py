@@ -36,7 +36,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
 
     Raises:
         FileNotFoundError: there is no such folder or list, or none of the files that it names.
-        ValueError: there are fewer than two images, or it is neither.
+        ValueError: there are fewer than two images.
 
     Attributes:
         source: of the images; it has their ``labels()`` and ``unreadable_paths()``.

@@ -167,11 +167,6 @@ class MapSource(ImageSource):
     """
 
     def __init__(self, dataset: Any) -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise ValueError(
-                f"source is a {type(dataset).__name__}: expected a path, or a data set with len() "
-                f"and dataset[row]"
-            )
         super().__init__(type(dataset).__name__, range(len(dataset)))  # type: ignore[arg-type]
         self.dataset = dataset
 

@@ -146,8 +146,6 @@ def test_image_dataset__takes_any_data_set_of_images(folder):
         assert [images[row]["index"] for row in range(len(images))] == list(range(count))
         assert all(images[row]["data_valid"] for row in range(count))
     assert ImageDataset([(1, t) for t in tensors], VIEWS)[3]["data_valid"]
-    with pytest.raises(ValueError, match="expected a path, or a data set"):
-        ImageDataset(7, VIEWS)
 
 
 def test_collate__patches_pretext_labels_and_other_keys():
