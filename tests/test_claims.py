@@ -90,7 +90,7 @@ def test_sweeps__of_all_values():
 
 
 def test_plan__trains_the_default_of_all_sweeps_once():
-    jobs = run.plan([*run.METHODS], [*run.SWEEPS], 3, 3, 24)
+    jobs = run.plan([*run.METHODS], [*run.SWEEPS], 3, 24)
     assert len(jobs) == len(set(jobs)) == 78  # as many as docs/results has
     content = json.loads((ROOT / "docs/results/claims.json").read_text("utf-8"))
     assert {run.job_of(found) for found in content["runs"]} == set(jobs)

@@ -26,7 +26,6 @@ METRICS = {"linear": "linear_top1", "best layer": "linear_best_top1", "kNN": "kn
 PANELS = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
 COLORS = dict(zip(METHODS, "0.5 C0 C3 C1 C6 C8 C2 k C4 C9".split(), strict=True))
 DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
-PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
 NOTES = COMPARISON["notes"]
 
 
@@ -44,10 +43,8 @@ def write_report(folder: Path, content: dict[str, Any]) -> None:
     (folder / "tables.md").write_text(text + "\n", encoding="utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
     figures = {
-        "accuracy_epochs": _curves(runs, "images_seen", "Images seen (thousands)", 1e3),
-        "accuracy_time": _curves(runs, "seconds", "Seconds of pre-training", 1),
+        "accuracy_epochs": _curves(runs),
         "layers": _layers(runs),
-        "invariance": _invariance(runs),
         **{f"sweep_{name}": _sweep_figure(runs, name) for name in SWEEPS},
     }
     for name, figure in figures.items():
@@ -62,15 +59,11 @@ def _markdown(title: str, header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def _setting(content: dict[str, Any]) -> str:
-    setting, data, seconds = content["setting"], content["setting"]["data"], "CPU seconds of a run"
+    setting, data = content["setting"], content["setting"]["data"]
     made: Counter[str] = Counter()
     for row in content["runs"]:
         about = row.get("made_with", {"hardware": row.get("hardware", "not recorded")})
         made[f"{about['hardware']}, {about.get('precision', 'precision not recorded')}"] += 1
-    if cost := content.get("cost"):
-        seconds = (
-            f"images seen times the cost of one, the median of short runs ({cost['hardware']})"
-        )
     lines = [
         setting["about"],
         f"{data['name']}: {data['train_images']:,} training and {data['val_images']:,} test "
@@ -78,7 +71,7 @@ def _setting(content: dict[str, Any]) -> str:
         f"{setting['images_seen']:,} images seen ({setting['epochs']} epochs); a sweep's models "
         f"{setting['sweep_epochs']} epochs",
         *(f"`{name}`: {setting[key]}" for name, key in METRICS.items() if key in setting),
-        f"`seconds` of pre-training: {seconds}",
+        f"`seconds` of pre-training: {setting['seconds']}",
         "hardware: " + "; ".join(f"{text} ({n} runs)" for text, n in made.most_common()),
         f"versions: {', '.join(map(' '.join, setting['versions'].items()))}, of the last command",
         f"`{setting['command']}`",
@@ -171,9 +164,9 @@ def _panels(titles: Iterable[str], xlabel: str, width: float = 10) -> tuple[Figu
     return figure, panels
 
 
-def _line(axes: Axes, method: str, y: pd.DataFrame, x: Iterable[float] | None = None) -> None:
+def _line(axes: Axes, method: str, y: pd.DataFrame) -> None:
     """Draw means over seeds (rows), and a band from the least to the most."""
-    x, color = [*(y.columns if x is None else x)], COLORS[method]
+    x, color = [*y.columns], COLORS[method]
     seeds = f" ({len(y)} seeds)" if len(y) > 1 else ""
     label = f"{METHODS[method]['label']}{seeds}"
     axes.plot(x, y.mean(), color=color, ls=DASHED.get(method, "-"), marker=".", label=label)
@@ -186,24 +179,23 @@ def _with_legend(figure: Figure, where: str = "outside right center") -> Figure:
     return figure
 
 
-def _curves(runs: Runs, axis: str, title: str, unit: float) -> Figure | None:
+def _curves(runs: Runs) -> Figure | None:
     """Draw accuracy during training; the supervised network's, far above, is in the tables."""
     found = {method: [*runs.main(method).values()] for method in METHODS if method != "supervised"}
-    found = {method: rows for method, rows in found.items() if rows and pd.notna(rows[0][axis])}
+    found = {method: rows for method, rows in found.items() if rows}
     if not found:
         return None
-    figure, panels = _panels(PANELS.values(), title, 10.5)
+    figure, panels = _panels(PANELS.values(), "Images seen (thousands)", 10.5)
     for axes, metric in zip(panels, PANELS, strict=True):
         for method, rows in found.items():
             if method == "random":
                 mean = np.mean([row[metric] for row in rows])
                 axes.axhline(mean, color=COLORS[method], lw=1, label=METHODS[method]["label"])
                 continue
-            points = [pd.DataFrame(row["points"]) for row in rows]
-            x = np.mean([frame[axis] for frame in points], axis=0) / unit
-            _line(axes, method, pd.DataFrame([frame[metric].to_list() for frame in points]), x)
-        if axis == "seconds":  # one method takes several times as long as the others
-            axes.set_xscale("log")
+            points = [pd.DataFrame(row["points"]).set_index("images_seen") for row in rows]
+            y = pd.DataFrame([frame[metric] for frame in points])
+            y.columns = y.columns / 1e3
+            _line(axes, method, y)
     return _with_legend(figure)
 
 
@@ -223,26 +215,6 @@ def _layers(runs: Runs) -> Figure | None:
     ours.set_title("Here", fontsize=10)
     theirs.set_title("Paper: ImageNet, ResNet-50; its NPID++ for NPID", fontsize=10)
     return _with_legend(figure)
-
-
-def _invariance(runs: Runs) -> Figure | None:
-    """Draw the distances between images and their transformed versions (Fig. 4)."""
-    xlabel = "l2 distance of unit vectors, image and transformed image"
-    figure, (axes,) = _panels(["Density; dotted: mean of different images"], xlabel, 7.6)
-    for method in PAIRS:
-        rows = [row["invariance"] for row in runs.main(method).values() if "invariance" in row]
-        if rows:
-            density = np.mean([row["density"] for row in rows], axis=0)
-            mean = pd.DataFrame(rows)[["mean", "std", "different_mean"]].mean()
-            space = "embeddings" if "negatives" in METHODS[method] else "pooled features"
-            label = (
-                f"{METHODS[method]['label']}, {space}:\n{mean['mean']:.2f} ± {mean['std']:.2f}; "
-            )
-            label += f"of different images {mean['different_mean']:.2f}"
-            edges, color = np.linspace(0, 2, len(density) + 1), COLORS[method]
-            axes.stairs(density, edges, color=color, ls=DASHED.get(method, "-"), label=label)
-            axes.axvline(mean["different_mean"], color=color, ls=":", lw=1)
-    return _with_legend(figure) if axes.patches else None
 
 
 def _sweep_figure(runs: Runs, name: str) -> Figure | None:

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -25,18 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from report import PAIRS, write_report
+from report import write_report
 from torchvision.datasets import ImageFolder
 from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, verdicts
 
 from pirl_plugin.checkpoints.load import save_trunk
-from pirl_plugin.evaluation.linear_run import linear_top1
+from pirl_plugin.evaluation.linear_run import linear_accuracy
 from pirl_plugin.evaluation.published import LAYERS
-from pirl_plugin.files import write_json
+from pirl_plugin.files import claim_folder, write_json
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.processes import processor_name
 
 NETWORK, RECIPES = COMPARISON["network"], COMPARISON["recipes"]
+PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 
 
@@ -61,13 +61,13 @@ def job_of(row: dict[str, Any]) -> Job:
     return Job(row["method"], row["seed"], row["epochs"], tuple(row["changed"].items()))
 
 
-def plan(methods: list[str], sweeps: list[str], seeds: int, sweep_seeds: int, epochs: int) -> list:
+def plan(methods: list[str], sweeps: list[str], seeds: int, epochs: int) -> list[Job]:
     """All jobs in the order in which they start: the comparison first, seed by seed.
 
     A sweep's models take half the epochs. The default value is one model for all sweeps.
     """
     jobs = [Job(m, seed, main_epochs(m, epochs)) for seed in range(seeds) for m in methods]
-    for seed in range(sweep_seeds):
+    for seed in range(seeds):
         for name in sweeps:
             for method, values in SWEEPS[name]["values"].items():
                 for value in values:
@@ -176,6 +176,7 @@ class Comparison:
             "linear_top1": "percent; the host's linear benchmark "
             f"(config=benchmark/pirl/quick_linear +config/pirl/linear={model}): the pooled res5",
             "knn_top1": f"percent; k = 20, pooled res5 features at {size} px",
+            "seconds": "CPU seconds of a run",
             "command": "python extra_scripts/claims/run.py --data DATA --out OUT",
         }
 
@@ -239,7 +240,7 @@ class Comparison:
         run(["train", *words], linear)
         where = ["--checkpoint", str(checkpoint), "--data", str(self.data), "--out", str(knn)]
         run(["knn", *where, "--size", str(NETWORK["image_size"])], knn)
-        layers = {layer: round(top1, 2) for layer, top1 in linear_top1(linear).items()}
+        layers = {layer: round(top1, 2) for layer, top1 in linear_accuracy(linear).items()}
         return {
             "linear_top1": layers["res5avg"],
             "knn_top1": round(json.loads((knn / "results.json").read_text())["knn_top1"], 2),
@@ -249,7 +250,7 @@ class Comparison:
         }
 
     def invariance(self, folder: Path, checkpoint: Path) -> dict[str, Any]:
-        """Distances of images to their transformed versions, and the density over [0, 2]."""
+        """Distances of images to their transformed versions."""
         out, size = folder / "invariance", str(NETWORK["image_size"])
         where = ["--data", str(self.data / "val"), "--out", str(out), "--images", "500"]
         run(["invariance", "--checkpoint", str(checkpoint), *where, "--size", size], out)
@@ -259,69 +260,35 @@ class Comparison:
             same, other = model[kind]["same"], model[kind]["different"]
             spread = {"mean": same["mean"], "std": same["std"], "different_mean": other["mean"]}
             spreads[kind] = {key: round(value, 4) for key, value in spread.items()}
-        density = [round(value, 3) for value in model["heads"]["same"]["density"]]
         about = {"images": found["images"], "compared": model["representation"]}
-        own = {"density": density, "own_statistics": spreads["own_statistics"]}
-        return {**about, **spreads["heads"], **own}
-
-    def cost(self, methods: list[str], rounds: int) -> dict[str, Any]:
-        """Seconds of 1,000 images: runs of two epochs minus runs of one, all methods in turn."""
-        found: dict[str, list[float]] = {m: [] for m in methods if "config" in METHODS[m]}
-        for number in range(rounds):
-            for method in found:
-                seconds = []
-                for epochs in (1, 2):
-                    folder = self.out / "timing" / f"{method}_{number}_{epochs}"
-                    seconds.append(
-                        self.pretrain(Job(method, number, epochs), folder) or float("nan")
-                    )
-                found[method].append(round(1000 * (seconds[1] - seconds[0]) / self.num_train, 4))
-        about = {key: self.setting[key] for key in ("hardware", "precision", "versions")}
-        median = {method: statistics.median(each) for method, each in found.items()}
-        today = {"measured": time.strftime("%Y-%m-%d")}
-        return {"seconds_per_1000_images": median, "rounds": found, **about, **today}
+        return {**about, **spreads["heads"], "own_statistics": spreads["own_statistics"]}
 
 
-def main() -> int:
-    """Run the command; returns 1 if a model failed."""
+def main() -> None:
+    """Run the command; it ends at the first model that fails."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--out", type=Path, required=True, help="claims.json, figures, runs")
     parser.add_argument("--recipe", choices=[*RECIPES], default="paper", help="of the loss")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--sweeps", nargs="*", choices=[*SWEEPS], default=[*SWEEPS])
-    parser.add_argument("--seeds", type=int, default=3, help="of the comparison")
-    parser.add_argument("--sweep-seeds", type=int, default=2, help="of the sweeps")
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--images-seen", type=int, default=240_000, help="of a model")
-    parser.add_argument("--time", type=int, metavar="ROUNDS", help="only time the methods in turn")
     options = parser.parse_args()
     comparison, file = Comparison(options), options.out / "claims.json"
+    claim_folder(options.out, {key: comparison.setting[key] for key in ("recipe", "images_seen")})
     content: dict[str, Any] = {"setting": comparison.setting, "runs": []}
     if file.is_file():
         content |= json.loads(file.read_text("utf-8"))
-        for key in ("recipe", "epochs", "images_seen"):
-            there, here = (s.get(key, "paper") for s in (content["setting"], comparison.setting))
-            if there != here:
-                sys.exit(f"{file}: {key} = {there}: expected {here}; give another --out")
-    jobs = plan(options.methods, options.sweeps, options.seeds, options.sweep_seeds,
-                comparison.epochs)  # fmt: skip
+    jobs = plan(options.methods, options.sweeps, options.seeds, comparison.epochs)
     left = [job for job in jobs if job not in {job_of(row) for row in content["runs"]}]
-    if options.time:
-        content["cost"], left = comparison.cost(options.methods, options.time), []
-    failed = 0
     write_all(file, content)
     for number, job in enumerate(left, 1):
-        try:
-            row = comparison.make(job)
-        except (RuntimeError, OSError) as error:
-            failed += 1
-            print(f"{number} of {len(left)}: {job.name} failed: {error}", file=sys.stderr)
-            continue
+        row = comparison.make(job)
         content["runs"].append(row)
         write_all(file, content)
         accuracy = f"linear {row['linear_top1']}, kNN {row['knn_top1']}"
         print(f"{number} of {len(left)}: {job.name}: {accuracy}", flush=True)
-    return 1 if failed else 0
 
 
 def write_all(file: Path, content: dict[str, Any]) -> None:
@@ -333,4 +300,4 @@ def write_all(file: Path, content: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -34,7 +34,7 @@ class Runs:
     """The finished runs of a ``claims.json``, and the differences that its claims are about.
 
     A method's best layer is the one with the best mean over its seeds: the best of each run would
-    gain from noise. With a timing of all methods (``cost``), seconds are images seen times it.
+    gain from noise.
 
     Args:
         content: of the file.
@@ -46,15 +46,11 @@ class Runs:
         for row in copy.deepcopy(content["runs"]):
             key = row["method"], tuple(row["changed"].items()), row["epochs"]
             self._runs.setdefault(key, {})[row["seed"]] = row
-        costs = content.get("cost", {}).get("seconds_per_1000_images")
-        for (method, _, epochs), seeds in self._runs.items():
+        for seeds in self._runs.values():
             best = pd.DataFrame([row["linear_by_layer"] for row in seeds.values()])[[*LAYERS]]
             layer = best.mean().idxmax()
             for point in (p for row in seeds.values() for p in (row, *row["points"])):
                 point |= {"best_layer": layer, "linear_best_top1": point["linear_by_layer"][layer]}
-                if costs is not None and epochs:
-                    seconds = point["images_seen"] * costs.get(method, np.nan) / 1000
-                    point["seconds"] = round(seconds, 1)
         self.seeds = sorted({seed for seeds in self._runs.values() for seed in seeds})
 
     def main(self, method: str) -> dict[int, dict[str, Any]]:
@@ -157,20 +153,6 @@ def paper_layers(method: str) -> list[float]:
     return [row[f"ImageNet {layer}"] or 0.0 for layer in LAYERS]
 
 
-def _source(claim: dict[str, Any]) -> str:
-    kind, *arguments = claim["measure"]
-    if kind == "layer":
-        figures = " / ".join(map(str, paper_layers(arguments[0])))
-        return f"{claim['source']}; ImageNet, conv1 … res5: {figures}"
-    if not claim.get("tables"):
-        return str(claim["source"])
-    (table, row), (_, other) = (METHODS[method]["paper"] for method in arguments)
-    other = "PIRL (Jigsaw)" if (table, other) == (5, "PIRL") else other
-    figures = " against ".join(str(published(table, name)["ImageNet"]) for name in (row, other))
-    about = " (its NPID++: λ = 0, N and epochs not stated)" if other == "NPID++" else ""
-    return f"Table {table}; ImageNet {figures}{about}"
-
-
 def interval(differences: pd.Series, level: float = LEVEL) -> tuple[float, float]:
     """Student's t-interval of the mean; NaN below two differences.
 
@@ -201,7 +183,7 @@ def verdicts(content: dict[str, Any]) -> list[dict[str, Any]]:
     runs, found = Runs(content), []
     for name, claim in COMPARISON["claims"].items():
         accuracy = claim["measure"][0] not in ("distance", "layer")
-        about = {"unit": "points of top-1", **claim, "source": _source(claim)}
+        about = {"unit": "points of top-1", **claim}
         if claim.get("rivals"):
             about["note"] = COMPARISON["notes"]["rivals"]
         if not claim.get("tables"):

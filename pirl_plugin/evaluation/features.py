@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.images.folders import class_folders
-from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 
 if TYPE_CHECKING:
@@ -79,11 +78,6 @@ def trunk_features(
     return torch.cat(parts)
 
 
-def val_folder(root: Path) -> Path | None:
-    """Return ``root/val`` or ``root/validation``, whichever there is."""
-    return next((p for p in (root / "val", root / "validation") if p.is_dir()), None)
-
-
 def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
     """Return the folders of training and of test images, and the names of the classes.
 
@@ -91,11 +85,11 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
         FileNotFoundError: a folder is missing.
         ValueError: they hold different classes, or fewer than two.
     """
-    train, test = root / "train", val_folder(root)
-    if not train.is_dir() or test is None:
+    train, test = root / "train", root / "val"
+    if not train.is_dir() or not test.is_dir():
         raise FileNotFoundError(
-            f"--data = {root}: expected train/CLASS/* and val/CLASS/* (or validation/) in it; give "
-            f"the folder above them"
+            f"--data = {root}: expected train/CLASS/* and val/CLASS/* in it; give the folder "
+            f"above them"
         )
     classes, tested = class_folders(str(train)), class_folders(str(test))
     if classes != tested or len(classes) < 2:
@@ -105,21 +99,6 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
             f"{test.name}, found {len(classes)} and {len(tested)}; look at {found[:3]}"
         )
     return train, test, classes
-
-
-def labelled_sources(root: Path) -> tuple[FolderSource, FolderSource]:
-    """Return training and test images.
-
-    Raises:
-        FileNotFoundError: a folder is missing.
-        ValueError: they hold different classes, or fewer than two, or images in no class.
-    """
-    train, test = map(FolderSource, labelled_folders(root)[:2])
-    for source in (train, test):
-        if (source.labels() < 0).any():
-            path = source.path_of(int(source.labels().argmin()))
-            raise ValueError(f"{path}: expected each image in the folder of its class; move it")
-    return train, test
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +19,9 @@ from pirl_plugin.evaluation.pretext_model import (
     load_pretext_model,
 )
 from pirl_plugin.images.sources import FolderSource, ImageSource
+
+if TYPE_CHECKING:
+    import argparse
 
 LARGEST = 2.0  # distance of two opposite unit vectors
 _FOR_STATISTICS = 256  # images that BatchNorm's statistics of each kind of input are taken of
@@ -80,28 +82,11 @@ def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, Any]:
     }
 
 
-def measure_invariance(
-    checkpoints: Sequence[Path],
-    data: Path,
-    *,
-    images: int = 1000,
-    transforms: int = 4,
-    seed: int = 0,
-    size: int | None = None,
-    device: str | None = None,
-    trust_pickle: bool = False,
-) -> dict[str, Any]:
+def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     """Measure the distances of each checkpoint on the same images.
 
     Args:
-        checkpoints: files of one or more models.
-        data: folder of images.
-        images: number of them, drawn at random from the folder.
-        transforms: transformed versions of each image.
-        seed: of images and transforms.
-        size: side of the image view, pixels, of a run without one; None: another run's, or 224.
-        device: None: a GPU where there is one.
-        trust_pickle: run the code in a file if torch's safe loading refuses it.
+        options: of the command.
 
     Returns:
         The content of ``invariance.json``: of each model ``heads``, the summaries of ``same`` and
@@ -112,28 +97,33 @@ def measure_invariance(
         FileNotFoundError: a checkpoint or the folder does not exist.
         ValueError: a checkpoint holds no whole trunk, or fewer than two images can be read.
     """
-    source = FolderSource(data)
-    count = min(images, len(source))
-    rows = sorted(np.random.default_rng(seed).choice(len(source), count, replace=False).tolist())
-    configs = map(run_config, checkpoints)
+    source = FolderSource(options.data)
+    count = min(options.images, len(source))
+    rows = sorted(
+        np.random.default_rng(options.seed).choice(len(source), count, replace=False).tolist()
+    )
+    configs = map(run_config, options.checkpoint)
     other = next((config for config in configs if has_transformed_images(config)), None)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = [  # all of them before one is measured, which takes minutes
-        load_pretext_model(path, trust_pickle, other, device, size) for path in checkpoints
+        load_pretext_model(path, options.trust_pickle, other, device, options.size)
+        for path in options.checkpoint
     ]
-    names, models = [path.resolve().parent.name for path in checkpoints], []
+    names, models = [path.resolve().parent.name for path in options.checkpoint], []
     if len(set(names)) < len(names):
-        names = list(map(str, checkpoints))
-    for name, path, model in zip(names, checkpoints, loaded, strict=True):
+        names = list(map(str, options.checkpoint))
+    for name, path, model in zip(names, options.checkpoint, loaded, strict=True):
         some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
-        drawn = list(_views(model, source, some, 1, seed))
+        drawn = list(_views(model, source, some, 1, options.seed))
         if len(drawn) < 2:
-            raise ValueError(f"--data = {data}: expected images that can be read; look at the log")
+            raise ValueError(
+                f"--data = {options.data}: expected images that can be read; look at the log"
+            )
         crops, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
         kinds = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
         parts: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in kinds}
         progress = tqdm(rows, name, mininterval=2)
-        for crop, transformed in _views(model, source, progress, transforms, seed):
+        for crop, transformed in _views(model, source, progress, options.transforms, options.seed):
             for kind, of in kinds.items():
                 image = of.embed_images(crop[None])[0]
                 parts[kind].append((image, of.embed_transformed(transformed)))
@@ -146,10 +136,10 @@ def measure_invariance(
         measured |= {"representation": model.representation, "image_size": model.views.image_size}
         models.append(measured)
     return {
-        "data": str(data.resolve()),
+        "data": str(options.data.resolve()),
         "images": len(found),
-        "transforms": transforms,
-        "seed": seed,
+        "transforms": options.transforms,
+        "seed": options.seed,
         "models": models,
     }
 

@@ -19,11 +19,10 @@ _KINDS = {
 
 def main(arguments: list[str]) -> None:
     """Run the command."""
-    options = vars(_parse(arguments))
+    options = _parse(arguments)
     from pirl_plugin.evaluation.invariance import measure_invariance
 
-    out = options.pop("out")
-    results = measure_invariance(options.pop("checkpoint"), **options)
+    out, results = options.out, measure_invariance(options)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "invariance.json", results)
     figure = draw(results["models"])
@@ -45,11 +44,12 @@ def main(arguments: list[str]) -> None:
 
 
 def draw(models: list[dict[str, Any]]) -> Figure:
-    """Draw the distributions: filled, of the same image; dashed, of different images (Fig. 4).
+    """Draw the distributions: dashed those of different images (Fig. 4).
 
     Args:
         models: as in ``invariance.json``.
     """
+    import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 6.6), layout="constrained")
@@ -57,15 +57,11 @@ def draw(models: list[dict[str, Any]]) -> Figure:
         for i, model in enumerate(models):
             for key, style in (("same", "-"), ("different", "--")):
                 found = model[kind][key]
-                edges = [2 * n / len(found["density"]) for n in range(len(found["density"]) + 1)]
+                edges = np.linspace(0, 2, len(found["density"]) + 1)
                 label = f"{model['name']}, {key} image ({found['mean']:.2f} ± {found['std']:.2f})"
                 axes.stairs(found["density"], edges, color=f"C{i}", ls=style, label=label)
-            same = model[kind]["same"]["density"]
-            axes.stairs(same, edges, fill=True, color=f"C{i}", alpha=0.35)
-        axes.set_title(f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", fontsize=10)
-        axes.set(xlim=(0, 2), xlabel="$l_2$ distance of unit vectors", ylabel="density")
-        axes.set_ylim(bottom=0)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set(title=f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", xlim=(0, 2), ylabel="density")
+        axes.set_xlabel("$l_2$ distance of unit vectors")
         axes.legend(frameon=False, fontsize=8)
     return figure
 

@@ -42,10 +42,11 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     from pirl_plugin.evaluation.features import (
         Crops,
         extract_features,
-        labelled_sources,
+        labelled_folders,
         normalization_of,
     )
     from pirl_plugin.evaluation.knn import find_neighbors, vote
+    from pirl_plugin.images.sources import FolderSource
     from pirl_plugin.models.trunks import untrained
 
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -53,7 +54,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
     config = run_config(options.checkpoint)
     size = options.size or image_size_of(config) or 224
-    train, test = labelled_sources(options.data)
+    train, test = map(FolderSource, labelled_folders(options.data)[:2])
     print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
     features, readable = extract_features(
         [each.to(device) for each in trunks],

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pirl_plugin.checkpoints.run_folder import CHECKPOINT_NAME
 from pirl_plugin.files import read_json_lines
 
 if TYPE_CHECKING:
@@ -16,40 +15,27 @@ if TYPE_CHECKING:
 
 
 def final_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint of a run that has ended; None where there is none."""
-    return _final(folder)[1]
-
-
-def epochs_trained(folder: Path) -> int:
-    """Return the epochs of a run that has ended; 0 of another."""
-    return _final(folder)[0]
-
-
-def _final(folder: Path) -> tuple[int, Path | None]:
-    """Return epochs and last checkpoint of a run that has ended.
+    """Return the last checkpoint of a run that has ended; None where there is none.
 
     The host writes it in place, so that a file may have been cut short; a whole one is an archive,
     whose directory is written last.
     """
-    found: dict[int, Path] = {
-        int(name["number"]) + 1: file
-        for file in folder.glob("model_final_checkpoint_phase*.torch")
-        if (name := CHECKPOINT_NAME.fullmatch(file.name)) and zipfile.is_zipfile(file)
-    }
-    return max(found.items(), default=(0, None))
+    files = folder.glob("model_final_checkpoint_phase*.torch")
+    return next((file for file in files if zipfile.is_zipfile(file)), None)
 
 
-def linear_top1(folder: Path) -> dict[str, float]:
-    """Return top-1 of each layer after the last epoch of a linear benchmark, percent.
-
-    Raises:
-        ValueError: the run is not finished: it ended before its last epoch was tested.
-    """
-    return {layer: float(value) for layer, value in last_test(folder)["top_1"].items()}
+def epochs_trained(folder: Path) -> int:
+    """Return the epochs of a run that has ended; 0 of another."""
+    file = final_checkpoint(folder)
+    return int(file.stem.rpartition("phase")[2]) + 1 if file else 0
 
 
-def last_test(folder: Path) -> dict[str, dict[str, float]]:
-    """Return accuracies after the last epoch: ``top_1`` and ``top_5`` of each layer, percent.
+def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
+    """Return the top-k of each layer after the last epoch of a linear benchmark, percent.
+
+    Args:
+        folder: of the run.
+        k: 1 or 5.
 
     Raises:
         ValueError: the run is not finished: it ended before its last epoch was tested.
@@ -57,8 +43,8 @@ def last_test(folder: Path) -> dict[str, dict[str, float]]:
     epochs = epochs_trained(folder)
     for line in reversed(read_json_lines(folder / "metrics.json")):
         if "test_accuracy_list_meter" in line and line["train_phase_idx"] + 1 == epochs:
-            meter: dict[str, dict[str, float]] = line["test_accuracy_list_meter"]
-            return meter
+            found = line["test_accuracy_list_meter"][f"top_{k}"]
+            return {layer: float(value) for layer, value in found.items()}
     raise ValueError(
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"
@@ -73,16 +59,9 @@ def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
         config: its configuration.
 
     Raises:
-        ValueError: the run is not finished.
+        OSError: the run is not finished.
     """
     pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
-    found = {}
-    for layer, _ in pools:
-        file = folder / layer / "test_ap.npy"
-        try:
-            found[layer] = 100 * float(np.load(file).mean())
-        except (OSError, ValueError, EOFError) as error:  # missing, or cut short
-            raise ValueError(
-                f"{folder} is not finished: {file} cannot be read ({error}); start the run again"
-            ) from error
-    return found
+    return {
+        layer: 100 * float(np.load(folder / layer / "test_ap.npy").mean()) for layer, _ in pools
+    }

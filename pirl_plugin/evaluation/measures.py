@@ -53,49 +53,47 @@ def effective_rank(features: Tensor) -> float:
 
 
 @torch.no_grad()
-def uniformity(features: Tensor, t: float = 2.0, chunk: int = 512) -> float:
-    """Log of the mean of exp(−t‖x − y‖²) over all pairs: how evenly features lie on the sphere.
+def uniformity(features: Tensor, chunk: int = 512) -> float:
+    """Log of the mean of exp(−2‖x − y‖²) over all pairs: how evenly features lie on the sphere.
 
     Wang & Isola 2020, Sec. 4.1.2 (https://arxiv.org/abs/2005.10242). It is 0 where all features
-    are equal, and about −2t where they are spread evenly over a sphere of many dimensions.
+    are equal, and about −4 where they are spread evenly over a sphere of many dimensions.
 
     Args:
         features: (N, D) floating, N of at least 2; normalised here.
-        t: of the Gaussian kernel.
         chunk: rows that are compared at once.
 
     Example:
         >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 4)  # distance 2
         -8.0
     """
-    unit = _unit(features, least=2)
+    unit = _unit(features)
     total = torch.zeros((), dtype=torch.float64, device=unit.device)
     for part in unit.split(chunk):
         # ‖x − y‖² = 2 − 2 x·y of unit vectors, without the minus of rounding below 0
         squared = (2 - 2 * part @ unit.T).clamp(min=0)
-        total += squared.mul_(-t).exp_().sum(dtype=torch.float64)
+        total += squared.mul_(-2).exp_().sum(dtype=torch.float64)
     total -= len(unit)  # a row and itself are no pair; each of them added exp(0)
     return float((total / (len(unit) * (len(unit) - 1))).log())
 
 
 @torch.no_grad()
-def alignment(first: Tensor, second: Tensor, alpha: float = 2.0) -> float:
-    """Mean of ‖x − y‖^α over pairs of views of an image: how near they are.
+def alignment(first: Tensor, second: Tensor) -> float:
+    """Mean of ‖x − y‖² over pairs of views of an image: how near they are.
 
     Wang & Isola 2020, Sec. 4.1.1 (https://arxiv.org/abs/2005.10242). It is 0 where they are equal
-    and, for α = 2, 2 where they are orthogonal, as random vectors of many dimensions are.
+    and 2 where they are orthogonal, as random vectors of many dimensions are.
 
     Args:
         first: (N, D) floating, for instance f(v_I); normalised here.
         second: (N, D), of the same images, for instance g(v_It).
-        alpha: the power.
 
     Example:
         >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]]))
         2.0
     """
     squared = 2 - 2 * (_unit(first) * _unit(second, first.shape)).sum(dim=1)
-    return float(squared.clamp(min=0).pow(alpha / 2).mean())
+    return float(squared.clamp(min=0).mean())
 
 
 class Measure(NamedTuple):
@@ -156,7 +154,7 @@ def measure_bank(
         (50.0, ['knn_top1', 'effective_rank', 'uniformity'])
     """
     found: dict[str, Measure] = {}
-    table, dim = _unit(rows, least=2), rows.shape[1]
+    table, dim = _unit(rows), rows.shape[1]
     if labels is not None:
         accuracy = leave_one_out_accuracy(rows, labels, k)  # which checks them
         counts = labels.unique(return_counts=True)[1]
@@ -218,17 +216,12 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
     )
 
 
-def _unit(features: Tensor, shape: Sequence[int] | None = None, least: int = 1) -> Tensor:
+def _unit(features: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """Return unit-norm rows, in float32 or wider; check their shape, and that they are finite."""
-    if features.ndim != 2 or len(features) < least or not features.is_floating_point():
+    if features.ndim != 2 or features.shape != (shape or features.shape):
         raise ValueError(
-            f"features have shape {tuple(features.shape)} and dtype {features.dtype}: expected "
-            f"floating (images, dimensions) with at least {least}; flatten each image's features"
-        )
-    if shape is not None and features.shape != tuple(shape):
-        raise ValueError(
-            f"features have shape {tuple(features.shape)}: expected {tuple(shape)}, those of the "
-            f"same images; give both of one batch and one model"
+            f"features have shape {tuple(features.shape)}: expected (images, dimensions), the same "
+            f"for the same images; flatten each image's features"
         )
     if not features.isfinite().all():
         raise ValueError("features are not finite: expected numbers; look where they come from")

@@ -17,13 +17,7 @@ from pirl_plugin.checkpoints.load import trunk_in
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.features import centre_crop, normalization_of
-from pirl_plugin.images.names import (
-    JIGSAW,
-    PREDICT_JIGSAW,
-    PREDICT_ROTATION,
-    ROTATION,
-    ROTATION_JIGSAW,
-)
+from pirl_plugin.images import names
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import image_generator, normalize_images
@@ -34,11 +28,11 @@ if TYPE_CHECKING:
 
 Views = JigsawViews | RotationViews
 _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
-    JIGSAW: JigsawViews,
-    ROTATION: RotationViews,
-    ROTATION_JIGSAW: RotationJigsawViews,
-    PREDICT_JIGSAW: JigsawViews,  # with the image, which the task itself does not see
-    PREDICT_ROTATION: RotationViews,
+    names.JIGSAW: JigsawViews,
+    names.ROTATION: RotationViews,
+    names.ROTATION_JIGSAW: RotationJigsawViews,
+    names.PREDICT_JIGSAW: JigsawViews,  # with the image, which the task itself does not see
+    names.PREDICT_ROTATION: RotationViews,
 }
 _HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
 _BATCH = 64  # images whose statistics are taken at a time, at least
@@ -171,7 +165,7 @@ def _entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
 def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
     """Return the views of an entry; where it has no transformed images, those of another."""
     if other.get("name") not in _VIEWS:
-        other = {"name": JIGSAW}
+        other = {"name": names.JIGSAW}
     side = size or other.get("image_size", 224)
     if entry.get("name") not in _VIEWS:
         side = entry.get("image_size", side)

@@ -40,8 +40,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/* (or "
-        "validation/), or with images (default: drawn sample images)")  # fmt: skip
+    add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "
+        "with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="for runs and report")
     add("--seed", type=whole_number(0, MAX_SEED), default=0, help="of weights and draws")
     add("--epochs", type=whole_number(1), help="of PIRL (default: about the same number of images "

@@ -27,14 +27,13 @@ from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.files import read_json_lines, write_text
-from pirl_plugin.images.decode import decode_image
 from pirl_plugin.quickstart.run import Data, Split
 from pirl_plugin.views.pixels import image_generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike
     from torch import Tensor
 
 _SHOWN, _NEIGHBORS, _PICTURE = 6, 6, 112
@@ -75,11 +74,12 @@ def write_report(
         "data": data,
         "config": read_config(out / "pretrain" / RUN_CONFIG),
         "accuracy": accuracy_facts(results, Counter(test.classes)) if test else None,
-        "loss": loss_facts(losses),
-        "plots": [_loss_plot(losses, results["epochs"]), *_measure_plots(measures)],
+        "loss": _ends([loss for _, loss in losses]),
+        "plots": _plots(losses, results["epochs"], measures),
         "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
         "neighbors": _neighbors(train, test),
-        "commands": _next_commands(data, checkpoints["pirl"], out),
+        "commands": next_commands(checkpoints["pirl"], data.train),
+        "out": out,
         "versions": {p: importlib.metadata.version(p) for p in ("pirl_plugin", "torch", "vissl")},
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
@@ -89,7 +89,7 @@ def write_report(
 
 
 def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, Any]:
-    """Return accuracies, their 95 % intervals, and the verdict that follows from kNN's.
+    """Return accuracies, their 95 % intervals, and what kNN's gain shows.
 
     The gain's interval is that of two independent shares (normal approximation).
 
@@ -109,78 +109,66 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, 
         errors = [196 * math.sqrt(v) for v in (*variance, sum(variance))]
         rows.append({"title": title, **both, "errors": errors})
     gain, error = rows[0]["pirl"] - rows[0]["random"], rows[0]["errors"][2]
+    kind = "good" if gain > error else "bad" if gain < -error else "open"
     found = f"{gain:+.1f} ± {error:.1f} points".replace("-", "−")
-    if gain > error:
-        kind, verdict = "good", f"PIRL learnt: its features beat random weights by {found} (kNN)."
-    elif gain < -error:
-        kind, verdict = "bad", f"PIRL's features are worse than random weights: {found} (kNN)."
-    else:
-        kind = "open"
-        verdict = (
-            f"This run does not show that PIRL learnt: {found} over random weights (kNN), which "
-            "may be chance. Train for more epochs or on more images."
-        )
     chance = 100 * max(classes.values()) / count
-    return {"rows": rows, "kind": kind, "verdict": verdict, "chance": chance, "count": count}
+    return {"rows": rows, "kind": kind, "gain": found, "chance": chance, "count": count}
 
 
-def loss_facts(losses: Sequence[tuple[int, float]]) -> str:
-    """Return how the loss went, in words; the ends are means of a tenth of the curve.
-
-    Example:
-        >>> loss_facts([(0, 6.0), (1, 7.0)])
-        'The loss rose from 6.00 to 7.00: it does not show learning.'
-    """
-    values = np.array([loss for _, loss in losses])
+def _ends(values: list[float]) -> tuple[float, float]:
+    """Return the means of the first and of the last tenth."""
     part = max(1, len(values) // 10)
-    first, last = values[:part].mean(), values[-part:].mean()
-    text = f"from {first:.2f} to {last:.2f}"
-    if not np.isfinite(values).all():
-        return f"The loss went {text}, through numbers that are not finite: the run diverged."
-    if last > first + 0.01:
-        return f"The loss rose {text}: it does not show learning."
-    return f"The loss fell {text}." if last < first - 0.01 else f"The loss did not change ({text})."
+    return sum(values[:part]) / part, sum(values[-part:]) / part
 
 
-def _next_commands(data: Data, checkpoint: Path, out: Path) -> dict[str, str]:
-    """What to do next → a command with this run's paths."""
-    own = f"pirl-plugin quickstart --data DIR --out {out}_own"
-    longer = "config=pretrain/pirl/own_images config.DATA.TRAIN.DATA_PATHS=[DIR]"
-    return {
-        "The same on your own images": own,
-        "A longer training on your own images": f"pirl-plugin train {longer}",
-        **next_commands(checkpoint, data.train),
-    }
-
-
-def _loss_plot(losses: Sequence[tuple[int, float]], epochs: int) -> str:
-    axes = _axes("Loss")
+def _plots(
+    losses: Sequence[tuple[int, float]],
+    epochs: int,
+    measures: dict[int, dict[str, dict[str, float]]],
+) -> list[str]:
+    """Plot the loss, and each measure that every measured epoch has."""
     steps, values = np.array(losses).T
-    axes.plot(steps * epochs / steps[-1], values, color=_BLUE, lw=1.2)
-    return _svg(axes)
-
-
-def _measure_plots(measures: dict[int, dict[str, dict[str, float]]]) -> list[str]:
-    """Plot each measure that every measured epoch has."""
-    plots, epochs = [], sorted(measures)
+    plots, measured = [_plot("Loss", steps * epochs / steps[-1], values)], sorted(measures)
     for name, (title, dashed) in _MEASURES.items():
-        if epochs and all(name in measures[epoch] for epoch in epochs):
-            axes = _axes(title)
+        if measured and all(name in measures[epoch] for epoch in measured):
             value, chance = (
-                [measures[epoch][name][key] for epoch in epochs] for key in ("value", "chance")
+                [measures[epoch][name][key] for epoch in measured] for key in ("value", "chance")
             )
-            axes.plot(epochs, value, color=_BLUE, lw=1.8, marker=".")
-            axes.plot(epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
-            axes.set_xlim(left=0)
-            plots.append(_svg(axes))
+            plots.append(_plot(title, measured, value, chance, dashed))
     return plots
+
+
+def _plot(
+    title: str,
+    epochs: ArrayLike,
+    values: ArrayLike,
+    chance: ArrayLike | None = None,
+    dashed: str = "",
+) -> str:
+    """Return a plot, 4.2 inches wide, as an ``<svg>`` element whose words stay text."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure, stream = Figure(figsize=(4.2, 2.6), layout="constrained"), io.StringIO()
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set(xlabel="epoch")
+    axes.plot(epochs, values, color=_BLUE)
+    if chance is not None:
+        axes.plot(epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
+        axes.legend(frameon=False, fontsize=8)
+    axes.set_xlim(left=0)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    svg = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
+    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)
 
 
 def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
     """Show what the network saw of a few images: the image, its view, its shuffled patches."""
     views, samples = load_pretext_model(checkpoint).views, []
-    for row in evenly_spaced(len(train.paths), 3):
-        pixels = _pixels(train, row)
+    for row in evenly_spaced(len(train.rows), 3):
+        pixels = train.source[train.rows[row]][0]
         drawn = views(pixels, image_generator(seed, 0, row))
         grid = pad(drawn["patches"], (1, 1, 1, 1), value=255).unflatten(0, (3, 3))
         grid = grid.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)  # (3, 3 h, 3 w)
@@ -192,7 +180,7 @@ def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
 def _neighbors(train: Split, test: Split | None) -> list[dict[str, Any]]:
     """Return a few images, each with its nearest neighbours by both networks."""
     query, found = test or train, []
-    for row in evenly_spaced(len(query.paths), _SHOWN):
+    for row in evenly_spaced(len(query.rows), _SHOWN):
         sample: dict[str, Any] = {"query": _shown(query, row)}
         for name in ("pirl", "random"):
             asked, first = query.features[name][row : row + 1], int(test is None)  # itself is first
@@ -203,12 +191,8 @@ def _neighbors(train: Split, test: Split | None) -> list[dict[str, Any]]:
 
 
 def _shown(split: Split, row: int) -> dict[str, str]:
-    picture = centre_crop(_pixels(split, row), _PICTURE)
+    picture = centre_crop(split.source[split.rows[row]][0], _PICTURE)
     return {"image": _png(picture), "label": split.classes[row]}
-
-
-def _pixels(split: Split, row: int) -> Tensor:
-    return decode_image((split.folder / split.paths[row]).read_bytes())
 
 
 def _png(image: Tensor) -> str:
@@ -216,31 +200,3 @@ def _png(image: Tensor) -> str:
     stream = io.BytesIO()
     Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
-
-
-def _axes(title: str) -> Axes:
-    """Return an empty plot over epochs, 4.2 inches wide."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    axes = Figure(figsize=(4.2, 2.6), layout="constrained").subplots()
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel("epoch")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    return axes
-
-
-def _svg(axes: Axes) -> str:
-    """Return a plot as an ``<svg>`` element whose words stay text."""
-    import matplotlib
-
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8)
-    title, stream = axes.get_title(loc="left"), io.StringIO()
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    svg = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
-    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)

@@ -26,11 +26,10 @@ from pirl_plugin.evaluation.features import (
     Crops,
     evenly_spaced,
     extract_features,
-    labelled_sources,
-    val_folder,
+    labelled_folders,
 )
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
 from pirl_plugin.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
@@ -56,47 +55,46 @@ class Data:
         train: folder of training images.
         val: folder of test images with the same class subfolders; None: nothing is measured.
         num_train: training images.
-        num_classes: class subfolders of ``train``, at least 1.
     """
 
     train: Path
     val: Path | None
     num_train: int
-    num_classes: int
 
 
 @dataclass(frozen=True)
 class Split:
-    """The images of one folder.
+    """Images of one folder.
 
     Attributes:
-        folder: with the images in it or in subfolders.
-        paths: relative to ``folder``; N of them, those that can be read.
+        source: of the images.
+        rows: in the source; N of them, those that can be read.
         features: name of a checkpoint → float32 ``(N, D)``, pooled res5.
     """
 
-    folder: Path
-    paths: list[str]
+    source: FolderSource
+    rows: list[int]
     features: dict[str, Tensor]
 
     @property
     def classes(self) -> list[str]:
-        """Class of each image: the name of its subfolder, or ``""`` where there is none."""
-        return [Path(p).parts[0] if len(Path(p).parts) > 1 else "" for p in self.paths]
+        """The subfolder that each image is in; its own name where there is none."""
+        paths = (Path(self.source.path_of(row)) for row in self.rows)
+        return [path.relative_to(self.source.path).parts[0] for path in paths]
 
 
 def find_data(folder: Path) -> Data:
-    """Look at ``train/CLASS/*`` and ``val/CLASS/*`` (or ``validation/``), or a folder of images.
+    """Look at ``train/CLASS/*`` and ``val/CLASS/*``, or a folder of images.
 
     Raises:
-        ValueError: there are fewer than two images, other classes in ``val``, or images
-            beside the class folders.
+        ValueError: there are fewer than two images, or other classes in ``val``.
     """
     train = folder / "train" if (folder / "train").is_dir() else folder
-    val, classes = val_folder(folder), class_folders(str(train))
-    if train == folder or val is None or len(classes) < 2:
-        return Data(train, None, len(FolderSource(train)), max(1, len(classes)))
-    return Data(train, val, len(labelled_sources(folder)[0]), len(classes))
+    val, classes = folder / "val", class_folders(str(train))
+    if train == folder or len(classes) < 2 or not val.is_dir():
+        return Data(train, None, len(FolderSource(train)))
+    labelled_folders(folder)  # which checks them
+    return Data(train, val, len(FolderSource(train)))
 
 
 def quick_epochs(data: Data) -> int:
@@ -115,7 +113,7 @@ def quick_linear(data: Data, checkpoint: Path) -> list[str]:
         "config=benchmark/pirl/quick_linear",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
         f"config.DATA.TEST.DATA_PATHS=[{quoted(str(data.val))}]",
-        f"config.MODEL.HEAD.NUM_CLASSES={data.num_classes}",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(class_folders(str(data.train)))}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]
 
@@ -243,9 +241,8 @@ def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None 
     rows = evenly_spaced(len(source), limit or len(source))
     trunks = [load_trunk(file) for file in checkpoints.values()]
     features, valid = extract_features(trunks, Subset(Crops(source, IMAGE_SIZE), rows), workers=0)
-    paths = [os.path.relpath(source.path_of(row), folder) for row in rows]
-    kept = [path for path, readable in zip(paths, valid, strict=True) if readable]
-    return Split(folder, kept, dict(zip(checkpoints, features[:, valid].float(), strict=True)))
+    kept = [row for row, readable in zip(rows, valid.tolist(), strict=True) if readable]
+    return Split(source, kept, dict(zip(checkpoints, features[:, valid].float(), strict=True)))
 
 
 def _accuracies(
@@ -256,16 +253,15 @@ def _accuracies(
     def linear(name: str) -> float:
         folder = out / f"linear_{name}"
         with suppress(ValueError):  # not finished
-            return linear_top1(folder)["res5"]
+            return linear_accuracy(folder)["res5"]
         overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
         # Both take as long: one of them shows the time that is left.
         run_host(overrides, folder, f"Linear benchmark, {name}", 1, shown=name == "pirl")
-        return linear_top1(folder)["res5"]
+        return linear_accuracy(folder)["res5"]
 
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:  # one core each
         linears = list(pool.map(linear, checkpoints))
-    numbers = {label: number for number, label in enumerate(sorted(set(train.classes)))}
-    known, asked = (torch.tensor([numbers.get(c, -1) for c in s.classes]) for s in (train, test))
+    known, asked = (torch.from_numpy(s.source.labels()[s.rows]) for s in (train, test))
     found = {}
     for name, top1 in zip(checkpoints, linears, strict=True):
         knn = knn_accuracy(train.features[name], known, test.features[name], asked)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
+from scipy.spatial import cKDTree
 
 from pirl_plugin.files import UNFINISHED
 
@@ -115,15 +116,12 @@ def flowers(rng: Rng, side: int) -> Array:
     for x, y, tall, lean in np.column_stack([blades, rng.normal(0, 0.05 * side, 100)]).tolist():
         draw.line((x, y, x + lean, y - tall), fill=_pixel(blade), width=max(1, side // 96))
     big, petals = rng.uniform(0.09, 0.18) * side, int(rng.integers(5, 10))
-    turns = 2 * np.pi * np.arange(petals)[:, None] / petals + 2.6 / petals * _ARC.real  # (P, 8)
     for y in np.sort(rng.uniform(0.05, 0.95, int(0.5 * (side / big) ** 1.5))) * side:
-        x, radius = rng.random() * side, big * rng.uniform(0.6, 1.3)
-        reach, spread = radius * (0.35 + 0.65 * _ARC.imag), turns + rng.random()
-        tips = np.stack([x + reach * np.cos(spread), y + 0.8 * reach * np.sin(spread)], axis=2)
-        for tip in tips.reshape(petals, -1).tolist():
-            draw.polygon([x, y, *tip], fill=_pixel(petal * rng.uniform(0.75, 1.15)))
-        heart = 0.28 * radius
-        draw.ellipse((x - heart, y - heart, x + heart, y + heart), fill=_pixel(eye))
+        x, radius, turn = rng.random() * side, big * rng.uniform(0.6, 1.3), rng.random()
+        for angle in turn + 2 * np.pi * np.arange(petals) / petals:
+            tip = x + 0.68 * radius * np.cos(angle), y + 0.55 * radius * np.sin(angle)
+            draw.circle(tip, 0.27 * radius, fill=_pixel(petal * rng.uniform(0.75, 1.15)))
+        draw.circle((x, y), 0.28 * radius, fill=_pixel(eye))
     return _floats(canvas)
 
 
@@ -167,18 +165,12 @@ def mountains(rng: Rng, side: int) -> Array:
 def pebbles(rng: Rng, side: int) -> Array:
     """Draw round stones side by side: a jittered Voronoi diagram with domes."""
     u, v = _surface(rng, side, rng.uniform(4, 10))
-    jitter = rng.uniform(0.08, 0.92, (2, 64, 64)).astype(np.float32)
-    far = []
-    for dx, dy in np.ndindex(3, 3):
-        x, y = np.floor(u) + dx - 1, np.floor(v) + dy - 1
-        cell = x.astype(int) % 64, y.astype(int) % 64
-        far.append(np.hypot(x + jitter[0][cell] - u, y + jitter[1][cell] - v))
-    order = np.argsort(far, axis=0)[:2]
-    first, second = np.take_along_axis(np.stack(far), order, axis=0)
-    gap = np.clip((second - first) / 0.6, 0, 1)
-    dx, dy = np.divmod(order[0], 3)
+    stones = rng.uniform(0.08, 0.92, (2, 64, 64)) + np.indices((64, 64))
+    far, nearest = cKDTree(stones.reshape(2, -1).T).query(np.stack([u, v], axis=2), k=2)
+    gap = np.clip((far[..., 1] - far[..., 0]) / 0.6, 0, 1)
     dark, light = _palette(rng, 2)
-    stone = _mix(dark, light, 0.5 + 0.5 * _each(rng, u + dx, v + dy))
+    tone = rng.uniform(0, 1, 64 * 64)[nearest[..., 0]]
+    stone = _mix(dark, light, tone)
     return _relief(rng, stone * np.clip(gap * 6, 0.25, 1)[..., None], 5 * np.sqrt(gap))
 
 
@@ -230,13 +222,11 @@ def tartan(rng: Rng, side: int) -> Array:
 
 
 SCENES: dict[str, Callable[[Rng, int], Array]] = {
-    painter.__name__: painter
-    for painter in (
-        balls, brick_wall, city, flowers, forest, mountains, pebbles, roof_tiles, sea, tartan
-    )
+    draw.__name__: draw
+    for draw in (balls, brick_wall, city, flowers, forest,
+                 mountains, pebbles, roof_tiles, sea, tartan)
 }  # fmt: skip
 """Every class and its painter, ``(rng, side) -> float32 (side, side, 3)``."""
-_ARC = np.exp(1j * np.linspace(0, np.pi, 8))  # outline of a petal
 
 
 def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:

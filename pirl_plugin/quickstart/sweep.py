@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_top1
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
 from pirl_plugin.files import claim_folder, write_json, write_text
 from pirl_plugin.quickstart.run import (
     Data,
@@ -29,41 +29,39 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-NUM_ORDERS = 362_880  # 9!
-_POWERS_OF_TEN = (10, 100, 1_000, 10_000)
-_CLASSIFIER = range(2, 10_001)  # |T| of the jigsaw classifier, which has an output for each
-
 
 @dataclass(frozen=True)
 class Sweep:
     """One sweep.
 
     Attributes:
+        method: that is trained.
         axis: name of the swept value.
         key: the Hydra key that sets it; "++" where a config need not name it.
-        values: method → the paper's values.
+        values: of the paper.
     """
 
+    method: str
     axis: str
     key: str
-    values: dict[str, tuple[float, ...]]
+    values: tuple[float, ...]
 
 
+_PERMUTATIONS = ("Number of permutations", "++config.DATA.TRAIN.VIEWS.num_permutations")
 SWEEPS = {
     "lambda": Sweep(
+        "PIRL",
         "λ (weight of the invariance term)",  # Eq. 5
         "config.LOSS.pirl_loss.lambda_invariance",
-        {"PIRL": (0, 0.25, 0.5, 0.75, 1)},
+        (0, 0.25, 0.5, 0.75, 1),
     ),
-    "permutations": Sweep(
-        "Number of permutations",
-        "++config.DATA.TRAIN.VIEWS.num_permutations",
-        {"PIRL": (1, *_POWERS_OF_TEN, NUM_ORDERS), "Jigsaw": _POWERS_OF_TEN},
-    ),
+    "permutations": Sweep("PIRL", *_PERMUTATIONS, (1, 10, 100, 1_000, 10_000, 362_880)),
+    "jigsaw_permutations": Sweep("Jigsaw", *_PERMUTATIONS, (10, 100, 1_000, 10_000)),
     "negatives": Sweep(
+        "PIRL",
         "Number of negatives",
         "config.LOSS.pirl_loss.num_negatives",
-        {"PIRL": tuple(2**power for power in range(6, 16))},
+        tuple(2**power for power in range(6, 16)),
     ),
 }
 _CONFIGS = {
@@ -74,34 +72,18 @@ _CONFIGS = {
 }
 
 
-def points(name: str, chosen: Sequence[float] | None = None) -> list[tuple[str, float]]:
-    """Return (method, value) of each model of a sweep: of the chosen values, or the paper's.
-
-    Example:
-        >>> points("permutations", [1, 10])
-        [('PIRL', 1), ('PIRL', 10), ('Jigsaw', 10)]
-    """
-    found = []
-    for method, values in SWEEPS[name].values.items():
-        for value in values if chosen is None else sorted(set(chosen)):
-            if method == "PIRL" or value in _CLASSIFIER:
-                found.append((method, int(value) if float(value).is_integer() else value))
-    return found
-
-
-def pretraining(options: argparse.Namespace, data: Data, method: str, value: float) -> list[str]:
+def pretraining(options: argparse.Namespace, data: Data, value: float) -> list[str]:
     """Return the overrides of a model's pre-training."""
-    quick = options.scale == "quick"
+    sweep, quick = SWEEPS[options.name], options.scale == "quick"
     ours = [
-        f"config={_CONFIGS[options.scale, method]}",
+        f"config={_CONFIGS[options.scale, sweep.method]}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
     ]
     if quick:
         ours.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
-    if method == "PIRL":
+    if sweep.method == "PIRL":
         ours.append(quick_negatives(data) if quick else "+config/pirl/epochs=analysis_400")
-    given = [o for o in options.overrides if method == "PIRL" or "pirl_loss" not in o]
-    return _merged(ours, [*given, f"{SWEEPS[options.name].key}={value}"])
+    return _merged(ours, [*options.overrides, f"{sweep.key}={value}"])
 
 
 def linear_benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
@@ -140,33 +122,37 @@ def run_sweep(options: argparse.Namespace) -> None:
         "linear": shlex.join(options.linear),
     }
     claim_folder(options.out, {"sweep": options.name, **about})
-    for method, value in points(options.name, options.values):
-        _run_model(options, data, method, value)
+    for value in sorted(set(options.values or SWEEPS[options.name].values)):
+        _run_model(options, data, _plain(value))
         table = write_results(options.out, options.name, _results(options), about)
     print(f"\n{table}\nIn {options.out}: results.md, results.json, figure.png", flush=True)
 
 
 def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the accuracies of the models in the folder, those of earlier calls too."""
-    rows = []
-    for method in SWEEPS[options.name].values:
-        folders = options.out.glob(f"{method.lower()}_*")
-        for value, folder in sorted((float(f.name.partition("_")[2]), f) for f in folders):
-            top1 = _top1(folder / "linear")
-            best, percent = max(top1.items(), key=lambda item: item[1], default=(None, None))
-            rows.append({"method": method, "value": int(value) if value.is_integer() else value,
-                         "top1": top1, "best_layer": best, "best_top1": percent})  # fmt: skip
+    method, rows = SWEEPS[options.name].method, []
+    folders = options.out.glob(f"{method.lower()}_*")
+    for value, folder in sorted((float(f.name.partition("_")[2]), f) for f in folders):
+        top1 = _top1(folder / "linear")
+        best, percent = max(top1.items(), key=lambda item: item[1], default=(None, None))
+        rows.append({"method": method, "value": _plain(value), "top1": top1, "best_layer": best,
+                     "best_top1": percent})  # fmt: skip
     return rows
 
 
-def _run_model(options: argparse.Namespace, data: Data, method: str, value: float) -> None:
+def _plain(value: float) -> float:
+    return int(value) if float(value).is_integer() else value
+
+
+def _run_model(options: argparse.Namespace, data: Data, value: float) -> None:
     """Pre-train and measure one model in ``OUT/METHOD_VALUE``, where this is not finished."""
-    folder = options.out / f"{method.lower()}_{value}"
-    title = f"{method}, {SWEEPS[options.name].axis} = {label(value)}"
+    sweep = SWEEPS[options.name]
+    folder = options.out / f"{sweep.method.lower()}_{value}"
+    title = f"{sweep.method}, {sweep.axis} = {value:,}"
     # At the paper's scale a machine has several processes, whose work is on GPUs.
     threads = torch.get_num_threads() if options.scale == "quick" else 1
     if final_checkpoint(folder / "pretrain") is None:
-        overrides = pretraining(options, data, method, value)
+        overrides = pretraining(options, data, value)
         run_host(overrides, folder / "pretrain", f"{title}: pre-training", threads)
     checkpoint = final_checkpoint(folder / "pretrain")
     if checkpoint is None:
@@ -179,7 +165,7 @@ def _run_model(options: argparse.Namespace, data: Data, method: str, value: floa
 def _top1(folder: Path) -> dict[str, float]:
     """Return layer → percent of a linear benchmark; nothing of one that is not finished."""
     try:
-        return linear_top1(folder)
+        return linear_accuracy(folder)
     except (ValueError, OSError):
         return {}
 
@@ -199,17 +185,9 @@ def write_results(
     from matplotlib.figure import Figure
 
     sweep = SWEEPS[name]
-    columns: dict[str, dict[float, float]] = {}
-    for row in results:
-        column = columns.setdefault(f"{row['method']}, linear top-1, %", {})
-        if row["best_top1"] is not None:
-            column[row["value"]] = row["best_top1"]
-    values = sorted({row["value"] for row in results})
-    lines = [f"| {' | '.join([sweep.axis, *columns])} |"]
-    lines.append("|---" * (1 + len(columns)) + "|")
-    for value in values:
-        cells = (f"{column[value]:.1f}" if value in column else "" for column in columns.values())
-        lines.append(f"| {' | '.join([label(value), *cells])} |")
+    measured = {r["value"]: r["best_top1"] for r in results if r["best_top1"] is not None}
+    lines = [f"| {sweep.axis} | {sweep.method}, linear top-1, % |", "|---|---|"]
+    lines += [f"| {value:,} | {percent:.1f} |" for value, percent in measured.items()]
     lines += ["", "The best layer of each model.", ""]
     lines += [f"- {key}: {text}" for key, text in settings.items() if text]
     table = "\n".join(lines) + "\n"
@@ -218,19 +196,12 @@ def write_results(
 
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.subplots()
-    for title, column in columns.items():
-        axes.plot(sorted(column), [column[value] for value in sorted(column)], "o-", label=title)
+    axes.plot(list(measured), list(measured.values()), "o-")
     if name != "lambda":
         axes.set_xscale("log")
-    axes.set_xticks(values, [label(value) for value in values], fontsize=8)
+    axes.set_xticks(list(measured), [f"{value:,}" for value in measured], fontsize=8)
     axes.set_xticks([], minor=True)
-    axes.set(xlabel=sweep.axis, ylabel="linear top-1, %")
+    axes.set(xlabel=sweep.axis, ylabel=f"{sweep.method}, linear top-1, %")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
     figure.savefig(out / "figure.png", dpi=200)
     return table
-
-
-def label(value: float) -> str:
-    """Return a value as people read it: ``0.25``, ``10,000``, ``9!``."""
-    return "9!" if value == NUM_ORDERS else f"{value:,}"

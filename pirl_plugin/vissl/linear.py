@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.evaluation.features import labelled_folders
-    from pirl_plugin.evaluation.linear_run import linear_top1
+    from pirl_plugin.evaluation.linear_run import linear_accuracy
     from pirl_plugin.vissl import launch
 
     train, test, classes = labelled_folders(options.data)
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     status = launch.main([*overrides, *options.overrides])
     if status == 0:
         print("Linear top-1, percent:")
-        for layer, top1 in linear_top1(options.out).items():
+        for layer, top1 in linear_accuracy(options.out).items():
             print(f"  {layer:8}{top1:6.2f}")
     return status
 

@@ -23,7 +23,7 @@ from pirl_plugin.checkpoints.training_run import (
     run_config_file,
     run_settings,
 )
-from pirl_plugin.evaluation.linear_run import epochs_trained, last_test, linear_top1, svm_map
+from pirl_plugin.evaluation.linear_run import epochs_trained, linear_accuracy, svm_map
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
 from pirl_plugin.files import write_text
 from pirl_plugin.vissl.import_hook import finder
@@ -102,11 +102,11 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"{path}: expected a benchmark on one of {', '.join(BENCHMARKS)}")
     column, name = BENCHMARKS[data]
     svm = evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]
-    layers = svm_map(path, config) if svm else linear_top1(path)
+    layers = svm_map(path, config) if svm else linear_accuracy(path)
     best = max(layers, key=lambda layer: layers[layer])
     figures = {column: layers[best]}
     if name.startswith("semi_supervised"):
-        figures = {column: float(last_test(path)["top_5"][best])}
+        figures = {column: linear_accuracy(path, 5)[best]}
     elif not svm:
         figures |= {f"{column} {layer}": layers[layer] for layer in LAYERS if layer in layers}
     found, differ = _origin(config)

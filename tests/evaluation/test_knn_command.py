@@ -73,11 +73,10 @@ def test_knn__finds_the_same_on_a_gpu(checkpoint, data, tmp_path):
 def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
-    (folder / "val").rename(folder / "validation")
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
     results = knn(checkpoint, folder, tmp_path, "--size", "32")
     assert [results[key] for key in ("train_images", "test_images", "unreadable")] == [11, 6, 1]
-    for path in (folder / "validation").rglob("*.*"):
+    for path in (folder / "val").rglob("*.*"):
         path.write_bytes(b"no image")
     with pytest.raises(ValueError, match="expected images that can be read"):
         knn(checkpoint, folder, tmp_path, "--size", "32")
@@ -120,10 +119,6 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
         knn(checkpoint, odd, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"--data = .*train: expected train/CLASS"):
         knn(checkpoint, data / "train", tmp_path)
-    shutil.rmtree(odd / "train" / "class2")
-    (odd / "train" / "stray.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"stray\.png: expected each image in the folder of its"):
-        knn(checkpoint, odd, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*nowhere"):
         knn("nowhere", data, tmp_path)
 

@@ -11,12 +11,10 @@ from tests.helpers.configs import compose
 from tests.helpers.sweeps import finish
 
 VALUES = {  # Sec. 4 of the paper
-    "lambda": {"PIRL": [0, 0.25, 0.5, 0.75, 1]},
-    "permutations": {
-        "PIRL": [1, 10, 100, 1000, 10000, 362880],
-        "Jigsaw": [10, 100, 1000, 10000],
-    },
-    "negatives": {"PIRL": [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768]},
+    "lambda": (0, 0.25, 0.5, 0.75, 1),
+    "permutations": (1, 10, 100, 1000, 10000, 362880),
+    "jigsaw_permutations": (10, 100, 1000, 10000),
+    "negatives": (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
 }
 
 
@@ -44,10 +42,8 @@ def host(monkeypatch):
     return made
 
 
-def test_points__are_the_papers():
-    for name, values in VALUES.items():
-        expected = [(m, v) for m, of_method in values.items() for v in of_method]
-        assert sweep.points(name) == expected
+def test_sweeps__have_the_values_of_the_paper():
+    assert {name: found.values for name, found in sweep.SWEEPS.items()} == VALUES
 
 
 @pytest.mark.parametrize("name", list(VALUES))
@@ -56,22 +52,17 @@ def test_overrides__compose_to_the_swept_value(name, scale, image_folder, tmp_pa
     options = _options(
         image_folder, tmp_path, name=name, scale=scale, linear=["config.SEED_VALUE=7"]
     )
-    data = Data(image_folder / "train", image_folder / "val", 20, 2)
-    for method, values in VALUES[name].items():
-        config = compose(*sweep.pretraining(options, data, method, values[-1]))
-        transform = config.DATA.TRAIN.TRANSFORMS[0]
-        found = {
-            "lambda": lambda c=config: c.LOSS.pirl_loss["lambda_invariance"],
-            "permutations": lambda t=transform: t["num_permutations"],
-            "negatives": lambda c=config: c.LOSS.pirl_loss["num_negatives"],
-        }
-        assert found[name]() == values[-1]
-        assert (
-            compose(*sweep.linear_benchmark(options, data, tmp_path / "weights.torch")).SEED_VALUE
-            == 7
-        )
-        if scale == "paper":
-            assert config.OPTIMIZER.num_epochs == 400
+    data = Data(image_folder / "train", image_folder / "val", 20)
+    last = VALUES[name][-1]
+    config = compose(*sweep.pretraining(options, data, last))
+    if name in ("lambda", "negatives"):
+        assert config.LOSS.pirl_loss[sweep.SWEEPS[name].key.rpartition(".")[2]] == last
+    else:
+        assert config.DATA.TRAIN.TRANSFORMS[0]["num_permutations"] == last
+    linear = sweep.linear_benchmark(options, data, tmp_path / "weights.torch")
+    assert compose(*linear).SEED_VALUE == 7
+    if scale == "paper":
+        assert config.OPTIMIZER.num_epochs == 400
 
 
 def test_run_sweep__resumes_and_reports(host, image_folder, tmp_path):
