@@ -66,6 +66,10 @@ class MonitorHook(QuietHook):
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
 
+    def on_update(self, task: SelfSupervisionTask) -> None:
+        """Keep the loss, which the task no longer has at the end of the epoch."""
+        self._loss = task.last_batch.loss.detach()
+
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Collective: measure, every so many epochs."""
         step = task.loss.last_step
@@ -84,8 +88,7 @@ class MonitorHook(QuietHook):
         parts = [f"{name}: {v:.4g} (chance: {c:.4g})" for name, (v, c) in measured.items()]
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(parts)}")
         # The first keys are those of the host's own lines, for programs that read every line.
-        loss = float(task.last_batch.loss.detach())
-        line = {"Rank": 0, "ep": epoch, "iter": task.iteration - 1, "loss": loss}
+        line = {"Rank": 0, "ep": epoch, "iter": task.iteration - 1, "loss": float(self._loss)}
         values = {name: {"value": v, "chance": c} for name, (v, c) in measured.items()}
         for hook in task.hooks:
             log = getattr(hook, "json_stdout_logger", None)

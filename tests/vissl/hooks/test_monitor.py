@@ -58,6 +58,7 @@ def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):
         value = task.loss(list(output[:, mine].clone().requires_grad_()), target[mine])
         task.last_batch = SimpleNamespace(loss=value)
         task.loss.update(target[mine], output[1, mine])
+        hook.on_update(task)
         task.iteration += 1
     hook.on_phase_end(task)
     task.train_phase_idx += 1
