@@ -25,6 +25,9 @@ _ENOUGH = 20  # names that make a trunk; the smallest, ResNet-10's, has 72
 # Where a file has several trunks, the first of these places is taken. The papers of MoCo and DINO
 # evaluate these, and not the key encoder and the student beside them.
 _PREFERRED = ("classy_state_dict.base_model.model.trunk", "encoder_q", "teacher")
+# Children of torchvision's ResNet in an nn.Sequential, as in lightly: 2 and 3 have no tensors.
+_CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
+_CHILD = re.compile(r"(.*?)\b([014567])\.((?:\d+\.(?:conv|bn|downsample\.)\d\.)?\w+)")
 # torchvision's names → Detectron2's, where a batch norm is part of a convolution.
 _DETECTRON2 = {
     r"^conv1\.": "stem.conv1.",
@@ -104,6 +107,7 @@ def find_any_trunk(
     ours = {n: tensors[prefix + n] for n in expected if prefix + n in tensors}
     if mismatch := compare(expected, ours):
         raise ValueError(f"{name} is not timm's {timm}: {mismatch}; give its own name")
+    _list_others(name, [n for n in tensors if n.removeprefix(prefix) not in ours])
     return Trunk(_finite(ours, name), where, timm=timm, options=options)
 
 
@@ -128,7 +132,13 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
             f"ResNet-{depth} of width {width:g}, from which it differs: {mismatch}"
         )
     whole = _finite({n: ours[n] for n in expected if n in ours}, name)
+    _list_others(name, [n for n in tensors if not part.match(n)])
     return Trunk(whole, where, depth, width, small_stem)
+
+
+def _list_others(name: str, others: list[str]) -> None:
+    if others := [other for other in others if not other.endswith(DESCRIPTION)]:
+        logging.root.warning(f"{name}: not part of the trunk: {truncate(others)}")
 
 
 def is_bottleneck(depth: int) -> bool:
@@ -176,10 +186,18 @@ def _places(checkpoint: Mapping[str, object], last: str, at: str | None) -> list
 def _resnets(checkpoint: Mapping[str, object]) -> Iterator[_Place]:
     """Yield each place that may be a ResNet, with its tensors by torchvision's names."""
     for keys, tensors in _dictionaries(checkpoint):
-        prefixes = Counter(m["prefix"] for n in tensors if (m := _NAME.fullmatch(n)))
-        for prefix, count in prefixes.items():
-            if count >= _ENOUGH:
-                yield keys + prefix, prefix, tensors
+        for rename in (str, _name_of_child):
+            named = {rename(name): tensor for name, tensor in tensors.items()}
+            prefixes = Counter(m["prefix"] for n in named if (m := _NAME.fullmatch(n)))
+            enough = [prefix for prefix, count in prefixes.items() if count >= _ENOUGH]
+            yield from ((keys + prefix, prefix, named) for prefix in enough)
+            if enough:
+                break
+
+
+def _name_of_child(name: str) -> str:
+    match = _CHILD.fullmatch(name)
+    return f"{match[1]}{_CHILDREN[match[2]]}.{match[3]}" if match else name
 
 
 @lru_cache(maxsize=16)

@@ -28,19 +28,24 @@ def main(arguments: list[str]) -> int:
     require_host()
     import torch
 
-    from pirl_plugin.checkpoints.load import load_trunk
+    from pirl_plugin.checkpoints.load import load_trunk, save_trunk
     from pirl_plugin.evaluation.features import labelled_folders
     from pirl_plugin.evaluation.linear_run import linear_accuracy
     from pirl_plugin.vissl import launch
 
     train, test, classes = labelled_folders(options.data)
+    trunk = load_trunk(options.checkpoint, options.trust_pickle, options.trunk, options.timm)
+    weights = options.checkpoint
+    if options.trunk or options.timm or options.trust_pickle:
+        weights = options.out / "trunk.torch"
+        save_trunk(trunk, weights)
     overrides = [
-        *benchmark_of(load_trunk(options.checkpoint), options.checkpoint, options.size),
+        *benchmark_of(trunk, options.checkpoint, options.size),
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(train)}]",
         f"config.DATA.TEST.DATA_PATHS=[{quoted(test)}]",
         f"config.MODEL.HEAD.NUM_CLASSES={len(classes)}",
         f"config.METERS.accuracy_list_meter.topk_values={[1, 5] if len(classes) >= 5 else [1]}",
-        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(options.checkpoint)}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(weights)}",
         f"config.CHECKPOINT.DIR={quoted(options.out)}",
     ]
     if not any("pirl/machines=" in override for override in options.overrides):
@@ -104,5 +109,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
     add("--out", type=kinds.output_folder, default="runs/linear", help="folder of the run")
     add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
+    add("--trunk", help="where it is, of a file with several")
+    add("--timm", help="timm's name of the network, where the file does not say it")
+    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="as of pirl-plugin train")
     return parser.parse_args(arguments)

@@ -28,6 +28,14 @@ from tests.helpers.export_files import (
     weights,
 )
 
+
+def _child(name):
+    """torchvision's name of a tensor, in an nn.Sequential of the network's children."""
+    children = ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4"]
+    part, _, rest = name.partition(".")
+    return f"{children.index(part)}.{rest}"
+
+
 LAYOUTS = {
     "vissl": vissl_checkpoint,
     "vissl's linear benchmark": lambda trunk: vissl_checkpoint(
@@ -52,6 +60,12 @@ LAYOUTS = {
     "DINO": lambda trunk: {
         "student": prefixed(small_trunk(seed=1), "module.backbone."),
         "teacher": prefixed(trunk, "backbone."),
+    },
+    "lightly": lambda trunk: {
+        "state_dict": {
+            **{f"backbone.{_child(name)}": tensor for name, tensor in bare(trunk).items()},
+            "projection_head.layers.0.weight": torch.zeros(9, 2),
+        }
     },
     "classifier beside it": lambda trunk: {**bare(trunk), "classifier.weight": torch.zeros(9, 2)},
 }
