@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
@@ -42,6 +43,7 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
   pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
   torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
   pirl-plugin configs    lists configs and overlays"""
+_LONGEST_TMPDIR = 70  # characters; loader workers have sockets in it, of at most 107
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for preload.py
 _GRACE_S = 5.0  # for the other ranks to fail by themselves, and again after SIGTERM
 
@@ -214,6 +216,8 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
     spawned = multiprocessing.parent_process() is not None
     os.environ[RANK_PROCESS] = str(os.getpid())
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
+    if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
+        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
     init = distributed.init_process_group
 
     def init_process_group(**options: Any) -> None:
