@@ -108,6 +108,11 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
 
     data, key = config.DATA[split], f"config.DATA.{split}"
     paths, names = list(data.DATA_PATHS), list(data.DATASET_NAMES)
+    if pickles := [p for p in (*paths, *data.LABEL_PATHS) if str(p).endswith((".pkl", ".pickle"))]:
+        raise ValueError(
+            f"{key} names {pickles[0]}: expected no pickle, which could run code; name a .npy "
+            f"file, or a list of paths, one a line"
+        )
     if not set(data.DATA_SOURCES) & set(SOURCES):
         return []
     if not paths and not all(map(VisslDatasetCatalog.has_data, names)):

@@ -11,6 +11,8 @@ from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.images.sources import open_source
+from pirl_plugin.vissl.checks import sources_of
+from tests.helpers.configs import compose
 
 
 class Planted:
@@ -33,6 +35,16 @@ def labels(path):
     GenericSSLDataset.load_labels(dataset)
 
 
+def named(path):
+    from vissl.utils.io import load_file
+
+    config = compose("config=benchmark/pirl/quick_linear")
+    config.DATA.TRAIN.DATA_SOURCES = ["disk_filelist"]
+    config.DATA.TRAIN.DATA_PATHS = [str(path)]
+    sources_of(config, "TRAIN")
+    load_file(str(path))
+
+
 def array(planted, path):
     np.save(path, np.array([planted, planted], dtype=object), allow_pickle=True)
 
@@ -50,6 +62,8 @@ def saved(planted, path):
     [
         ("labels.npy", array, labels),
         ("labels.npy", pickled, labels),
+        ("images.npy", array, named),
+        ("images.pkl", pickled, named),
         ("images.npy", array, lambda path: open_source(path, "pirl_disk_filelist").paths()),
         ("images.npy", pickled, lambda path: open_source(path, "pirl_disk_filelist").paths()),
         ("model.torch", saved, read_checkpoint),
@@ -58,7 +72,7 @@ def saved(planted, path):
 )
 def test_planted_file__is_refused_and_not_run(name, write, read, tmp_path):
     write(Planted(tmp_path / "ran"), tmp_path / name)
-    with pytest.raises(Exception, match=r"(?i)pickl|Python objects|unsafe|safe loading"):
+    with pytest.raises(Exception, match=r"(?i)pickle|Python objects|unsafe|safe loading"):
         read(tmp_path / name)
     assert not (tmp_path / "ran").exists()
 
