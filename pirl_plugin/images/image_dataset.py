@@ -33,6 +33,8 @@ class ImageDataset(Dataset[dict[str, Any]]):
         views: ``JigsawViews()`` or alike: a function of image and generator that returns a
             dictionary of views, and its ``placeholder()``, those of an unreadable image.
         seed: of the views after ``set_epoch``.
+        key: of the image in an item of a data set, a name or a position; None for ``image``, or
+            else the first.
 
     Raises:
         FileNotFoundError: there is no such folder or list, or none of the files that it names.
@@ -51,10 +53,12 @@ class ImageDataset(Dataset[dict[str, Any]]):
         {'images': (2, 3, 224, 224), 'patches': (18, 3, 64, 64), 'index': (2,), 'data_valid': (2,)}
     """
 
-    def __init__(self, source: Any, views: Views, seed: int = 0) -> None:
+    def __init__(
+        self, source: Any, views: Views, seed: int = 0, key: int | str | None = None
+    ) -> None:
         if isinstance(views, type) or not callable(views) or not hasattr(views, "placeholder"):
             raise ValueError(f"views = {views!r}: expected views such as JigsawViews()")
-        self.source: ImageSource = open_source(source)
+        self.source: ImageSource = open_source(source, key=key)
         self.views = views
         self.seed = seed
         # Shared, as loader workers may run on from pass to pass: the epoch that keys an image's

@@ -163,12 +163,13 @@ class MapSource(ImageSource):
 
     Args:
         dataset: has ``len``, and items that are PIL images, uint8 tensors or arrays, paths, or
-            tuples or dictionaries that hold one: ``image``, or else the first.
+            tuples or dictionaries that hold one.
+        key: of the image in an item, a name or a position; None for ``image``, or else the first.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, key: int | str | None = None) -> None:
         super().__init__(type(dataset).__name__, range(len(dataset)))  # type: ignore[arg-type]
-        self.dataset = dataset
+        self.dataset, self._key = dataset, key
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""
@@ -181,7 +182,7 @@ class MapSource(ImageSource):
             item = dict(enumerate(item))
         if isinstance(item, Mapping):
             first = next((v for v in item.values() if isinstance(v, _IMAGES)), None)
-            item = item.get("image", first)
+            item = item.get("image", first) if self._key is None else item[self._key]
         if isinstance(item, Mapping):  # Hugging Face's, with decode=False
             item = item["bytes"] or item["path"]
         if isinstance(item, (str, os.PathLike)):
@@ -196,7 +197,8 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
         where: a folder (of images, of tars, or of a Hugging Face data set), a file that lists
             images, a list of folders or of images, a map-style data set, or a source.
         name: a key of ``names.SOURCES``; None to infer it from the path.
-        **options: of the source's constructor; those that it does not have are ignored.
+        **options: of the source's constructor, ``key`` of a data set's items among them; those that
+            it does not have are ignored.
 
     Raises:
         FileNotFoundError: there is no such path.
@@ -216,7 +218,7 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
         if os.path.isdir(where[0]):
             where = chain.from_iterable(FolderSource(folder).paths() for folder in where)
         return ImageSource("the list", PathTable(map(os.fspath, where)), root="")
-    return MapSource(where)
+    return MapSource(where, options.get("key"))
 
 
 def _kind(path: str) -> str:

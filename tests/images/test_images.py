@@ -146,6 +146,12 @@ def test_image_dataset__takes_any_data_set_of_images(folder):
         assert [images[row]["index"] for row in range(len(images))] == list(range(count))
         assert all(images[row]["data_valid"] for row in range(count))
     assert ImageDataset([(1, t) for t in tensors], VIEWS)[3]["data_valid"]
+    for key, items in (
+        (1, [(1, tensors[1])] * 2),
+        ("b", [{"image": 0, "b": tensors[1]}] * 2),
+    ):
+        assert open_source(items, key=key)[0][0].unique().tolist() == [1]
+        assert ImageDataset(items, VIEWS, key=key)[0]["data_valid"]
 
 
 def test_collate__patches_pretext_labels_and_other_keys():
