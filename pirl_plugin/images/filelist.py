@@ -13,6 +13,7 @@ from pirl_plugin.images.folders import class_folders, image_extensions
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.sources import ImageSource
 
+_COLUMNS = (("path", "file", "filename", "image"), ("label", "class", "target"))
 _SAMPLE = 8
 
 
@@ -20,8 +21,10 @@ class FileListSource(ImageSource):
     """The images that a list names; relative paths are relative to the list's folder.
 
     Args:
-        path: of a ``.npy`` array (N,) of strings; a ``.csv`` with or without a header, whose first
-            columns are ``path[,label]``; or a text file with a path, or ``path label``, a line.
+        path: of a ``.npy`` array (N,) of strings; a ``.csv`` whose header names the columns of path
+            (``path``, ``file``, ``filename``, ``image``) and label (``label``, ``class``,
+            ``target``), or else ``path[,label]``; or a text file with a path, or ``path label``, a
+            line.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: of all paths.
 
@@ -90,9 +93,22 @@ def _rows(file: str) -> Iterator[list[str]]:
         if not file.endswith(".csv"):
             yield from map(_split, filter(None, map(str.strip, lines)))
             return
+        columns = [0, 1]
         for number, cells in enumerate(filter(None, csv.reader(lines))):
-            if number or cells[0].lower().endswith(image_extensions()):  # else it is a header
-                yield [cell.strip() for cell in cells[:2]]
+            heads = [cell.strip().lower() for cell in cells]
+            if number or any(head.endswith(image_extensions()) for head in heads):
+                yield [cells[column].strip() for column in columns if column < len(cells)]
+            else:
+                columns = _columns(heads)
+
+
+def _columns(heads: list[str]) -> list[int]:
+    """Return the columns of path and, if there is another, label: by name, or else 0 and 1."""
+    path, label = (
+        next((heads.index(name) for name in names if name in heads), place)
+        for place, names in enumerate(_COLUMNS)
+    )
+    return [path] if label == path else [path, label]
 
 
 def _split(line: str) -> list[str]:
