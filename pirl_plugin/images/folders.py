@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 from PIL import Image
@@ -25,51 +26,66 @@ def image_extensions() -> tuple[str, ...]:
     return tuple(extension for extension in _EXTENSIONS if extension in known)
 
 
-def find_images(folder: str) -> Iterator[str]:
+def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
     The images of the folder itself come first, then those of each first-level subfolder (its
     class) in order of name; within one, folders by path and files by name, as torchvision's
-    ``ImageFolder`` orders them. Hidden names and folders of systems (``lost+found``, ``@eaDir``, …)
-    are left out. Links to folders are followed, unless they lead to a folder that they are in.
+    ``ImageFolder`` orders them. Hidden names, folders of systems (``lost+found``, ``@eaDir``, …)
+    and folders without permission to list them are left out. Links to folders are followed, unless
+    they lead to a folder that they are in.
 
     Args:
         folder: an existing folder.
+        skipped: counts what is left out as the walk goes on: files by extension, folders by name.
 
     Yields:
         Paths relative to ``folder``.
 
     Raises:
-        OSError: a folder cannot be listed.
+        OSError: a folder cannot be listed for another reason, or ``folder`` for any.
     """
+    skipped = Counter() if skipped is None else skipped
     extensions = image_extensions()
     start = len(os.path.join(folder, ""))
-    top = next(_walk(folder))
-    walks = (sorted(_walk(os.path.join(folder, name))) for name in top[1])
+    top = next(_walk(folder, skipped))
+    walks = (sorted(_walk(os.path.join(folder, name), skipped)) for name in top[1])
     for walk in itertools.chain([[top]], walks):
         for path, _, names in walk:
             for name in sorted(names):
                 if name.lower().endswith(extensions) and not name.startswith("."):
                     yield os.path.join(path, name)[start:]
+                elif not name.startswith("."):
+                    skipped[os.path.splitext(name)[1].lower() or "no extension"] += 1
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the names of the first-level subfolders that are read, sorted: the classes."""
-    return next(_walk(os.fspath(folder)))[1]
+    return next(_walk(os.fspath(folder), Counter()))[1]
 
 
-def _walk(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """``os.walk`` over the folders that are read, which it sorts."""
 
     def fail(error: OSError) -> None:
         raise error  # or a class would be left out
 
     for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
-        folders[:] = sorted(
-            name for name in folders
-            if name[0] != "." and name.lower() not in _SYSTEM and not _leads_back(path, name)
-        )  # fmt: skip
+        seen = [name for name in folders if name[0] != "." and not _leads_back(path, name)]
+        folders[:] = sorted(name for name in seen if _is_read(path, name))
+        skipped.update(f"{name}{os.sep}" for name in set(seen) - set(folders))
         yield path, folders, files
+
+
+def _is_read(path: str, name: str) -> bool:
+    """Whether a folder is no system's and may be listed."""
+    if name.lower() in _SYSTEM:
+        return False
+    try:
+        os.scandir(os.path.join(path, name)).close()
+    except PermissionError:
+        return False
+    return True
 
 
 def _leads_back(path: str, name: str) -> bool:

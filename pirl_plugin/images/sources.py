@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import logging
 import os
+import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -134,6 +137,8 @@ class ImageSource:
 class FolderSource(ImageSource):
     """The images below a folder, whose subfolders are the classes, if there are any.
 
+    One warning counts the folders, by name, and the files, by extension, that are left out.
+
     Raises:
         FileNotFoundError: there is no such folder.
         ValueError: it holds fewer than two images.
@@ -144,7 +149,14 @@ class FolderSource(ImageSource):
             raise FileNotFoundError(
                 f"{os.fspath(path)}: expected a folder or a list of images that exists"
             )
-        super().__init__(path, PathTable(find_images(os.fspath(path))))
+        skipped: Counter[str] = Counter()
+        images = PathTable(find_images(os.fspath(path), skipped))
+        if skipped:
+            found = ", ".join(f"{_printable(name)} ({count})" for name, count in skipped.items())
+            remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
+            shown = textwrap.shorten(found, 1000, placeholder=" …")
+            _warn_once(f"{os.fspath(path)}: left out: {shown}{remedy}")
+        super().__init__(path, images)
 
     def labels(self) -> NDArray[np.int64]:
         """Return the number of each image's first-level subfolder, by name: int64 (N,).
@@ -230,6 +242,11 @@ def _kind(path: str) -> str:
         return DISK_SHARDS
     tables = any(name.endswith((".arrow", ".parquet")) for name in names)
     return DISK_HF if tables or "dataset_dict.json" in names else DISK_FOLDER
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    logging.root.warning(message)
 
 
 def _printable(path: str) -> str:

@@ -7,10 +7,10 @@ line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundErro
 
 from __future__ import annotations
 
-import os
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.settings import is_ours
 from pirl_plugin.vissl.sections import read_section
@@ -137,7 +137,7 @@ def _check_data(config: AttrDict) -> None:
         for source, path in sources_of(config, split):
             check_source(config, source, str(path), split)
             if source == DISK_FOLDER and list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
-                classes[path] = {entry.name for entry in os.scandir(path) if entry.is_dir()}
+                classes[path] = set(class_folders(path))
     if len(classes) == 2:
         (train, trained), (test, tested) = classes.items()
         if trained != tested:

@@ -97,14 +97,30 @@ def test_decode__one_kind_of_error(data):
         decode_image(data)
 
 
-def test_find_images__order_of_torchvision_without_system_folders(folder, make_image):
+def test_find_images__order_of_torchvision_without_system_folders(
+    folder, make_image, caplog, monkeypatch
+):
     for name in (".hidden", "lost+found", "@eaDir", "__MACOSX"):
         (folder / name).mkdir()
         make_image(folder / name / "x.png", 9)
     (folder / "dog" / "up").symlink_to(folder)
+    (folder / "shut").mkdir()
+    for name in ("a.cr2", "b.CR2"):
+        (folder / "cat" / name).touch()
+    listed = os.scandir
+
+    def scandir(path):
+        if os.path.basename(path) == "shut":  # root may list all
+            raise PermissionError(path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
     found = list(find_images(str(folder)))
     assert found == ["cat/0.png", "cat/1.jpg", "dog/2.png", "dog/3.png", "dog/4.jpg"]
-    assert FolderSource(folder).labels().tolist() == [0, 0, 1, 1, 1]
+    for _ in range(2):
+        assert FolderSource(folder).labels().tolist() == [0, 0, 1, 1, 1]
+    (line,) = caplog.messages
+    assert all(part in line for part in ("lost+found/ (1)", "shut/ (1)", ".cr2 (2)"))
 
 
 def test_unreadable__named_once_counted_and_masked(folder, caplog):
@@ -170,6 +186,8 @@ def test_collate__patches_pretext_labels_and_other_keys():
     ("name", "text", "labels"),
     [
         ("a.csv", "image,label\ncat/0.png,b\ndog/2.png,a\n", [1, 0]),
+        ("e.csv", "Target,filename\nb,cat/0.png\na,dog/2.png\n", [1, 0]),
+        ("f.csv", "id,path\n1,cat/0.png\n2,dog/2.png\n", [0, 1]),
         ("b.csv", "cat/0.png,7\ndog/2.png,5\n", [7, 5]),
         ("c.txt", "\ufeffcat/0.png 3\n\ndog/2.png 1\n", [3, 1]),
         ("d.txt", "cat/0.png\r\ndog/2.png\r\n", [0, 1]),
