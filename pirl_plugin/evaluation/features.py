@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import channel_statistics
+from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 
@@ -141,21 +145,86 @@ def extract_features(
     Returns:
         float16 ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
     """
+    count, done = len(crops), 0  # type: ignore[arg-type]
+    found, readable = torch.empty(len(trunks), count, 0), torch.empty(count, dtype=torch.bool)
+    for part, valid in _compute(trunks, crops, 0, batch, workers, normalize):
+        if done == 0:  # one tensor from the beginning: parts and their sum would take twice it
+            found = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
+        found[:, done : done + len(valid)] = part
+        readable[done : done + len(valid)] = valid
+        done += len(valid)
+    return found, readable
+
+
+def store_features(
+    file: Path,
+    described: Mapping[str, Any],
+    trunks: Sequence[nn.Module],
+    crops: Dataset[tuple[Tensor, bool]],
+    **how: Any,
+) -> Tensor:
+    """Write what :func:`extract_features` computes to a file, and go on where a call stopped.
+
+    Args:
+        file: a ``.npy`` of float16 ``(T, N, D)``. How far it is stands in ``NAME.json`` beside it.
+        described: JSON of what the features are of; a file of something else is refused.
+        trunks: T of them.
+        crops: N images.
+        how: other arguments of :func:`extract_features`.
+
+    Returns:
+        bool ``(N,)``, whether each image could be read.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    notes = file.with_name(f"{file.name}.json")
+    state: dict[str, Any] = {"of": {}, "done": 0, "unreadable": []}
+    if file.exists():
+        state = json.loads(notes.read_text()) if notes.is_file() else state
+        if different := [key for key in described if state["of"].get(key) != described[key]]:
+            raise ValueError(
+                f"--features = {file}: expected features of the same images and checkpoint, and "
+                f"this file has another {' and '.join(different)}; name another file"
+            )
+    done, unreadable = state["done"], state["unreadable"]
+    for part, valid in _compute(trunks, crops, done, **how):
+        if done == 0:
+            write_json(notes, {"of": described, "done": 0, "unreadable": []})
+            shape = (len(trunks), len(crops), part.shape[2])  # type: ignore[arg-type]
+            np.lib.format.open_memmap(file, "w+", np.float16, shape)
+            with file.open("r+b") as whole:  # a full disk is an error here, not a crash later
+                os.posix_fallocate(whole.fileno(), 0, file.stat().st_size)
+        stored = np.lib.format.open_memmap(file, "r+")  # anew: what was written leaves memory
+        stored[:, done : done + len(valid)] = part.half().cpu().numpy()
+        stored.flush()
+        unreadable += [done + row for row, is_valid in enumerate(valid.tolist()) if not is_valid]
+        done += len(valid)
+        write_json(notes, {"of": described, "done": done, "unreadable": unreadable})
+    readable = torch.ones(done, dtype=torch.bool)
+    readable[unreadable] = False
+    return readable
+
+
+def _compute(
+    trunks: Sequence[nn.Module],
+    crops: Dataset[tuple[Tensor, bool]],
+    done: int,
+    batch: int = 128,
+    workers: int | None = None,
+    normalize: Callable[[Tensor], Tensor] = normalize_images,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield features ``(T, B, D)`` of the images after the first ``done``, and which are valid."""
     count = len(crops)  # type: ignore[arg-type]
     if workers is None:
-        workers = min(torch.get_num_threads(), _MOST_WORKERS, count // _IMAGES_PER_WORKER)
+        workers = min(torch.get_num_threads(), _MOST_WORKERS, (count - done) // _IMAGES_PER_WORKER)
         workers = workers if workers > 1 else 0
-    context = "forkserver" if workers else None
-    loader = DataLoader(crops, batch, num_workers=workers, multiprocessing_context=context)
-    found, readable = torch.empty(len(trunks), count, 0), torch.empty(count, dtype=torch.bool)
-    interval, done = 0.5 if sys.stderr.isatty() else 20, 0  # seconds; a line now and then in a log
-    with tqdm(total=count, desc="features", unit=" images", mininterval=interval) as bar:
+    remaining, context = Subset(crops, range(done, count)), "forkserver" if workers else None
+    loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
+    interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
+    with tqdm(
+        total=count, initial=done, desc="features", unit=" images", mininterval=interval
+    ) as bar:
         for images, valid in loader:
-            part = torch.stack([trunk_features(each, images, batch, normalize) for each in trunks])
-            if done == 0:  # one tensor from the beginning: parts and their sum would take twice it
-                found = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
-            found[:, done : done + len(valid)] = part
-            readable[done : done + len(valid)] = valid
-            done += len(valid)
+            yield torch.stack([trunk_features(t, images, batch, normalize) for t in trunks]), valid
             bar.update(len(valid))
-    return found, readable

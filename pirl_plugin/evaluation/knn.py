@@ -7,9 +7,36 @@ similarity s_i to the test feature vote for their class with weight exp(s_i / τ
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
+
+
+class FeatureRows:
+    """Rows of one trunk's features in memory or in a file, of which a slice is read at a time.
+
+    Args:
+        opened: returns float16 ``(T, N, D)``. A file is mapped anew for each slice, because what
+            was read of a map stays in memory.
+        trunk: which of the T.
+        rows: int64 ``(R,)``, which of the N, in the order of the slices.
+    """
+
+    dtype, device = torch.float16, torch.device("cpu")
+
+    def __init__(self, opened: Callable[[], NDArray[np.float16]], trunk: int, rows: Tensor) -> None:
+        self._opened, self._trunk, self._rows = opened, trunk, rows.numpy()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: slice) -> Tensor:
+        """Return float16 ``(B, D)``."""
+        return torch.from_numpy(self._opened()[self._trunk][self._rows[part]])
 
 
 def knn_accuracy(
@@ -79,8 +106,8 @@ def leave_one_out_accuracy(
 
 @torch.no_grad()
 def find_neighbors(
-    query: Tensor,
-    gallery: Tensor,
+    query: Tensor | FeatureRows,
+    gallery: Tensor | FeatureRows,
     k: int,
     *,
     leave_one_out: bool = False,
@@ -90,8 +117,8 @@ def find_neighbors(
 ) -> tuple[Tensor, Tensor]:
     """Find the k nearest gallery rows of each query by cosine, in blocks of both.
 
-    Beside the inputs, which may be mapped from files, memory is one block of the gallery in
-    float32, its scores with a chunk of queries, and the result.
+    Beside the inputs, memory is one block of the gallery in float32, its scores with a chunk of
+    queries, and the result.
 
     Args:
         query: (M, D) floating. A query that is in the gallery finds itself first.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+from functools import partial
 from typing import Any
 
 from pirl_plugin import arguments as kinds
@@ -34,6 +36,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         FileNotFoundError: the checkpoint, or the folder of images, does not exist.
         ValueError: train and val hold different classes or a single one, or no image can be read.
     """
+    import numpy as np
     import torch
     from torch.utils.data import ConcatDataset
 
@@ -44,8 +47,9 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         extract_features,
         labelled_folders,
         normalization_of,
+        store_features,
     )
-    from pirl_plugin.evaluation.knn import find_neighbors, vote
+    from pirl_plugin.evaluation.knn import FeatureRows, find_neighbors, vote
     from pirl_plugin.images.sources import FolderSource
     from pirl_plugin.models.trunks import untrained
 
@@ -56,25 +60,37 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     size = options.size or image_size_of(config) or 224
     train, test = map(FolderSource, labelled_folders(options.data)[:2])
     print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
-    features, readable = extract_features(
-        [each.to(device) for each in trunks],
-        ConcatDataset([Crops(train, size), Crops(test, size)]),
-        batch=options.batch,
-        workers=options.workers,
-        normalize=normalization_of(config),
-    )
-    known, tested = readable.split([len(train), len(test)])
-    if not (known.any() and tested.any()):
+    networks = [each.to(device) for each in trunks]
+    images = [Crops(train, size), Crops(test, size)]
+    crops: ConcatDataset[tuple[torch.Tensor, bool]] = ConcatDataset(images)
+    how = {"batch": options.batch, "workers": options.workers}
+    how["normalize"] = normalization_of(config)
+    if options.features is None:
+        features, readable = extract_features(networks, crops, **how)
+        opened = features.numpy
+    else:
+        written, paths = options.checkpoint.stat(), "\0".join([*train.paths(), *test.paths()])
+        described = {
+            "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],
+            "network": [options.trunk, options.timm, len(trunks)],
+            "list of images": hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest(),
+            "size": size,
+        }
+        readable = store_features(options.features, described, networks, crops, **how)
+        opened = partial(np.load, options.features, mmap_mode="r")
+    numbers = torch.arange(len(readable))
+    known = numbers[readable & (numbers < len(train))]
+    tested = numbers[readable & (numbers >= len(train))]
+    if not (len(known) and len(tested)):
         raise ValueError(f"--data = {options.data}: expected images that can be read, found none")
     train_labels = torch.from_numpy(train.labels())[known]
-    test_labels, ks = torch.from_numpy(test.labels())[tested], options.k
+    test_labels, ks = torch.from_numpy(test.labels())[tested - len(train)], options.k
     accuracies = []
-    for of_trunk in features:
-        gallery, queries = of_trunk.split([len(train), len(test)])
-        gallery = gallery if known.all() else gallery[known]  # a copy of gigabytes
-        rows, cosines = find_neighbors(queries[tested], gallery, max(ks), device=device)
-        how = (train_labels, test_labels, options.temperature)
-        accuracies.append([round(vote(rows[:, :k], cosines[:, :k], *how), 2) for k in ks])
+    for number in range(len(trunks)):
+        gallery, queries = (FeatureRows(opened, number, each) for each in (known, tested))
+        rows, cosines = find_neighbors(queries, gallery, max(ks), device=device)
+        votes = (train_labels, test_labels, options.temperature)
+        accuracies.append([round(vote(rows[:, :k], cosines[:, :k], *votes), 2) for k in ks])
     most = train_labels.mode().values
     return {
         "benchmark": "knn",
@@ -82,14 +98,14 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         "top1_by_k": dict(zip(map(str, ks), accuracies[0], strict=True)),
         "chance_top1": round(100 * float((test_labels == most).float().mean()), 2),
         "untrained_top1": accuracies[1][0] if len(trunks) > 1 else None,
-        "k": min(ks[0], int(known.sum())),
+        "k": min(ks[0], len(known)),
         "temperature": options.temperature,
         "checkpoint": str(options.checkpoint.resolve()),
         "data": str(options.data.resolve()),
         "size": size,
         "classes": len(train_labels.unique()),  # a folder may be empty
-        "train_images": int(known.sum()),
-        "test_images": int(tested.sum()),
+        "train_images": len(known),
+        "test_images": len(tested),
         "unreadable": int((~readable).sum()),
     }
 
@@ -110,6 +126,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
     add("--trunk", help="where it is, of a file with several")
     add("--timm", help="timm's name of the network, where the file does not say it")
+    add("--features", type=kinds.user_path, help="file.npy to keep features in, and go on from")
     add("--no-untrained", dest="untrained", action="store_false", help="measure the trunk alone")
     add("--batch", type=count, default=128, help="images at a time")
     add("--workers", type=kinds.whole_number(0), help="processes that decode (default: by cores)")

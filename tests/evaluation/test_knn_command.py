@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -59,6 +60,37 @@ def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     expected = trunk_features(trunk, pixels(crops))
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
+
+
+def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkeypatch):
+    folder, file = tmp_path / "data", tmp_path / "f.npy"
+    shutil.copytree(data, folder)
+    (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
+    options = ["--size", "32", "--batch", "4", "--no-untrained"]
+    expected = knn(checkpoint, folder, tmp_path, *options)
+    kept, forward, seen = [*options, "--features", str(file)], ResNetTrunk.forward, []
+
+    def stop(trunk, images, *keys):
+        seen.append(len(images))
+        if sum(seen) > 12:
+            raise KeyboardInterrupt
+        return forward(trunk, images, *keys)
+
+    monkeypatch.setattr(ResNetTrunk, "forward", stop)
+    with pytest.raises(KeyboardInterrupt):
+        knn(checkpoint, folder, tmp_path, *kept)
+    assert json.loads((tmp_path / "f.npy.json").read_text())["done"] == 12
+    seen.clear()
+    assert knn(checkpoint, folder, tmp_path, *kept) == expected
+    assert knn(checkpoint, folder, tmp_path, *kept) == expected
+    assert (seen, expected["unreadable"]) == ([4, 2], 1)  # nothing is computed again
+    assert np.load(file, mmap_mode="r").dtype == np.float16
+    with pytest.raises(ValueError, match=r"f\.npy: expected .* another size; name another file"):
+        knn(checkpoint, folder, tmp_path, *kept, "--size", "16")
+    with pytest.raises(ValueError, match=r"another list of images; name"):
+        knn(checkpoint, data, tmp_path, *kept)
+    with pytest.raises(ValueError, match=r"small.torch: expected features of"):
+        knn(checkpoint, data, tmp_path, *options, "--features", str(checkpoint))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
