@@ -1,15 +1,18 @@
-"""From image file to batch: VISSL's own PIRL pipeline, ours, and the decoding alone.
+"""From image file to batch: VISSL's own PIRL pipeline, lightly's, ours, and the decoding alone.
 
 One process, one thread, its CPU time, all pipelines in turn on the same images. VISSL's and ours
 are data sets that the host builds from a config, read sample by sample and collated, as a loader's
 worker does. VISSL's ends in normalised float32, ours in bytes that are normalised on the model's
 device: ``normalised`` is ours with that. VISSL's folders decode each image twice;
-``vissl_filelist``, its lists of files, once.
+``vissl_filelist``, its lists of files, once. ``jigsaw_64`` has the sizes of lightly's
+``PIRLTransform``: an image of 64 px and nine patches of 21 px. Lightly's are normalised
+float32, and its patches those of the image's upper left corner, neither resized nor cropped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import statistics
 import tempfile
 import time
@@ -19,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from tabulate import tabulate
-from torchvision.datasets.folder import IMG_EXTENSIONS
+from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
 
-from pirl_plugin import normalize_images
+from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
 from pirl_plugin.benchmark.timing import interleave, ratio
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -37,7 +40,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with image_folder(options.data, options.images) as folder:
-        for transform in ("jigsaw", "rotation", "rotation_jigsaw"):
+        for transform in ("jigsaw", "rotation", "rotation_jigsaw", "jigsaw_64"):
             rows += _measure(folder, transform, options.rounds, options.device)
     print(tabulate(rows, "keys", floatfmt=".3g"))
     return {"rows": rows}
@@ -84,6 +87,15 @@ def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[
 def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any]], Any]:
     """Return functions that read the folder as a batch, by name, and our source of images."""
     functions: dict[str, Callable[[], Any]] = {}
+    if transform == "jigsaw_64":
+        views = JigsawViews(image_size=64, patches_crop_size=64, patch_size=21)
+        images = ImageDataset(folder, views)
+        if importlib.util.find_spec("lightly"):
+            from lightly.transforms import PIRLTransform
+
+            theirs = ImageFolder(folder, PIRLTransform())
+            functions["lightly"] = _read(theirs, len(theirs), torch.utils.data.default_collate)
+        return {"fused": _read(images, len(images), collate_views), **functions}, images.source
     dataset, collate = _host_pipeline(f"pretrain/pirl/{transform}_8node", folder)
     count = dataset.num_samples()
     if transform == "jigsaw":
@@ -119,7 +131,7 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
             "images_per_s_per_core": 1e3 / statistics.median(milliseconds),
             "decode_share": ratio(seconds["decode"], times),
         }
-        peers = {"vissl": "vissl", "filelist": "vissl_filelist"}
+        peers = {"vissl": "vissl", "filelist": "vissl_filelist", "lightly": "lightly"}
         for key, peer in peers.items():
             row[f"ratio_to_{key}"] = ratio(seconds[peer], times) if peer in seconds else None
         rows.append(row)

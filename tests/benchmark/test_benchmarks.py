@@ -23,22 +23,25 @@ def figures(tmp_path):
     return run
 
 
-def test_pipeline__has_a_row_for_each_pipeline(image_folder, figures):
+def test_pipeline__has_a_row_for_each_pipeline(figures):
     counts = ["--images", "4", "--rounds", "2", "--device", "cpu"]
-    found = figures("pipeline", "--data", image_folder / "train", *counts)
+    found = figures("pipeline", *counts)  # drawn images: lightly's need 64 px
     assert found["machine"]["torch"]
     rows = {(row["transform"], row["pipeline"]): row for row in found["rows"]}
     ours = ("fused", "normalised", "decode")
+    lightly = ["lightly"] if importlib.util.find_spec("lightly") else []
     assert set(rows) == {
         *(("jigsaw", name) for name in (*ours, "vissl", "vissl_filelist")),
         *(("rotation", name) for name in ours),
         *(("rotation_jigsaw", name) for name in ours),
+        *(("jigsaw_64", name) for name in (*ours, *lightly)),
     }
     for (transform, name), row in rows.items():
         assert 0 < row["ms_min"] <= row["ms_median"]
         assert row["images_per_s_per_core"] == pytest.approx(1e3 / row["ms_median"])
         assert row["decode_share"] == 1 if name == "decode" else row["decode_share"] > 0
         assert (row["ratio_to_vissl"] is None) == (transform != "jigsaw")
+        assert (row["ratio_to_lightly"] is None) == (transform != "jigsaw_64" or not lightly)
     assert rows["jigsaw", "vissl"]["ratio_to_vissl"] == 1
     assert rows["jigsaw", "vissl_filelist"]["ratio_to_filelist"] == 1
 
