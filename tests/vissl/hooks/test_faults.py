@@ -57,7 +57,7 @@ def test_unreadable__stops_at_its_share_of_the_last_100_images(steps, share, sto
 
 def test_settings__are_refused_by_name():
     section = {"timeout": 5}
-    with pytest.raises(ValueError, match=r"PIRL_RUN.timeout: expected a known key; .* is timeout_"):
+    with pytest.raises(ValueError, match=r"PIRL_RUN.timeout: expected a known key"):
         read_section(RunSettings, {"HOOKS": {"PIRL_RUN": section}}, "HOOKS.PIRL_RUN")
 
 
