@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +94,8 @@ class ProgressHook(QuietHook):
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Show what a test measured."""
         for meter in [] if task.train else task.meters:
-            _say(f"test      epoch {task.train_phase_idx + 1}: {meter.value}")
+            value = re.sub(r"(\.\d\d)\d+", r"\1", str(meter.value))  # two decimals
+            _say(f"test      epoch {task.train_phase_idx + 1}: {value}")
 
     def on_end(self, task: SelfSupervisionTask) -> None:
         """Say that the run is over, where its files are, and what to do next."""
