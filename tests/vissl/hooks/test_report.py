@@ -114,7 +114,7 @@ def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
     clock[0] += 200
     hook.on_end(task(8))
     test, finished, *commands = capsys.readouterr().out.splitlines()[1:]
-    assert test == "test      epoch 1: {'top_1': {'res5': 45.234}}"
+    assert test == "test      epoch 1: {'top_1': {'res5': 45.23}}"
     assert finished == "finished  in 3 min; checkpoints and log.txt in runs/a"
     given = "--checkpoint runs/a/checkpoint.torch"
     assert commands == [
