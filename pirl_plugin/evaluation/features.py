@@ -195,7 +195,7 @@ def store_features(
             np.lib.format.open_memmap(file, "w+", np.float16, shape)
             with file.open("r+b") as whole:  # a full disk is an error here, not a crash later
                 os.posix_fallocate(whole.fileno(), 0, file.stat().st_size)
-        stored = np.lib.format.open_memmap(file, "r+")  # anew: what was written leaves memory
+        stored = np.lib.format.open_memmap(file, "r+")  # a new map frees what was written
         stored[:, done : done + len(valid)] = part.half().cpu().numpy()
         stored.flush()
         unreadable += [done + row for row, is_valid in enumerate(valid.tolist()) if not is_valid]

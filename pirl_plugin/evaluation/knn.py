@@ -20,7 +20,7 @@ class FeatureRows:
     """Rows of one trunk's features in memory or in a file, of which a slice is read at a time.
 
     Args:
-        opened: returns float16 ``(T, N, D)``. A file is mapped anew for each slice, because what
+        opened: returns float16 ``(T, N, D)``. Each slice has a new map of the file, because what
             was read of a map stays in memory.
         trunk: which of the T.
         rows: int64 ``(R,)``, which of the N, in the order of the slices.

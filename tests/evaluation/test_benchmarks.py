@@ -155,9 +155,9 @@ def test_semi_supervised__fine_tunes_on_a_list(percent, separable, checkpoint, t
     overrides = ["+config/pirl/finetune=resnet18", *CPU, *data, *short(epochs=4, rate=0.1)]
     run_tool(ENGINE, f"config=benchmark/pirl/semi_supervised_imagenet1k_{percent}", *overrides)
     assert set(top1(tmp_path)) == {"0"}
-    file = torch.load(tmp_path / "checkpoint.torch", weights_only=False)
+    file = torch.load(tmp_path / "checkpoint.torch", weights_only=True)
     trunk = file["classy_state_dict"]["base_model"]["model"]["trunk"]
-    before = torch.load(checkpoint, weights_only=False)["classy_state_dict"]["base_model"]["model"]
+    before = torch.load(checkpoint, weights_only=True)["classy_state_dict"]["base_model"]["model"]
     name = "_feature_blocks.conv1.weight"
     assert not torch.equal(trunk[name], before["trunk"][name])  # the trunk is trained too
 

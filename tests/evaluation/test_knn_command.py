@@ -117,7 +117,7 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
 def test_load_trunk__reads_a_benchmarks_own_checkpoint(tmp_path):
     path = write_checkpoint(tmp_path / "18.torch", WIDTH_MULTIPLIER=0.25, DEPTH=18)
     expected = load_trunk(path).state_dict()
-    file = torch.load(path, weights_only=False)
+    file = torch.load(path, weights_only=True)
     model = file["classy_state_dict"]["base_model"]["model"]
     model["trunk"] = {f"base_model.{k}": v for k, v in model["trunk"].items()}
     torch.save(file, path)
