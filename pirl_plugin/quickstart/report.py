@@ -153,6 +153,7 @@ def _plot(
     axes = figure.subplots()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set(xlabel="epoch")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.plot(epochs, values, color=_BLUE)
     if chance is not None:
         axes.plot(epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
