@@ -148,12 +148,13 @@ def _plot(
     """Return a plot, 4.2 inches wide, as an ``<svg>`` element whose words stay text."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure, stream = Figure(figsize=(4.2, 2.6), layout="constrained"), io.StringIO()
     axes = figure.subplots()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set(xlabel="epoch")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.plot(epochs, values, color=_BLUE)
     if chance is not None:
         axes.plot(epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
