@@ -6,7 +6,6 @@ import inspect
 import re
 import sys
 from dataclasses import MISSING, fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,7 @@ FOOTER = """## Other keys
 def page() -> str:
     """The text of the page."""
     parts = [HEADER]
-    for key, target in SECTIONS.items():
-        module, _, name = target.partition(":")
-        parts.append(f"## `{key}`\n\n{_table(getattr(import_module(module), name))}")
+    parts += [f"## `{key}`\n\n{_table(kind)}" for key, kind in SECTIONS.items()]
     parts.append(f"## Views: `DATA.TRAIN.VIEWS`\n\n{_table(JigsawViews)}")
     parts.append(f"## Colours: `DATA.TRAIN.PHOTOMETRIC`\n\n{_table(Photometric)}")
     parts.append(f"## Heads: `[pirl_head, {{…}}]`\n\n{_table(PIRLHead)}")

@@ -7,13 +7,13 @@ line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundErro
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.images.folders import class_folders
+from pirl_plugin.checkpoints.run_folder import Keep
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
+from pirl_plugin.loss import PIRLLossConfig
 from pirl_plugin.settings import is_ours
-from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.sections import InputSettings, MonitorSettings, RunSettings, read_section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
-SECTIONS = {  # key -> the dataclass of its values
-    "LOSS.pirl_loss": "pirl_plugin.loss:PIRLLossConfig",
-    "HOOKS.PIRL_INPUT": "pirl_plugin.vissl.hooks.input:InputSettings",
-    "HOOKS.PIRL_MONITOR": "pirl_plugin.vissl.hooks.monitor:MonitorSettings",
-    "HOOKS.PIRL_RUN": "pirl_plugin.vissl.hooks.faults:RunSettings",
-    "CHECKPOINT.PIRL": "pirl_plugin.checkpoints.run_folder:Keep",
+SECTIONS = {
+    "LOSS.pirl_loss": PIRLLossConfig,
+    "HOOKS.PIRL_INPUT": InputSettings,
+    "HOOKS.PIRL_MONITOR": MonitorSettings,
+    "HOOKS.PIRL_RUN": RunSettings,
+    "CHECKPOINT.PIRL": Keep,
 }
 _RATE = "config.OPTIMIZER.param_schedulers.lr."
 
@@ -47,9 +47,9 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     config = whole["config"]
     if not is_ours(config):
         return
-    for key, target in SECTIONS.items():
+    for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
-            read_section(resolve_name(target), config, key)
+            read_section(kind, config, key)
     scales = OmegaConf.select(composed, f"{_RATE}auto_lr_scaling.auto_scale")
     unread = ("value", "values", "start_value") if scales else ("auto_lr_scaling.base_value",)
     read = "auto_lr_scaling.base_value" if scales else "start_value"
@@ -130,6 +130,7 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
 
 def _check_data(config: AttrDict) -> None:
     """See that there are images, and that training and test images have the same classes."""
+    from pirl_plugin.images.folders import class_folders
     from pirl_plugin.vissl.adapters.data import check_source
 
     classes = {}

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
@@ -58,11 +59,17 @@ def main(overrides: list[str]) -> int:
         print(_USAGE)
         return 0 if overrides else 2
     require_host()
-    from vissl.hooks import default_hook_generator
-    from vissl.utils import distributed_launcher, hydra_config
+    from vissl.utils import hydra_config
 
     composed = hydra_config.compose_hydra_configuration(overrides)
+    given = composed.config
+    one_process = given.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or _torchrun_rank() is not None
+    if one_process and not given.SLURM.USE_SLURM:
+        _prepare_workers(given)  # they import the host while this process does
     args, config = hydra_config.convert_to_attrdict(composed)
+    from vissl.hooks import default_hook_generator
+    from vissl.utils import distributed_launcher
+
     if config.SLURM.USE_SLURM:
         distributed_launcher.launch_distributed_on_slurm(config, args.engine_name)
     else:
@@ -208,16 +215,12 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
     from vissl.engines import train
     from vissl.utils.checkpoint import get_checkpoint_folder
 
-    from pirl_plugin.vissl.hooks.faults import RunSettings
-    from pirl_plugin.vissl.sections import read_section
+    from pirl_plugin.vissl.sections import RunSettings, read_section
 
     minutes = float(read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes)
     timeout = datetime.timedelta(minutes=minutes)
     spawned = multiprocessing.parent_process() is not None
-    os.environ[RANK_PROCESS] = str(os.getpid())
-    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
-    if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
-        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+    _prepare_workers(config)
     init = distributed.init_process_group
 
     def init_process_group(**options: Any) -> None:
@@ -241,6 +244,16 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
             path = record(error, said, Path(get_checkpoint_folder(config)))
             shown = f"{said} (traceback in {path})" if path else said
             raise SystemExit(1 if spawned and path else shown) from None
+
+
+def _prepare_workers(config: DictConfig | AttrDict) -> None:
+    """Start the server that loader workers are forked from, unless it runs already."""
+    os.environ[RANK_PROCESS] = str(os.getpid())
+    if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
+        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
+    if config.DATA.NUM_DATALOADER_WORKERS:
+        forkserver.ensure_running()
 
 
 def _torchrun_store(timeout: datetime.timedelta) -> Any:

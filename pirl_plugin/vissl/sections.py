@@ -1,13 +1,70 @@
-"""Sections of the configuration that are ours, read as dataclasses. Imports no torch, no host."""
+"""Sections of the configuration that are ours, read as dataclasses. Imports no host."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class InputSettings:
+    """Values of ``HOOKS.PIRL_INPUT``, all optional.
+
+    Raises:
+        ValueError: a value cannot be used.
+    """
+
+    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # of channels in [0, 1]
+    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))
+    channels_last: bool = True  # memory format of inputs and weights; faster convolutions
+    autocast: str | None = None  # or bfloat16, to run the model (never the loss) in it
+    compile: bool = False  # the trunk by torch.compile, for minutes, and again for another shape
+
+    def __post_init__(self) -> None:
+        if self.autocast not in (None, "bfloat16"):
+            raise ValueError(
+                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
+                f"bfloat16; for float16 use the host's MODEL.AMP_PARAMS, which scales the loss"
+            )
+
+
+@dataclass(frozen=True)
+class MonitorSettings:
+    """Values of ``HOOKS.PIRL_MONITOR``, all optional.
+
+    Attributes:
+        enabled: whether anything is measured.
+        every: epochs from one measurement to the next.
+        rows: size of the sample of the memory bank's rows, evenly spread over the data set.
+        k: neighbours of the leave-one-out kNN, where the images have classes.
+    """
+
+    enabled: bool = True
+    every: int = 1
+    rows: int = 2048
+    k: int = 20
+
+    def __post_init__(self) -> None:
+        if min(self.every, self.k, self.rows - 1) < 1:
+            raise ValueError(
+                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k of at least 1, and rows "
+                f"of at least 2"
+            )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Values of ``HOOKS.PIRL_RUN``, all optional."""
+
+    max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
+    timeout_minutes: float = 10  # how long a rank waits for another one
 
 
 def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:

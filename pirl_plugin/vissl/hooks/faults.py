@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,14 +22,6 @@ _REQUESTS = (SAVE, *STOPPING)
 WINDOW = 10_000  # images that the share of unreadable ones is of
 # Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
 _HOSTS = ("LogLossMetricsCheckpointHook", "CheckNanModelOutputHook")
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """Values of ``HOOKS.PIRL_RUN``, all optional."""
-
-    max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
-    timeout_minutes: float = 10  # how long a rank waits for another one
 
 
 class FiniteHook(QuietHook):

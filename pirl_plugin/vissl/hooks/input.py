@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 
 from pirl_plugin.images.names import PREDICT_JIGSAW
 from pirl_plugin.settings import num_micro_batches
-from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
+from pirl_plugin.views.pixels import normalize_images
 from pirl_plugin.vissl.bases import QuietHook
-from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.sections import InputSettings, read_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,28 +22,6 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
     Inputs = Tensor | dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class InputSettings:
-    """Values of ``HOOKS.PIRL_INPUT``, all optional.
-
-    Raises:
-        ValueError: a value cannot be used.
-    """
-
-    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # of channels in [0, 1]
-    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))
-    channels_last: bool = True  # memory format of inputs and weights; faster convolutions
-    autocast: str | None = None  # or bfloat16, to run the model (never the loss) in it
-    compile: bool = False  # the trunk by torch.compile, for minutes, and again for another shape
-
-    def __post_init__(self) -> None:
-        if self.autocast not in (None, "bfloat16"):
-            raise ValueError(
-                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
-                f"bfloat16; for float16 use the host's MODEL.AMP_PARAMS, which scales the loss"
-            )
 
 
 class PIRLInputHook(QuietHook):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,30 +21,7 @@ if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.loss import LastStep
-
-
-@dataclass(frozen=True)
-class MonitorSettings:
-    """Values of ``HOOKS.PIRL_MONITOR``, all optional.
-
-    Attributes:
-        enabled: whether anything is measured.
-        every: epochs from one measurement to the next.
-        rows: size of the sample of the memory bank's rows, evenly spread over the data set.
-        k: neighbours of the leave-one-out kNN, where the images have classes.
-    """
-
-    enabled: bool = True
-    every: int = 1
-    rows: int = 2048
-    k: int = 20
-
-    def __post_init__(self) -> None:
-        if min(self.every, self.k, self.rows - 1) < 1:
-            raise ValueError(
-                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k of at least 1, and rows "
-                f"of at least 2"
-            )
+    from pirl_plugin.vissl.sections import MonitorSettings
 
 
 class MonitorHook(QuietHook):

@@ -50,12 +50,12 @@ def add_our_hooks(module: Any) -> None:
 def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.checkpoints.run_folder import Keep
     from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
-    from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook, RunSettings
+    from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-    from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings
+    from pirl_plugin.vissl.hooks.monitor import MonitorHook
     from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
-    from pirl_plugin.vissl.sections import read_section
+    from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
 
     # First those that stop a run on faults, before another hook acts on them.
     settings = read_section(RunSettings, cfg, "HOOKS.PIRL_RUN")

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook, RunSettings
-from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
+from pirl_plugin.vissl.sections import RunSettings, read_section
 
 
 def test_finite__names_the_step():

@@ -9,7 +9,8 @@ from torchvision.transforms import functional as tv
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
-from pirl_plugin.vissl.hooks.input import InputSettings, PIRLInputHook
+from pirl_plugin.vissl.hooks.input import PIRLInputHook
+from pirl_plugin.vissl.sections import InputSettings
 
 
 def test_prepare__equals_to_tensor_and_normalize():

@@ -12,7 +12,8 @@ import torch
 from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, MonitorSettings, labels_of
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, labels_of
+from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes
 
 ROWS, DIM, BATCH = 60, 8, 12
