@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _LONG = tuple(f"tests/{folder}/" for folder in ("vissl", "quickstart", "docs"))
 
 finder.install()
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels run on the CPU
 torch.set_num_threads(1)  # small tensors; the suite runs beside the ranks that it spawns
 
 
@@ -46,16 +44,11 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with long tests, give slow ones an hour, and skip by name what needs a GPU."""
+    """Start with long tests, and give slow ones an hour."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))  # or they end on one worker
     for item in items:
         if item.get_closest_marker("slow") is not None:
             item.add_marker(pytest.mark.timeout(3600))
-    if torch.cuda.is_available():
-        return
-    for item in items:
-        if item.get_closest_marker("gpu") is not None:
-            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
 
 
 def _make_image(path: Path, seed: int, size: int = 48) -> None:
