@@ -37,7 +37,7 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "loss": (
         "the loss over the memory bank: time and memory",
-        {"device": None, "rows": _IMAGENET, "batch": [32, 256], "negatives": [4096, 32_000],
+        {"device": None, "rows": _IMAGENET, "batch": [32], "negatives": [32_000],
          "rounds": 5},
     ),
     "step": (

@@ -102,9 +102,10 @@ def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any
         words = ["config.DATA.TRAIN.LABEL_PATHS=[]", "config.DATA.TRAIN.DATA_SOURCES"]
         vissl, stack = _host_pipeline(VISSL_PIRL, folder, words[0])
         functions["vissl"] = _read(vissl, count, stack)
-        np.save(folder / "images.npy", sorted(str(path) for path in folder.glob("*/*")))
+        filelist = folder.parent / "images.npy"
+        np.save(filelist, sorted(str(path) for path in folder.glob("*/*")))
         words[1] += "=[disk_filelist]"
-        vissl, _ = _host_pipeline(VISSL_PIRL, folder / "images.npy", *words)
+        vissl, _ = _host_pipeline(VISSL_PIRL, filelist, *words)
         functions["vissl_filelist"] = _read(vissl, count, stack)
     return {"fused": _read(dataset, count, collate), **functions}, dataset.data_objs[0]
 

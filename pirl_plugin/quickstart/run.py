@@ -193,15 +193,13 @@ def run_host(
     print(f"\n{title}", flush=True)
     where = f"config.CHECKPOINT.DIR={quoted(out)}"
     command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, where]
-    # Threads that spin for long would take cores from loader workers.
-    spin = {"GOMP_SPINCOUNT": "30000", "KMP_BLOCKTIME": "1"}
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
     with (
         console.open("w") as log,
         subprocess.Popen(
             command,
-            env={**spin, **os.environ, **variables},
+            env={**os.environ, **variables},
             stdout=None if shown else log,
             stderr=log,
         ) as process,

@@ -59,6 +59,9 @@ def main(overrides: list[str]) -> int:
         print(_USAGE)
         return 0 if overrides else 2
     require_host()
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        # OpenMP's threads spin for microseconds before they sleep: docs/speed.md has the figures.
+        os.environ["GOMP_SPINCOUNT"] = "300"
     from vissl.utils import hydra_config
 
     composed = hydra_config.compose_hydra_configuration(overrides)
