@@ -64,7 +64,7 @@ def test_best_layer__is_one_for_all_seeds():
     rows[0]["linear_by_layer"] |= {"res3": 40.0, "res4": 37.0}
     rows[1]["linear_by_layer"] |= {"res3": 36.0, "res4": 40.0}
     found = verdicts.Runs({"setting": {"epochs": 4}, "runs": rows}).main("pirl_jigsaw")
-    assert [found[seed]["linear_best_top1"] for seed in (0, 1)] == [37, 40]
+    assert found["linear_best_top1"].to_dict() == {0: 37, 1: 40}
 
 
 def test_equal_time__is_between_the_points():
@@ -106,6 +106,7 @@ def test_methods__compose(method):
     config = compose_hydra_configuration(run.pretraining(job, "paper", Path("/d"), 5)).config
     assert (config.SEED_VALUE, config.OPTIMIZER.num_epochs) == (7, 3)
     assert config.DATA.TRAIN.DATA_PATHS == ["/d/train"]
+    assert config.CHECKPOINT.CHECKPOINT_FREQUENCY == 1  # n saves after epochs 1, n + 1, ...
     assert config.OPTIMIZER.param_schedulers.lr.end_value == 3e-5
     trunk = config.MODEL.TRUNK.PIRL_RESNET
     assert (trunk.DEPTH, trunk.WIDTH_MULTIPLIER) == (10, 0.5)

@@ -12,12 +12,14 @@ The same command goes on after a stop.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +28,7 @@ from typing import Any
 import torch
 from report import write_report
 from torchvision.datasets import ImageFolder
-from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, verdicts
+from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
 
 from pirl_plugin.checkpoints.load import save_trunk
 from pirl_plugin.evaluation.linear_run import linear_accuracy
@@ -37,6 +39,7 @@ from pirl_plugin.processes import processor_name
 
 NETWORK, RECIPES = COMPARISON["network"], COMPARISON["recipes"]
 PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
+SIZE = ("--size", str(NETWORK["image_size"]))
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 
 
@@ -64,30 +67,22 @@ def job_of(row: dict[str, Any]) -> Job:
 def plan(methods: list[str], sweeps: list[str], seeds: int, epochs: int) -> list[Job]:
     """All jobs in the order in which they start: the comparison first, seed by seed.
 
-    A sweep's models take half the epochs. The default value is one model for all sweeps.
+    The default value is one model for all sweeps.
     """
     jobs = [Job(m, seed, main_epochs(m, epochs)) for seed in range(seeds) for m in methods]
-    for seed in range(seeds):
-        for name in sweeps:
-            for method, values in SWEEPS[name]["values"].items():
-                for value in values:
-                    default = value == SWEEPS[name]["default"][method]
-                    changed = () if default else ((name, value),)
-                    jobs.append(Job(method, seed, max(1, epochs // 2), changed))
+    for seed, name in itertools.product(range(seeds), sweeps):
+        for method, values in SWEEPS[name]["values"].items():
+            for value in values:
+                changed = () if value == SWEEPS[name]["default"][method] else ((name, value),)
+                jobs.append(Job(method, seed, sweep_epochs(epochs), changed))
     return list(dict.fromkeys(jobs))
 
 
 def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
     """Hydra overrides of a job's pre-training, without its folder."""
     about = METHODS[job.method]
-    words = [
-        f"config={about['config']}",
-        *COMPARISON["shared"],
-        f"config.DATA.TRAIN.DATA_PATHS=['{data / 'train'}']",
-        f"config.OPTIMIZER.num_epochs={job.epochs}",
-        f"config.SEED_VALUE={job.seed}",
-    ]
-    loss = RECIPES[recipe]["loss"]
+    shared = [word.format(data=data, job=job) for word in COMPARISON["shared"]]
+    words, loss = [f"config={about['config']}", *shared], RECIPES[recipe]["loss"]
     if job.method == "vissl_pirl":  # keeps all its checkpoints
         words.append(f"config.LOSS.nce_loss_with_memory.temperature={loss['temperature']}")
     else:
@@ -117,7 +112,7 @@ def autocast() -> str:
     return "bfloat16" if found.is_file() and "avx512_bf16" in found.read_text() else "null"
 
 
-def run(command: list[str], folder: Path) -> float | None:
+def run(command: Sequence[str | Path], folder: Path) -> float | None:
     """Run a command of the plugin on one core, if it has not been finished.
 
     Returns:
@@ -139,8 +134,7 @@ def run(command: list[str], folder: Path) -> float | None:
             last = log.read_text(errors="replace").strip().rpartition("\n")[2]
             raise RuntimeError(f"{command[0]} failed: {last} (all of it: {log})")
         write_json(done, None if begun else used.ru_utime + used.ru_stime)
-    found: float | None = json.loads(done.read_text())
-    return found
+    return json.loads(done.read_text())
 
 
 class Comparison:
@@ -151,59 +145,44 @@ class Comparison:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.data, self.out = options, options.data.resolve(), options.out.resolve()
-        train, val = (ImageFolder(str(self.data / split)) for split in ("train", "val"))
+        self.recipe, self.data, self.out = options.recipe, options.data.resolve(), options.out
+        train, val = (ImageFolder(self.data / split) for split in ("train", "val"))
         self.classes, self.num_train = len(train.classes), len(train)
-        self.epochs = max(1, round(options.images_seen / self.num_train))
-        self.step = max(1, self.epochs // 4)
-        size, model = NETWORK["image_size"], NETWORK["model"]
+        self.epochs = max(1, round(options.images_seen / len(train)))
+        images = {"classes": self.classes, "train_images": len(train), "val_images": len(val)}
         self.setting = {
             "recipe": options.recipe,
             "network": NETWORK,
-            "data": {
-                "name": self.data.name,
-                "classes": self.classes,
-                "train_images": self.num_train,
-                "val_images": len(val),
-            },
-            "images_seen": self.epochs * self.num_train,
+            "data": {"name": self.data.name, **images},
+            "images_seen": self.epochs * len(train),
             "epochs": self.epochs,
-            "sweep_epochs": max(1, self.epochs // 2),
+            "sweep_epochs": sweep_epochs(self.epochs),
             "hardware": f"{processor_name()}, {os.cpu_count()} cores, 1 thread(s) a run",
             "precision": "bfloat16 (autocast)" if autocast() == "bfloat16" else "float32",
             "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
             "about": f"{COMPARISON['about']}; PIRL with {RECIPES[options.recipe]['about']}",
-            "linear_top1": "percent; the host's linear benchmark "
-            f"(config=benchmark/pirl/quick_linear +config/pirl/linear={model}): the pooled res5",
-            "knn_top1": f"percent; k = 20, pooled res5 features at {size} px",
-            "seconds": "CPU seconds of a run",
-            "command": "python extra_scripts/claims/run.py --data DATA --out OUT",
+            **COMPARISON["setting"],
         }
 
     def make(self, job: Job) -> dict[str, Any]:
-        """Pre-train and measure a model: its row of ``claims.json``.
-
-        Raises:
-            RuntimeError: one of its runs failed.
-        """
-        folder = self.out / "runs" / job.name
-        points = sorted(
-            {*range(self.step, job.epochs, max(self.step, job.epochs // 4)), job.epochs}
-        )
-        if job.epochs <= 2 * self.step:  # of a sweep's model the end alone is compared
-            points = [job.epochs]
+        """Pre-train and measure a model: its row of ``claims.json``."""
+        folder, quarter = self.out.resolve() / "runs" / job.name, max(1, job.epochs // 4)
         spent = self.pretrain(job, folder / "pretrain")
+        points = [*range(quarter, job.epochs, quarter), job.epochs]
+        if job.epochs <= sweep_epochs(self.epochs):  # of a sweep's model the end alone is compared
+            points = [job.epochs]
+        kept = {checkpoint(folder, epoch, job) for epoch in points}
+        for file in {*(folder / "pretrain").glob("model_phase*.torch")} - kept:
+            file.unlink()
         measured = []
         for epoch in points:
             seconds = None if spent is None else round(spent * epoch / max(1, job.epochs), 1)
             seen = {"epoch": epoch, "images_seen": epoch * self.num_train, "seconds": seconds}
-            accuracy = self.evaluate(folder, self.checkpoint(folder, epoch, job.epochs), epoch, job)
-            measured.append(seen | accuracy)
-        about = {"method": job.method, "changed": dict(job.changed), "seed": job.seed}
-        row = {**measured[-1], **about, "epochs": job.epochs, "points": measured}
+            measured.append(seen | self.evaluate(folder, epoch, job))
+        row = {**measured[-1], **vars(job), "changed": dict(job.changed), "points": measured}
         row.pop("epoch")
         if job.method in PAIRS and not job.changed:
-            row["invariance"] = self.invariance(folder, self.checkpoint(folder, *2 * [job.epochs]))
+            row["invariance"] = self.invariance(folder, job)
         made = {key: self.setting[key] for key in ("precision", "versions", "hardware")}
         return {**row, "finished": time.strftime("%Y-%m-%d"), "made_with": made}
 
@@ -214,46 +193,32 @@ class Comparison:
             torch.manual_seed(job.seed)
             save_trunk(ResNetTrunk(10, 0.5), folder / "random.torch")
             return 0.0
-        words = pretraining(job, self.options.recipe, self.data, self.classes)
-        words += [f"config.CHECKPOINT.CHECKPOINT_FREQUENCY={self.step}",
-                  f"config.CHECKPOINT.DIR='{folder}'"]  # fmt: skip
-        return run(["train", *words], folder)
+        words = pretraining(job, self.recipe, self.data, self.classes)
+        return run(["train", *words, f"config.CHECKPOINT.DIR='{folder}'"], folder)
 
-    def checkpoint(self, folder: Path, epoch: int, epochs: int) -> Path:
-        """The checkpoint after an epoch."""
-        kind = "model_final_checkpoint_phase" if epoch == epochs else "model_phase"
-        return folder / "pretrain" / (f"{kind}{epoch - 1}.torch" if epochs else "random.torch")
-
-    def evaluate(self, folder: Path, checkpoint: Path, epoch: int, job: Job) -> dict[str, Any]:
-        """Linear accuracy of every layer and kNN accuracy of a checkpoint, percent."""
+    def evaluate(self, folder: Path, epoch: int, job: Job) -> dict[str, Any]:
+        """Linear accuracy of every layer and kNN accuracy after an epoch, percent."""
         linear, knn = folder / f"linear_{epoch}", folder / f"knn_{epoch}"
-        words = [
-            "config=benchmark/pirl/quick_linear",
-            f"+config/pirl/linear={NETWORK['model']}",
-            f"config.DATA.TRAIN.DATA_PATHS=['{self.data / 'train'}']",
-            f"config.DATA.TEST.DATA_PATHS=['{self.data / 'val'}']",
-            f"config.MODEL.HEAD.NUM_CLASSES={self.classes}",
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE='{checkpoint}'",
-            f"config.SEED_VALUE={job.seed}",
-            f"config.CHECKPOINT.DIR='{linear}'",
-        ]
+        trained = checkpoint(folder, epoch, job)
+        values = {"data": self.data, "classes": self.classes, "checkpoint": trained, "job": job}
+        words = [word.format(out=linear, **values) for word in COMPARISON["linear"]]
         run(["train", *words], linear)
-        where = ["--checkpoint", str(checkpoint), "--data", str(self.data), "--out", str(knn)]
-        run(["knn", *where, "--size", str(NETWORK["image_size"])], knn)
+        run(["knn", "--checkpoint", trained, "--data", self.data, "--out", knn, *SIZE], knn)
         layers = {layer: round(top1, 2) for layer, top1 in linear_accuracy(linear).items()}
+        best = max(LAYERS, key=lambda layer: layers[layer])
         return {
             "linear_top1": layers["res5avg"],
             "knn_top1": round(json.loads((knn / "results.json").read_text())["knn_top1"], 2),
             "linear_by_layer": layers,
-            "linear_best_top1": max(layers[layer] for layer in LAYERS),
-            "best_layer": max(LAYERS, key=lambda layer: layers[layer]),
+            "linear_best_top1": layers[best],
+            "best_layer": best,
         }
 
-    def invariance(self, folder: Path, checkpoint: Path) -> dict[str, Any]:
+    def invariance(self, folder: Path, job: Job) -> dict[str, Any]:
         """Distances of images to their transformed versions."""
-        out, size = folder / "invariance", str(NETWORK["image_size"])
-        where = ["--data", str(self.data / "val"), "--out", str(out), "--images", "500"]
-        run(["invariance", "--checkpoint", str(checkpoint), *where, "--size", size], out)
+        out, trained = folder / "invariance", checkpoint(folder, job.epochs, job)
+        words = ["--checkpoint", trained, "--data", self.data / "val", "--out", out, *SIZE]
+        run(["invariance", *words, "--images", "500"], out)
         found = json.loads((out / "invariance.json").read_text())
         model, spreads = found["models"][0], {}
         for kind in ("heads", "own_statistics"):
@@ -262,6 +227,12 @@ class Comparison:
             spreads[kind] = {key: round(value, 4) for key, value in spread.items()}
         about = {"images": found["images"], "compared": model["representation"]}
         return {**about, **spreads["heads"], "own_statistics": spreads["own_statistics"]}
+
+
+def checkpoint(folder: Path, epoch: int, job: Job) -> Path:
+    """The checkpoint of a job after an epoch."""
+    kind = "model_final_checkpoint_phase" if epoch == job.epochs else "model_phase"
+    return folder / "pretrain" / (f"{kind}{epoch - 1}.torch" if job.epochs else "random.torch")
 
 
 def main() -> None:
@@ -293,7 +264,6 @@ def main() -> None:
 
 def write_all(file: Path, content: dict[str, Any]) -> None:
     """Write ``claims.json`` with its verdicts, the tables and the figures."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     content["claims"] = verdicts(content)
     write_json(file, content)
     write_report(file.parent, content)

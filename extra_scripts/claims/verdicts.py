@@ -8,7 +8,6 @@ held where one lies below 0 at the level 1 - 0.05 / k (Bonferroni).
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,28 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from pirl_plugin.evaluation.published import LAYERS, published
+from pirl_plugin.evaluation.published import LAYERS
 
 COMPARISON = yaml.safe_load(Path(__file__).with_name("comparison.yaml").read_text())
 METHODS, SWEEPS = COMPARISON["methods"], COMPARISON["sweeps"]
 LEVEL = 0.95
+CHANGED = [f"changed.{name}" for name in SWEEPS]
+DISTANCES = ("invariance", "invariance.own_statistics")
+COLUMNS = [  # of rows; some, or all, have no value
+    *("method", "seed", "epochs", "linear_top1", "knn_top1", *LAYERS, *CHANGED),
+    *(f"{kind}.{key}" for kind in DISTANCES for key in ("mean", "std", "different_mean")),
+]
 
 
 def main_epochs(method: str, epochs: int) -> int:
     """Length of a method's run in a comparison of ``epochs`` epochs."""
     about = METHODS[method]
     return round(epochs * about.get("budget", 1)) if "config" in about else 0
+
+
+def sweep_epochs(epochs: int) -> int:
+    """Length of a sweep's runs in a comparison of ``epochs`` epochs."""
+    return max(1, epochs // 2)
 
 
 class Runs:
@@ -42,88 +52,60 @@ class Runs:
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.epochs = content["setting"]["epochs"]
-        self._runs: dict[tuple[str, tuple[Any, ...], int], dict[int, dict[str, Any]]] = {}
-        for row in copy.deepcopy(content["runs"]):
-            key = row["method"], tuple(row["changed"].items()), row["epochs"]
-            self._runs.setdefault(key, {})[row["seed"]] = row
-        for seeds in self._runs.values():
-            best = pd.DataFrame([row["linear_by_layer"] for row in seeds.values()])[[*LAYERS]]
-            layer = best.mean().idxmax()
-            for point in (p for row in seeds.values() for p in (row, *row["points"])):
-                point |= {"best_layer": layer, "linear_best_top1": point["linear_by_layer"][layer]}
-        self.seeds = sorted({seed for seeds in self._runs.values() for seed in seeds})
+        rows = pd.json_normalize(content["runs"])
+        rows = rows.rename(columns=lambda name: name.removeprefix("linear_by_layer."))
+        self._rows = rows = rows.reindex(columns=rows.columns.union(COLUMNS))
+        for kind in DISTANCES:
+            rows[f"{kind}.relative"] = rows[f"{kind}.mean"] / rows[f"{kind}.different_mean"]
+        seeds = rows.groupby(["method", "epochs", *CHANGED], dropna=False)
+        rows["best_layer"] = seeds[[*LAYERS]].transform("mean").idxmax(axis=1)
+        rows["linear_best_top1"] = [row[row["best_layer"]] for _, row in rows.iterrows()]
 
-    def main(self, method: str) -> dict[int, dict[str, Any]]:
-        """Seed → run of the main comparison."""
-        found = self._runs.get((method, (), main_epochs(method, self.epochs)), {})
-        return dict(sorted(found.items()))
+    def _select(self, method: str, epochs: int, unchanged: list[str]) -> pd.DataFrame:
+        rows = self._rows[(self._rows["method"] == method) & (self._rows["epochs"] == epochs)]
+        return rows[rows[unchanged].isna().all(axis=1)]
 
-    def table(self, metric: str) -> pd.DataFrame:
-        """Seeds × methods of the main comparison."""
-        columns = {m: {s: row[metric] for s, row in self.main(m).items()} for m in METHODS}
-        return pd.DataFrame(columns, self.seeds, [*METHODS], dtype=float)
-
-    def layers(self, method: str) -> pd.DataFrame:
-        """Seeds × layers, linear top-1."""
-        rows = {seed: row["linear_by_layer"] for seed, row in self.main(method).items()}
-        return pd.DataFrame.from_dict(rows, "index", columns=[*LAYERS], dtype=float)
+    def main(self, method: str) -> pd.DataFrame:
+        """Runs of the main comparison, by seed."""
+        found = self._select(method, main_epochs(method, self.epochs), CHANGED)
+        return found.set_index("seed").sort_index()
 
     def sweep(self, name: str, method: str, metric: str) -> pd.DataFrame:
         """Seeds × values, NaN where a run is missing."""
         values, default = (SWEEPS[name][key][method] for key in ("values", "default"))
-        epochs = max(1, self.epochs // 2)
-        columns = {}
-        for value in values:
-            changed = () if value == default else ((name, value),)
-            found = self._runs.get((method, changed, epochs), {})
-            columns[value] = {seed: row[metric] for seed, row in found.items()}
-        return pd.DataFrame(columns, self.seeds, values, dtype=float)
+        column = f"changed.{name}"
+        others = [key for key in CHANGED if key != column]
+        found = self._select(method, sweep_epochs(self.epochs), others).fillna({column: default})
+        table = found.pivot(index="seed", columns=column, values=metric)
+        return table.reindex(columns=values).astype(float)
 
-    def over(self, metric: str, better: str, worse: str) -> pd.Series:
-        """At equal images seen: the end of one run against another's."""
-        return self.table(metric)[better] - self.table(metric)[worse]
+    def over(self, metric: str, more: str, less: str) -> pd.Series:
+        """A method against another, at the end of their runs."""
+        return self.main(more)[metric] - self.main(less)[metric]
 
     def at_equal_time(self, metric: str, better: str, worse: str) -> pd.Series:
         """When the shorter of two runs ends, between the points of the other's curve."""
-        runs, found = [self.main(m) for m in ("random", better, worse)], {}
-        for seed in set.intersection(*map(set, runs)):
-            random, *rows = (run[seed] for run in runs)
-            start = {"seconds": 0, metric: random[metric]}
-            curves = [
-                pd.DataFrame([start, *row["points"]]).astype({"seconds": float}) for row in rows
-            ]
-            end = min(curve["seconds"].iloc[-1] for curve in curves)
-            ours, theirs = (np.interp(end, c["seconds"], c[metric]) for c in curves)
-            known = not any(curve["seconds"].isna().any() for curve in curves)
-            found[seed] = ours - theirs if known else np.nan
+        random, *runs = (self.main(method) for method in ("random", better, worse))
+        found = {}
+        for seed in set(random.index).intersection(*(run.index for run in runs)):
+            start, curves = random[metric][seed], [curve(run.loc[seed]) for run in runs]
+            end = np.min([points["seconds"].iloc[-1] for points in curves])  # NaN if one is unknown
+            ours, theirs = (
+                np.interp(end, [0, *points["seconds"]], [start, *points[metric]])
+                for points in curves
+            )
+            found[seed] = ours - theirs
         return pd.Series(found, dtype=float)
 
     def layer(self, metric: str, method: str, layer: str, *others: str) -> pd.Series:
         """A layer against the best of others, of all where none are named."""
-        table = self.layers(method)
-        return table[layer] - table[[*others] or [x for x in LAYERS if x != layer]].max(axis=1)
+        found = self.main(method)
+        return found[layer] - found[[*others] or [x for x in LAYERS if x != layer]].max(axis=1)
 
-    def distance(self, metric: str, field: str, classifier: str, pirl: str) -> pd.Series:
-        """Distances of images to their transformed versions, the classifier's minus PIRL's.
-
-        ``field`` is ``mean``, ``std``, or ``relative`` for the mean as a share of the distance of
-        different images; ``relative_own`` takes BatchNorm's statistics of each kind of input.
-        """
-
-        def value(row: dict[str, Any]) -> float:
-            found = row.get("invariance", {})
-            found = found.get("own_statistics", {}) if field.endswith("own") else found
-            share = found.get("mean", np.nan) / found.get("different_mean", np.nan)
-            return share if "relative" in field else found.get(field, np.nan)
-
-        columns = {m: {s: value(row) for s, row in self.main(m).items()} for m in METHODS}
-        table = pd.DataFrame(columns, self.seeds, [*METHODS], dtype=float)
-        return table[classifier] - table[pirl]
-
-    def lambda_best(self, metric: str) -> pd.DataFrame:
-        """λ = 0.5 against each other value."""
-        table = self.sweep("lambda", "pirl_jigsaw", metric)
-        return pd.DataFrame({f"λ = {v:g}": table[0.5] - table[v] for v in table if v != 0.5})
+    def value(self, metric: str, name: str, value: float, *others: float) -> pd.DataFrame:
+        """A value of PIRL's sweep against each of others."""
+        table, symbol = self.sweep(name, "pirl_jigsaw", metric), SWEEPS[name]["symbol"]
+        return pd.DataFrame({f"{symbol} = {v:,}": table[value] - table[v] for v in others})
 
     def lambda_ends(self, metric: str) -> pd.Series:
         """λ = 0.5 against the mean of the ends."""
@@ -135,11 +117,6 @@ class Runs:
         ours, theirs = (self.sweep("permutations", m, metric) for m in ("pirl_jigsaw", "jigsaw"))
         return pd.DataFrame({f"|T| = {v:,}": ours[v] - theirs[v] for v in theirs})
 
-    def more_permutations(self, metric: str, fewer: int) -> pd.Series:
-        """All 9! permutations against fewer."""
-        table = self.sweep("permutations", "pirl_jigsaw", metric)
-        return table.iloc[:, -1] - table[fewer]
-
     def per_doubling(self, metric: str) -> pd.Series:
         """Least-squares slope of top-1 over log2 N."""
         table = self.sweep("negatives", "pirl_jigsaw", metric).dropna()
@@ -147,96 +124,75 @@ class Runs:
         return pd.Series(slopes, table.index, dtype=float)
 
 
-def paper_layers(method: str) -> list[float]:
-    """The paper's linear top-1 on ImageNet by layer, percent (its Table 7)."""
-    row = published(7, METHODS[method]["paper"][1] if "paper" in METHODS[method] else "Random")
-    return [row[f"ImageNet {layer}"] or 0.0 for layer in LAYERS]
+def curve(run: pd.Series) -> pd.DataFrame:
+    """The points of a run by thousands of images seen, with its method's best layer."""
+    points = pd.DataFrame(run["points"]).astype({"seconds": float})
+    points["linear_best_top1"] = points["linear_by_layer"].str[run["best_layer"]]
+    return points.set_index(points["images_seen"] / 1e3)
 
 
-def interval(differences: pd.Series, level: float = LEVEL) -> tuple[float, float]:
-    """Student's t-interval of the mean; NaN below two differences.
+def interval(differences: pd.Series | pd.DataFrame, level: float = LEVEL) -> tuple[Any, Any]:
+    """Ends of Student's t-interval of the mean, of each column; NaN below two differences.
 
     Example:
         >>> [round(float(end), 3) for end in interval(pd.Series([1.0, 2.0, 3.0]))]
         [-0.484, 4.484]
     """  # 2 ± 4.303 · 1 / √3
-    if len(differences) < 2:
-        return np.nan, np.nan
-    mean, error = differences.mean(), differences.sem()
-    half = stats.t.ppf((1 + level) / 2, len(differences) - 1) * error
-    return mean - half, mean + half
+    half = stats.t.ppf((1 + level) / 2, len(differences) - 1) * differences.sem()
+    return differences.mean() - half, differences.mean() + half
 
 
 def verdict(table: pd.DataFrame) -> str:
     """``held``, ``not held`` or ``undecided``, of seeds × rivals without NaN."""
     if len(table) < 3:
         return "undecided"
-    if all(interval(table[rival])[0] > 0 for rival in table):
+    if (interval(table)[0] > 0).all():
         return "held"
-    level = 1 - (1 - LEVEL) / table.shape[1]
-    below = any(interval(table[rival], level)[1] < 0 for rival in table)
-    return "not held" if below else "undecided"
+    below = interval(table, 1 - (1 - LEVEL) / table.shape[1])[1] < 0
+    return "not held" if below.any() else "undecided"
 
 
 def verdicts(content: dict[str, Any]) -> list[dict[str, Any]]:
     """The ``claims`` of a ``claims.json``, those without any run included."""
     runs, found = Runs(content), []
     for name, claim in COMPARISON["claims"].items():
-        accuracy = claim["measure"][0] not in ("distance", "layer")
-        about = {"unit": "points of top-1", **claim}
-        if claim.get("rivals"):
-            about["note"] = COMPARISON["notes"]["rivals"]
-        if not claim.get("tables"):
-            found.append(_entry(name, about, runs, "linear_top1", accuracy))
-            continue
-        statement, source = claim["statement"], about["source"]
-        about |= {
-            "statement": f"{statement}, on pooled res5",
-            "source": f"{source}, by best layers",
+        table = _measured(claim, runs, claim.get("metric", "linear_top1"))
+        entry = {
+            "id": name,
+            "statement": claim["statement"],
+            "source": claim["source"],
+            **_difference(table),
+            "interval": [_rounded(end) for end in interval(_smallest(table))],
+            "level": LEVEL,
+            "unit": claim.get("unit", "points of top-1"),
+            "seeds": table.index.tolist(),
         }
-        found.append(_entry(name, about, runs, "linear_top1", True))
-        about["statement"] = f"{statement}, each with its best layer, as the paper measures"
-        about["source"] = source
-        found.append(_entry(f"{name}_best_layer", about, runs, "linear_best_top1", False))
+        if "note" in claim:
+            entry["note"] = claim["note"]
+        if len(table) and table.shape[1] > 1:
+            entry["smallest_over"] = _smallest(table).name
+        if "metric" not in claim:
+            entry["by_best_layer"] = _difference(_measured(claim, runs, "linear_best_top1"))
+            entry["by_knn"] = _difference(_measured(claim, runs, "knn_top1"))
+        found.append(entry)
     return found
 
 
-def _entry(
-    name: str, about: dict[str, Any], runs: Runs, metric: str, others: bool
-) -> dict[str, Any]:
-    table = _measured(about, runs, metric)
-    rival = table.mean().idxmin() if len(table) else table.columns[0]
-    entry = {
-        "id": name,
-        "statement": about["statement"],
-        "source": about["source"],
-        **_difference(table),
-        "interval": [_rounded(end) for end in interval(table[rival])],
-        "level": LEVEL,
-        "unit": about["unit"],
-        "seeds": [int(seed) for seed in table.index],
-    }
-    if "note" in about:
-        entry["note"] = about["note"]
-    if about.get("rivals") and len(table):
-        entry["smallest_over"] = rival
-    if others:
-        entry["by_best_layer"] = _difference(_measured(about, runs, "linear_best_top1"))
-        entry["by_knn"] = _difference(_measured(about, runs, "knn_top1"))
-    return entry
-
-
-def _measured(about: dict[str, Any], runs: Runs, metric: str) -> pd.DataFrame:
+def _measured(claim: dict[str, Any], runs: Runs, metric: str) -> pd.DataFrame:
     """Seeds × rivals, of the seeds that have all of them."""
-    kind, *arguments = about["measure"]
-    return pd.DataFrame(getattr(runs, kind)(metric, *arguments)).dropna().sort_index()
+    kind, *arguments = claim["measure"]
+    table = pd.DataFrame(getattr(runs, kind)(metric, *arguments))
+    return table.astype(float).dropna().sort_index()
+
+
+def _smallest(table: pd.DataFrame) -> pd.Series:
+    """The smallest lead in the mean: that over the strongest rival."""
+    return table[table.mean().idxmin()] if len(table) else table.iloc[:, 0]
 
 
 def _difference(table: pd.DataFrame) -> dict[str, Any]:
-    """Of the rival with the smallest mean lead."""
-    lead = table[table.mean().idxmin()] if len(table) else table.iloc[:, 0]
-    mean, error = lead.mean(), lead.sem()
-    found = {"difference": _rounded(mean), "standard_error": _rounded(error)}
+    lead = _smallest(table)
+    found = {"difference": _rounded(lead.mean()), "standard_error": _rounded(lead.sem())}
     return {"verdict": verdict(table), **found}
 
 
