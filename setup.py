@@ -1,8 +1,8 @@
-"""Build of pirl-plugin: ordinary metadata, and two things setuptools has no word for.
+"""Build of pirl-plugin: metadata, and two steps that setuptools has no option for.
 
-The import hook's bootstrap and its start-up files go to the root of site-packages, in wheels and
-editable installs alike, and ``configs/`` installs as ``pirl_plugin/configs`` (a top-level
-``configs`` would be VISSL's).
+The import hook's bootstrap and its start-up files go to the root of site-packages, in wheels and in
+editable installs. ``configs/`` is installed as ``pirl_plugin/configs`` (a top-level ``configs``
+is VISSL's).
 """
 
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent
 BOOTSTRAP = "pirl_plugin_autoload"
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pirl_plugin/__init__.py").read_text())[1]
 
-# What only some users need, each named where it is missing; the tests run with all of it.
+# Packages that only some users need. Errors name a missing one. The tests use all of them.
 OPTIONAL = {
     "timm": ["timm>=1.0"],
     "lightning": ["lightning>=2.2"],
@@ -27,10 +27,10 @@ OPTIONAL = {
 
 
 def write_bootstrap(folder):
-    """Write the bootstrap, and what has every Python process import it.
+    """Write the bootstrap, and the start-up files that make every Python process import it.
 
-    Python up to 3.17 reads the ``.pth`` file, 3.15 and later the ``.start`` file (PEP 829); where
-    both are read, the second takes the first's place.
+    Python up to 3.17 reads the ``.pth`` file, 3.15 and later the ``.start`` file (PEP 829). If a
+    Python supports both, it reads only the ``.start`` file.
     """
     source = ROOT / "pirl_plugin" / "vissl" / "import_hook" / "bootstrap.py"
     shutil.copyfile(source, Path(folder, f"{BOOTSTRAP}.py"))
@@ -39,11 +39,11 @@ def write_bootstrap(folder):
 
 
 def readme(url):
-    """The README with links that work on a package index, where relative ones do not.
+    """Return the README with links that work on a package index (relative links do not).
 
     Args:
-        url: where the repository's files are, such as ``https://HOST/OWNER/NAME/blob/main``; None
-            leaves the texts of relative links without their targets.
+        url: address of the repository's files, such as ``https://HOST/OWNER/NAME/blob/main``; None
+            keeps only the text of relative links.
     """
     text = (ROOT / "README.md").read_text()
     relative = r"(!?)\[([^\]]*)\]\((?!https?://)([^)]+)\)"
@@ -53,15 +53,15 @@ def readme(url):
 
 
 class BuildWithBootstrap(build_py):
-    """Adds the bootstrap, and to a wheel the configs; an editable install has the clone's."""
+    """Adds the bootstrap, and the configs to a wheel; an editable install uses the clone's."""
 
     def run(self):
-        """Build the modules, then add what is not a module."""
+        """Build the modules, then add the other files."""
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)  # modules of an earlier build
         super().run()
         if self.editable_mode:
-            # Where setuptools unpacks what an editable wheel installs beside its own .pth file.
+            # setuptools copies this folder into an editable wheel, with its own .pth file.
             write_bootstrap(self.distribution.get_command_obj("install").install_purelib)
             return
         write_bootstrap(self.build_lib)
@@ -84,8 +84,8 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    # Saying that packages lie in "." keeps an editable install to a plain path in a .pth file;
-    # otherwise setuptools starts a finder of its own in every process, 8 ms at each start.
+    # With "." as the folder of packages, an editable install is a plain path in a .pth file.
+    # Otherwise setuptools starts its own finder in every process, which takes 8 ms.
     package_dir={"": "."},
     packages=find_packages(include=["pirl_plugin", "pirl_plugin.*"]),
     package_data={
@@ -93,8 +93,8 @@ setup(
         "pirl_plugin.evaluation": ["*.json"],
         "pirl_plugin.quickstart": ["*.j2"],
     },
-    # vissl itself is left out: its pins make pip fail. classy-vision too: the one on the index
-    # overwrites the copy inside VISSL's wheel.
+    # Without vissl, because its version pins make pip fail. Without classy-vision, because the
+    # index's package overwrites the copy inside VISSL's wheel.
     install_requires=[
         "torch>=2.6",
         "torchvision>=0.21",

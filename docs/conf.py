@@ -20,15 +20,15 @@ extensions = [
     "sphinx.ext.napoleon",  # Google-style docstrings
     "sphinx.ext.viewcode",
 ]
-nb_execution_mode = "off"  # a test executes the notebook
+nb_execution_mode = "off"  # the notebook trains for a minute
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
-autodoc_typehints = "none"  # the docstrings say shapes and dtypes
+autodoc_typehints = "none"  # the docstrings give shapes and dtypes
 autodoc_member_order = "bysource"
 napoleon_use_rtype = False
 nitpicky = False
-rst_prolog = ".. |D| replace:: \\|D\\|\n"  # the docstrings' number of images, not a substitution
+rst_prolog = ".. |D| replace:: \\|D\\|\n"  # |D| in docstrings is the number of images
 
 html_theme = "furo"
 html_title = f"pirl_plugin {version}"

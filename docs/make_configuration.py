@@ -28,9 +28,9 @@ FOOTER = """## Other keys
 
 | key | default | meaning |
 |---|---|---|
-| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts of a process's batch, one after the other |
+| `TRAINER.PIRL_MICRO_BATCHES` | 1 | parts of a process's batch, computed one after the other |
 | `MODEL.TRUNK.PIRL_RESNET.DEPTH` | 18 | 10, 18, 34, 50, 101 or 152 |
-| `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | of all stages |
+| `MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER` | 1 | factor of the width of all stages |
 | `MODEL.TRUNK.PIRL_RESNET.SMALL_STEM` | false | 3 × 3 first convolution without pooling |
 | `MODEL.TRUNK.PIRL_TIMM.NAME` | resnet50 | a name of `timm.list_models()` |
 | `MODEL.TRUNK.PIRL_TIMM.OPTIONS` | {} | keyword arguments of `timm.create_model` |
@@ -52,7 +52,7 @@ FOOTER = """## Other keys
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = [HEADER]
     parts += [f"## `{key}`\n\n{_table(kind)}" for key, kind in SECTIONS.items()]
     parts.append(f"## Views: `DATA.TRAIN.VIEWS`\n\n{_table(JigsawViews)}")
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def _table(made: Any, prefix: str = "") -> str:
-    """Rows of a dataclass's fields or a class's parameters; sections within it follow it."""
+    """Return a row for each field of a dataclass or parameter of a class, nested ones too."""
     lines = [] if prefix else ["| key | default | meaning |", "|---|---|---|"]
     meanings = _described(made)
     for name, default in _defaults(made).items():
@@ -85,7 +85,7 @@ def _defaults(made: Any) -> dict[str, Any]:
 
 
 def _described(made: Any) -> dict[str, str]:
-    """Name -> its comment in the source, or its text in the docstring's Args or Attributes."""
+    """Return name -> comment in the source, or text in the docstring's Args or Attributes."""
     found = dict(re.findall(r"^ {4}(\w+): .*= .*  # (.*)$", inspect.getsource(made), re.M))
     for entry in re.findall(r"^ {4}(\w+: .*(?:\n {5,}.*)*)", inspect.getdoc(made) or "", re.M):
         name, _, text = entry.partition(": ")

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Set everything up, pre-train PIRL-jigsaw through VISSL's engine, evaluate it, write a report:
+# Set up the environment, pre-train PIRL-jigsaw through VISSL's engine, evaluate it, write a report:
 #
 #   bash extra_scripts/quickstart.sh [--data DIR] [--out DIR] [--seed N] [--epochs N]
 #
-# DIR holds train/<class>/*.jpg and val/<class>/*.jpg, or just images; without --data a sample data
-# set is drawn. The results go to runs/quickstart: report.html, results.json, all logs.
+# DIR holds train/<class>/*.jpg and val/<class>/*.jpg, or only images. Without --data, sample images
+# are drawn. The results go to runs/quickstart: report.html, results.json, all logs.
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then
-  # The options are looked at before 5 GB are installed. 3: they asked for help.
+  # Check the options before installing 5 GB. Exit status 3: the options ask for help.
   PYTHONPATH=$here/.. PYTHONDONTWRITEBYTECODE=1 "${PIRL_PYTHON:-python3}" - "$@" << 'END' || exit $(($? == 3 ? 0 : $?))
 import sys
 if sys.version_info < (3, 10):
-    sys.exit(0)  # which is refused below
+    sys.exit(0)  # setup_env.sh refuses this Python
 from pirl_plugin.quickstart.command import parse
 try:
     parse(sys.argv[1:])

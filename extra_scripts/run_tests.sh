@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Lint, types and tests, in the environment that quickstart.sh uses:
+# Lint, types and tests, in the environment of quickstart.sh:
 #
 #   bash extra_scripts/run_tests.sh [pytest arguments]
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 cd "$root"
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
-# Against the libraries' versions in constraints.txt alone, which Python 3.10 does not get: what must
-# be ignored in one version of torch need not be in another.
+# mypy runs only with the versions in constraints.txt, which Python 3.10 does not get: the "type:
+# ignore" comments depend on the version of torch.
 if "$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 11))"; then "$PYTHON" -m mypy; fi
 exec "$PYTHON" -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder "$@"

@@ -1,7 +1,7 @@
 """PIRL (Misra & van der Maaten, CVPR 2020, arXiv 1912.01991), in VISSL and in any PyTorch loop.
 
-Importing this package costs milliseconds and imports neither torch nor VISSL; its public names are
-loaded on first use. What it adds to VISSL, and where, is one table:
+Importing this package takes milliseconds. It does not import torch or VISSL; public names are
+loaded on first use. One table lists what the package adds to VISSL:
 :mod:`pirl_plugin.vissl.import_hook.table`.
 
 Example:
@@ -60,7 +60,7 @@ __all__ = [
     "uniformity",
 ]
 
-# Module -> the public names that it defines; the block above is the same for type checkers.
+# Module -> the public names that it defines. The block above repeats them for type checkers.
 _NAMES = {
     "bank": "MemoryBank",
     "checkpoints.export": "export_checkpoint",

@@ -27,7 +27,7 @@ def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
 
 
 def user_path(text: str) -> Path:
-    """Parse a path; a shell leaves ``~`` as it is after an equals sign."""
+    """Parse a path, and expand ``~``: a shell does not expand it after an equals sign."""
     return Path(text).expanduser()
 
 
@@ -37,7 +37,7 @@ def output_folder(text: str) -> Path:
 
 
 def device(text: str) -> str:
-    """Parse cpu, cuda or cuda:N; a GPU must be there."""
+    """Parse cpu, cuda or cuda:N, and check that this GPU exists."""
     import torch
 
     kind, _, index = text.partition(":")
@@ -48,4 +48,8 @@ def device(text: str) -> str:
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows defaults, and keeps the line breaks of the example at the end."""
+    """Show defaults that are not None or a bool, and keep the line breaks of descriptions."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        hidden = action.default is None or isinstance(action.default, bool)
+        return action.help if hidden else super()._get_help_string(action)

@@ -34,8 +34,8 @@ class MemoryBank(nn.Module):
         num_rows: |D|, the number of images.
         dim: width of the embeddings, 128 in the paper.
         momentum: weight of the old row in the moving average, 0.5 in the paper.
-        dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is float32 or wider in any case.
-        seed: of the initial rows.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; arithmetic is always float32 or wider.
+        seed: seed of the initial rows.
 
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
@@ -59,7 +59,7 @@ class MemoryBank(nn.Module):
     rows: Tensor
     visited: Tensor
     persistent = True
-    _first, _every = 0, 1  # image of the first row here, and images from a row to the next
+    _first, _every = 0, 1  # the first row's image, and the step from a row's image to the next
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
@@ -109,8 +109,8 @@ class MemoryBank(nn.Module):
         """Gather the embeddings that move this rank's rows, from all ranks. Collective.
 
         Args:
-            index: ``(B,)`` int64, this rank's images, as many on each rank; negative: left out.
-            embeddings: ``(B, dim)``, theirs.
+            index: ``(B,)`` int64, this rank's images, the same B on each rank; negative: left out.
+            embeddings: ``(B, dim)``, the embeddings of these images.
 
         Returns:
             Indices into :attr:`rows` ``(n,)`` and embeddings ``(n, dim)``, for :meth:`move`.
@@ -122,7 +122,7 @@ class MemoryBank(nn.Module):
             sizes = gather_objects(len(index))
             if len(set(sizes)) > 1:
                 raise ValueError(
-                    f"batches of {sizes} images on the ranks: expected as many on each; give the "
+                    f"batches of {sizes} images on the ranks: expected equal sizes; give the "
                     f"loader drop_last=True, or take bank = {{'placement': 'sharded'}}"
                 )
         return gather(index), gather(embeddings)
@@ -133,24 +133,24 @@ class MemoryBank(nn.Module):
         Args:
             index: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
             embeddings: ``(B, dim)`` f(v_I), normalised here.
-            momentum: weight of the old rows; None: the bank's.
+            momentum: weight of the old rows; None: the bank's own.
 
         Raises:
-            ValueError: embeddings of another shape; on a CPU, a row is outside the bank.
-            FloatingPointError: on a CPU, an embedding is not finite, on all ranks alike; no row
-                has moved.
+            ValueError: the embeddings have another shape; on a CPU, a row is outside the bank.
+            FloatingPointError: on a CPU, an embedding is not finite on some rank. All ranks raise
+                it, and no row has moved.
         """
         index, embeddings = self.check_batch(index, embeddings), embeddings.detach().float()
         if index.device.type == "cpu":
             on_all_ranks(lambda: self._check_values(index, embeddings))
-        index = index.masked_fill(index >= self.num_rows, -1)  # the loss was NaN
+        index = index.masked_fill(index >= self.num_rows, -1)  # the loss is NaN for such a batch
         return self.move(*self.exchange(index, embeddings), momentum)
 
     def check_batch(self, index: Tensor, embeddings: Tensor) -> Tensor:
         """Return the index as ``(B,)``.
 
         Raises:
-            ValueError: it is not of int64, or the embeddings are not floating ``(B, dim)``.
+            ValueError: it is not int64, or the embeddings are not floating ``(B, dim)``.
         """
         if index.dtype != torch.int64:
             raise ValueError(f"index is of {index.dtype}: expected int64, rows of the data set")
@@ -168,12 +168,12 @@ class MemoryBank(nn.Module):
         if bad.any():
             raise FloatingPointError(
                 f"embeddings f(v_I) of the rows {index[bad].tolist()[:8]} on rank {rank()} are not "
-                f"finite: the bank was left as it was; lower the learning rate, or look at these "
+                f"finite: the bank did not change; lower the learning rate, or look at these "
                 f"images"
             )
 
     def check_inside(self, index: Tensor) -> None:
-        """Raise ``ValueError`` where an index is outside the bank; no check on a GPU."""
+        """Raise ``ValueError`` if an index is outside the bank; do not check on a GPU."""
         if index.device.type != "cpu" or not index.numel():
             return
         wrong = (index < 0) | (index >= self.num_rows)
@@ -192,18 +192,18 @@ class MemoryBank(nn.Module):
         its normalised embeddings, so that the order does not matter.
 
         Args:
-            index: ``(n,)`` int64, of :attr:`rows`; negative entries are left out.
+            index: ``(n,)`` int64, indices into :attr:`rows`; negative entries are left out.
             embeddings: ``(n, dim)`` f(v_I), normalised here; rows that are not finite are left out.
-            momentum: m; None: the bank's. With 0, rows become the embeddings.
+            momentum: m; None: the bank's own. With 0, rows become the embeddings.
 
         Returns:
-            ``(2,)`` float32: the summed norms of the moved rows before they were normalised, and
-            their number. The mean norm is 1 where embeddings equal their rows, and 0.71 (for
-            m = 0.5) where they are orthogonal.
+            ``(2,)`` float32: the sum of the norms of the moved rows before normalisation, and
+            the number of these rows. The mean norm is 1 if embeddings equal their rows, and 0.71
+            (for m = 0.5) if they are orthogonal.
         """
         m, wide = self.momentum if momentum is None else momentum, wide_type(self.rows.device)
         valid = (index >= 0) & embeddings.isfinite().all(dim=1)
-        f = normalize(embeddings[valid].to(wide))  # in float64, rounding hides the order of sums
+        f = normalize(embeddings[valid].to(wide))  # float64: the order of sums does not matter
         index, group, count = index[valid].unique(return_inverse=True, return_counts=True)
         mean = f.new_zeros(len(index), f.shape[1]).index_add_(0, group, f) / count[:, None]
         moved = mean.lerp(self.rows[index].to(wide), m)  # (1 − m)·f + m·row
@@ -238,7 +238,7 @@ class MemoryBank(nn.Module):
 
 
 def check_size(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raise ``ValueError`` where a checkpoint's bank has another size than this run's."""
+    """Raise ``ValueError`` if a checkpoint's bank has another size than this run's."""
     if found != expected:
         raise ValueError(
             f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
@@ -248,7 +248,7 @@ def check_size(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
 
 
 def _advise_huge_pages(tensor: Tensor) -> Tensor:
-    """Ask Linux to back a new tensor with huge pages: fewer look-ups of addresses at random."""
+    """Ask Linux for huge pages for a new tensor: random reads then need fewer address look-ups."""
     if sys.platform == "linux" and tensor.nbytes >= 32 * _HUGE_PAGE:
         start = -(-tensor.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
         length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE_PAGE * _HUGE_PAGE

@@ -1,4 +1,4 @@
-"""The commands of ``pirl-plugin``: each a name, a function of its arguments, and a sentence."""
+"""The commands of ``pirl-plugin``: each has a name, a function of its arguments, and a summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pirl_plugin import __version__
 
-# Command -> "package.module:function" of the list of arguments, and what it does.
+# Command -> "package.module:function", which takes the list of arguments, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("pirl_plugin.vissl.launch:main", "pre-train, or run a benchmark, in VISSL"),
     "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
@@ -33,17 +33,17 @@ def main() -> None:
     from pirl_plugin.failures import in_one_sentence
     from pirl_plugin.vissl.import_hook import finder
 
-    finder.install()  # which a .pth file may not have done
+    finder.install()  # if no .pth file has installed it
     try:
         with in_one_sentence():
             status = run(sys.argv[1:])
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader, such as head, has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except KeyboardInterrupt:
         print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
-        status = 130  # as of a shell
+        status = 130  # as a shell returns
     sys.exit(status)
 
 

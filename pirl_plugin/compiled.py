@@ -1,4 +1,4 @@
-"""Compilation of numba kernels, kept on disk where that is possible."""
+"""Compile numba kernels, and cache them on disk if possible."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def compiled(
     function: Callable[Parameters, Result], **options: Any
 ) -> Callable[Parameters, Result]:
-    """Compile without the interpreter's lock, once per installation.
+    """Compile a kernel that runs without the interpreter's lock, once per installation.
 
     Numba compiles again when the function's file changes. Constants that the file imports are part
-    of the machine code too: their digest becomes part of the name that numba gives its cache file.
-    A kernel may call kernels of its own file only. Where numba finds no folder for the cache, each
-    process compiles; ``NUMBA_CACHE_DIR`` names one.
+    of the machine code too: so the name of numba's cache file contains their digest. A kernel may
+    only call kernels of its own file. If numba finds no folder for the cache, each process
+    compiles; ``NUMBA_CACHE_DIR`` names a folder.
     """
     constants = {k: v for k, v in function.__globals__.items() if isinstance(v, Number | tuple)}
     digest = hashlib.sha256(repr(sorted(constants.items())).encode()).hexdigest()[:8]

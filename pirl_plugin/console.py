@@ -1,4 +1,4 @@
-"""The console of a run: lines, a line of progress that is rewritten, and times in words."""
+"""The console of a run: lines of text, a progress line, and times in words."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def put(text: str) -> None:
     try:
         print(text, end="", flush=True)
     except OSError:
-        with suppress(OSError):  # or Python fails on it again at its end
+        with suppress(OSError):  # otherwise Python fails again when it exits
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class ProgressLine:
-    """A line of progress: rewritten in a terminal, a line every 30 s elsewhere."""
+    """A progress line: rewritten in a terminal; elsewhere a new line every 30 s."""
 
     def __init__(self) -> None:
         self._written = 0.0
@@ -32,29 +32,29 @@ class ProgressLine:
         return time.monotonic() - self._written >= (0.5 if sys.stdout.isatty() else 30.0)
 
     def write(self, text: str) -> None:
-        """Show ``text`` as the present state."""
+        """Show ``text`` as the current state."""
         self._written = time.monotonic()
         self._open = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns - 1
         put(f"\r\033[K{text[:width]}" if self._open else f"{text}\n")
 
     def say(self, text: str) -> None:
-        """Write a line that stays, above the line of progress."""
+        """Write a line that stays, above the progress line."""
         self.close()
         put(f"{text}\n")
 
     def close(self) -> None:
-        """End the line of progress."""
+        """End the progress line."""
         put("\n" if self._open else "")
         self._open = False
 
 
 LINE = ProgressLine()
-"""The line of this process."""
+"""The progress line of this process."""
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things.
+    """Return a number and a noun, in the plural if needed.
 
     Example:
         >>> counted(1, "epoch"), counted(1200, "step")
@@ -77,11 +77,11 @@ def span(seconds: float) -> str:
 
 
 def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:
-    """Return what to do with a checkpoint → the command with its paths.
+    """Return next steps with a checkpoint: purpose → the command with its paths.
 
     Args:
-        checkpoint: of a pre-training run.
-        images: the training images; those in ``train/`` beside ``val/`` have classes.
+        checkpoint: the checkpoint of a pre-training run.
+        images: the training images. They have classes if they are in ``train/`` beside ``val/``.
         to: the format of the export: torchvision or timm.
     """
     labelled = images.name == "train" and (images.parent / "val").is_dir()

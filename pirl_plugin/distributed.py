@@ -1,4 +1,4 @@
-"""The few collectives that loss, bank and hooks need; each is the identity in one process."""
+"""The collectives of loss, bank and hooks; in a single process, each is the identity."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """Return the number of this process, from 0."""
+    """Return the rank of this process, from 0."""
     return distributed.get_rank() if _distributed() else 0
 
 
 def gather(local: Tensor) -> Tensor:
-    """Return ``(W·B, …)``: the tensors of all ranks, of equal shapes, in the order of ranks."""
+    """Return ``(W·B, …)``: the tensors of all ranks in rank order; their shapes are equal."""
     if world_size() == 1:
         return local
     everyone = [torch.empty_like(local) for _ in range(world_size())]
@@ -40,15 +40,15 @@ def sum_over_ranks(local: Tensor) -> Tensor:
 
 
 def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
-    """Send each rank its part of ``local``, and return the parts that the ranks send to this one.
+    """Send each rank its part of ``local``, and return the parts that this rank receives.
 
     Args:
-        local: ``(sum(sent), …)``, parts for all ranks in their order.
+        local: ``(sum(sent), …)``, parts for all ranks in rank order.
         sent: lengths of the parts.
-        received: lengths of the parts that the ranks send to this one.
+        received: lengths of the parts that this rank receives.
 
     Returns:
-        ``(sum(received), …)``, parts of all ranks in their order.
+        ``(sum(received), …)``, parts from all ranks in rank order.
     """
     if world_size() == 1:
         return local
@@ -58,7 +58,7 @@ def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
 
 
 def gather_objects(local: Found) -> list[Found]:
-    """Return each rank's object, in the order of ranks; pickled: for small, infrequent objects."""
+    """Return the objects of all ranks in rank order. They are pickled, so send few, small ones."""
     everyone = [local] * world_size()
     if world_size() > 1:
         distributed.all_gather_object(everyone, local)
@@ -66,9 +66,9 @@ def gather_objects(local: Found) -> list[Found]:
 
 
 def on_all_ranks(work: Callable[[], None]) -> None:
-    """Do ``work`` on each rank; where it fails on one, raise its error on all. Collective.
+    """Do ``work`` on each rank. If it fails on one rank, raise its error on all. Collective.
 
-    Otherwise the other ranks would wait for the one that failed.
+    Otherwise the other ranks would wait for the failed rank.
     """
     error: Exception | None = None
     try:

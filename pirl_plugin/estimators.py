@@ -2,10 +2,10 @@
 
 All take scores s/τ: ``positive`` ``(B,)`` of each image against its own row of the memory bank, and
 ``negatives`` ``(B, N)`` against the drawn rows. They return ``(B,)``, in float32 or wider. Autograd
-gives their gradient, here and in :mod:`pirl_plugin.scores`, which runs them.
+computes their gradient. :mod:`pirl_plugin.scores` runs them.
 
-A new estimator is a function of this form and its name in :data:`ESTIMATORS`. If it has parameters
-``norm_constant`` and ``num_rows``, the loss estimates Z and passes both.
+To add an estimator, write a function of this form and list it in :data:`ESTIMATORS`. If it has
+parameters ``norm_constant`` and ``num_rows``, the loss estimates Z and passes both.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def nce_softmax(positive: Tensor, negatives: Tensor) -> Tensor:
     scores = torch.cat([at_least_float32(positive)[:, None], at_least_float32(negatives)], dim=1)
     log_total = scores.logsumexp(dim=1, keepdim=True)
     log_h = scores - log_total  # (B, 1 + N)
-    # The largest h may round to 1, where log(1 − h) = −inf: sum 1 − h from the others there.
+    # The largest h may round to 1, and then log(1 − h) = −inf: compute 1 − h as the others' sum.
     largest = torch.zeros_like(scores, dtype=torch.bool).scatter(
         1, scores.argmax(dim=1, keepdim=True), True
     )
@@ -114,5 +114,5 @@ def uses_norm_constant(estimator: str) -> bool:
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Return ``values`` in float32, or as they are if they are wider."""
+    """Return ``values`` in float32, or unchanged if they are wider."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAILURE_FILE = "failure.txt"
-_REFUSAL = re.compile(r": expected |not installed|needs ")  # the sentence says all
+_REFUSAL = re.compile(r": expected |not installed|needs ")  # such a sentence needs no traceback
 _OF_A_PEER = re.compile(
     r"timed? ?out|wait timeout|connection (was )?(closed|reset|refused)|broken pipe|"
     r"socket.*(failed|closed)|gloo.*error|nccl.*(abort|remote|watchdog|unhandled)",
@@ -22,14 +22,14 @@ _OF_A_PEER = re.compile(
 
 
 def sentence(error: BaseException) -> str:
-    """Return what an exception says, in one line, with its type where the text alone is unclear.
+    """Return an exception's message in one line, with its type if the message alone is unclear.
 
     Example:
         >>> sentence(ValueError("λ = 2: expected at most 1")), sentence(KeyError("a"))
         ('λ = 2: expected at most 1', "KeyError: 'a'")
     """
     text = str(error).strip()
-    if "Original Traceback" in text:  # of a loader's worker: its last line says what happened
+    if "Original Traceback" in text:  # an error in a loader's worker: the last line has the cause
         text = text.splitlines()[-1]
     text = " ".join(text.split("\n\n")[0].split())
     library = type(error).__module__.startswith(("hydra", "omegaconf"))
@@ -38,22 +38,22 @@ def sentence(error: BaseException) -> str:
 
 
 def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> str:
-    """Return the sentence of one rank of several, which wait for each other so many minutes."""
+    """Return the sentence for one of several ranks, which wait so many minutes for each other."""
     if isinstance(error, (RuntimeError, OSError)) and _OF_A_PEER.search(str(error)):
         return (
             f"rank {rank}: another rank ended, or did not respond for {timeout_minutes:g} minutes "
-            f"(config.HOOKS.PIRL_RUN.timeout_minutes); see what happened to it, and start again"
+            f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
         )
     return sentence(error) if _REFUSAL.search(str(error)) else f"rank {rank}: {sentence(error)}"
 
 
 def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
-    """Append an exception with its traceback to ``failure.txt``; None where it cannot be written.
+    """Append an exception with its traceback to ``failure.txt``; return its path, None if it fails.
 
     Args:
-        error: what was raised.
+        error: the exception.
         said: its sentence, the first line of the entry.
-        folder: the run's; None for a new temporary folder.
+        folder: the run's folder; None for a new temporary folder.
     """
     try:
         folder = folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))
@@ -61,23 +61,23 @@ def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
         with path.open("a") as file:
             file.write(f"{said}\n{''.join(traceback.format_exception(error))}\n")
         return path
-    except OSError:  # a full disk: the sentence matters more
+    except OSError:  # such as a full disk: the sentence is more important
         return None
 
 
 @contextmanager
 def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
-    """End any exception in one sentence and exit status 1.
+    """Turn any exception into one sentence and exit status 1.
 
     Args:
-        folder: where ``failure.txt`` goes; None for a temporary folder.
+        folder: folder for ``failure.txt``; None for a temporary folder.
 
     Raises:
-        SystemExit: the sentence, and where the traceback is.
+        SystemExit: the sentence, and the path of the traceback.
     """
     try:
         yield
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         raise
     except Exception as error:
         said = f"pirl_plugin: {sentence(error)}"

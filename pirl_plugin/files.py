@@ -1,4 +1,4 @@
-"""Files that are whole or not there, small files for people, and the lock of a run's folder."""
+"""Write files whole or not at all, read and write small files, and lock a run's folder."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ RUN_FILE = "run.json"
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the place of ``path`` in one step, at the end.
+    """Open a file for writing that replaces ``path`` in one step, at the end.
 
-    A reader of ``path`` sees the whole old file or the whole new one, after a power cut too. One
-    process at a time may write a path.
+    A reader of ``path`` sees the whole old file or the whole new one, after a power cut too. Only
+    one process at a time may write a path.
 
     Args:
         path: the file to write; its folder is made.
 
     Raises:
-        OSError: it cannot be written; what was there before is intact.
+        OSError: it cannot be written; the old file is intact.
     """
     path = Path(path)
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
@@ -67,7 +67,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a log of one JSON object a line; lines cut short are left out, as a missing file."""
+    """Read a log with a JSON object on each line; skip incomplete lines and a missing file."""
     found = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
         with suppress(ValueError):
@@ -79,7 +79,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 def lock_folder(folder: Path) -> Iterator[None]:
     """Lock the folder of a run with ``folder/.lock``; the lock ends with the process.
 
-    Rank 0 of a run takes it. The file is kept: without it, two processes could hold the lock.
+    Rank 0 of a run takes it. The file is never removed: otherwise two processes could hold locks.
 
     Raises:
         RuntimeError: another process holds it.
@@ -106,7 +106,7 @@ def sha256_of(path: Path) -> str:
 
 
 def link_relatively(target: Path, link: Path) -> None:
-    """Make or replace ``link``, a symbolic link that survives moving the folder of both."""
+    """Make or replace ``link``, a symbolic link that stays valid if its folder is moved."""
     unfinished = link.with_name(f"{UNFINISHED}{link.name}")
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
@@ -114,7 +114,7 @@ def link_relatively(target: Path, link: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Flush renames in ``folder`` to the disk; on file systems that cannot, do nothing."""
+    """Flush renames in ``folder`` to the disk, if the file system can do that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -124,14 +124,14 @@ def _flush_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the unfinished files of killed processes, in a folder that only this one writes to."""
+    """Remove unfinished files of killed processes; only this process may write to the folder."""
     for path in folder.rglob(f"{UNFINISHED}*"):
         with suppress(OSError):
             remove(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a whole folder; nothing where there is none."""
+    """Remove a file, a link or a whole folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -143,7 +143,7 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
 
     Args:
         folder: the output folder; it is made.
-        run: what the run is: values that JSON can hold.
+        run: values that describe the run, and that JSON can hold.
 
     Raises:
         ValueError: the folder holds another run.

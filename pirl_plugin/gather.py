@@ -1,9 +1,8 @@
-"""Kernels for a CPU: gather rows that no cache holds, their products, and the draw of negatives.
+"""CPU kernels: gather random rows, multiply them with vectors, and draw negatives.
 
-A processor prefetches rows that follow each other, not rows drawn at random, for which
-``torch.index_select`` waits one by one. The kernel asks for each row before it is needed. Products
-of a few vectors with many rows are as fast as the rows can be read; ``torch.matmul`` takes 3 times
-as long.
+A processor prefetches consecutive rows, but not random rows: ``torch.index_select`` waits for each
+of them. The kernel here requests each row before it is needed. The product of a few vectors with
+many rows is as fast as reading the rows. ``torch.matmul`` takes 3 times as long.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from pirl_plugin.compiled import compiled
 
 _AHEAD = 16  # rows prefetched: about as many as a core can wait for at once
 _LINE = 64  # bytes of a cache line
-_PART = 256  # rows of a partial sum: float32 rounds less in a sum of sums
-_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # any type's bits, by size
+_PART = 256  # rows of a partial sum: in float32, a sum of partial sums rounds less
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers by bytes
 
 
 def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
-    """Gather rows, as ``torch.index_select(table, 0, index, out=out)``, and faster on a CPU.
+    """Gather rows as ``torch.index_select(table, 0, index, out=out)`` does, but faster on a CPU.
 
     Args:
         table: ``(rows, D)``, contiguous, of any type.
@@ -52,7 +51,7 @@ def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
     bad = _gather(source, index.numpy(), target, max(1, _LINE // table.element_size()))
     if bad >= 0:
         raise IndexError(
-            f"a drawn row is {int(index[bad])}: expected one in [0, {len(table)}); check the "
+            f"a drawn row is {int(index[bad])}: expected a row in [0, {len(table)}); check the "
             f"negatives that the loss was given"
         )
     return out
@@ -94,7 +93,7 @@ def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
 
 @intrinsic
 def _prefetch(typing_context, array, row, column):
-    """Have the processor fetch the cache line of ``array[row, column]``, and do not wait for it."""
+    """Prefetch the cache line of ``array[row, column]``, without waiting for it."""
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]

@@ -25,7 +25,7 @@ from pirl_plugin.scores import Contrast
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
-_MANY_STEPS = 100  # after which what looks like a mistake in the loop is logged
+_MANY_STEPS = 100  # then a probable mistake in the training loop is logged
 
 
 @dataclass
@@ -34,8 +34,8 @@ class BankConfig:
 
     momentum: float = 0.5  # m of row ← normalise(m·row + (1 − m)·f(v_I))
     placement: str = "replicated"  # or sharded: each rank holds 1/W of the rows
-    dtype: str = "float32"  # of the rows; or bfloat16, float16
-    init: str = "random"  # or embeddings: f(v_I) as rows, by a pass before training
+    dtype: str = "float32"  # type of the rows; or bfloat16, float16
+    init: str = "random"  # or embeddings: a pass before training writes f(v_I) into the rows
     seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
 
     def __post_init__(self) -> None:
@@ -61,8 +61,8 @@ class PIRLLossConfig:
     negatives: str = "per_image"  # or per_batch: one draw that the batch shares
     replacement: bool = True  # whether a row may be drawn twice for an image
     norm_constant: float | None = None  # Z; None: estimated from the first batch
-    norm_constant_momentum: float = 1.0  # below 1: Z ← m·Z + (1 − m)·(this batch's), each step
-    term_weights: list[float] | None = None  # one for each output; None: by lambda_invariance
+    norm_constant_momentum: float = 1.0  # m; below 1: Z ← m·Z + (1 − m)·(Z of this batch)
+    term_weights: list[float] | None = None  # one for each output; None: from lambda_invariance
     embedding_dim: int = 128  # width of the embeddings
     bank: BankConfig = field(default_factory=BankConfig)
 
@@ -75,7 +75,7 @@ class PIRLLossConfig:
         _check_name("negatives", self.negatives, ("per_image", "per_batch"))
         for key in ("lambda_invariance", "norm_constant_momentum"):
             _check(key, value := getattr(self, key), 0 <= value <= 1, "a weight in [0, 1]")
-        # Below 1/709, exp(1/τ) leaves float64.
+        # Below 1/709, exp(1/τ) overflows in float64.
         _check("temperature", self.temperature, self.temperature >= 1.5e-3, "at least 0.0015")
         _check("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
         _check("norm_constant", z, z is None or 0 < z < math.inf, "a number above 0, or null")
@@ -85,11 +85,11 @@ class PIRLLossConfig:
     def weights(self, num_outputs: int) -> list[float]:
         """Return the weight of each output's term: Eq. 5, or ``term_weights``.
 
-        Several transformed versions share λ equally; the image, which is last, has 1 − λ.
+        Several transformed versions share λ equally. The image is last and has 1 − λ.
 
         Raises:
-            ValueError: ``term_weights`` are of another number, or there is no transformed version
-                and λ is not 0.
+            ValueError: the number of ``term_weights`` is another, or there is no transformed
+                version and λ is not 0.
         """
         given, weight, transformed = self.term_weights, self.lambda_invariance, num_outputs - 1
         if given is not None:
@@ -97,7 +97,7 @@ class PIRLLossConfig:
             _check("term_weights", given, fits, f"{num_outputs} weights, one for each output")
             return list(given)
         if transformed == 0:
-            _check("lambda_invariance", weight, weight == 0, "0 (NPID) for f(v_I) alone")
+            _check("lambda_invariance", weight, weight == 0, "0 (NPID) without g(v_It)")
             return [1.0]
         return [weight / transformed] * transformed + [1 - weight]
 
@@ -113,15 +113,15 @@ def _check_name(key: str, value: str, names: Sequence[str] | Mapping[str, object
 
 @dataclass
 class LastStep:
-    """What the last training step compared, for reports.
+    """The values of the last training step, for reports.
 
     Attributes:
-        terms: L_NCE of each output of a weight above 0, unweighted, by name (``invariance``,
-            ``image``); the mean over ranks is the mean over all valid images.
-        moved: ``(2,)``, what :meth:`pirl_plugin.bank.MemoryBank.move` returned.
-        queries: the outputs, of unit norm, by the names of ``terms``: ``(B, D)``, without a graph.
-        positives: ``(B, D)``, their rows m_I of the bank, as they were then.
-        valid: ``(B,)`` bool; of the others, queries and positives say nothing.
+        terms: unweighted L_NCE of each output with a weight above 0, by name (``invariance``,
+            ``image``). The mean over ranks is the mean over all valid images.
+        moved: ``(2,)``, the result of :meth:`pirl_plugin.bank.MemoryBank.move`.
+        queries: the outputs with unit norm, by the names of ``terms``: ``(B, D)``, without a graph.
+        positives: ``(B, D)``, the images' rows m_I of the bank before the update.
+        valid: ``(B,)`` bool; queries and positives of other images have no meaning.
     """
 
     terms: dict[str, Tensor] = field(default_factory=dict)
@@ -134,9 +134,9 @@ class LastStep:
 class PIRLLoss(nn.Module):
     """The contrastive loss over a memory bank, for an image and its transformed version.
 
-    Averaged over the ranks, as ``DistributedDataParallel`` averages gradients, it is the mean over
+    Its average over the ranks, as ``DistributedDataParallel`` averages gradients, is the mean over
     all valid images. The ``state_dict`` has the partition constant Z, the number of steps and a
-    replicated bank; ``bank.save`` saves a sharded one. Call :meth:`update` after the optimiser's
+    replicated bank; ``bank.save`` saves a sharded bank. Call :meth:`update` after the optimiser's
     step. In a test phase (``torch.no_grad()``, ``loss.eval()``) the loss is 0: test images have no
     row in the bank.
 
@@ -148,10 +148,10 @@ class PIRLLoss(nn.Module):
 
     Attributes:
         bank: the :class:`~pirl_plugin.bank.MemoryBank`, replicated or sharded.
-        norm_constant: Z, a float; None until it is known. Used by the ``nce`` estimator.
-        step: training steps done, which keys the draw of negatives.
-        seed: of the bank's initial rows and of the draw; None (as 0) until it is known.
-        last_step: what the last step compared, for reports.
+        norm_constant: Z, a float; None until it is known. The ``nce`` estimator uses it.
+        step: number of training steps so far, a key of the draw of negatives.
+        seed: seed of the bank's initial rows and of the draw; None (same as 0) until it is known.
+        last_step: the values of the last step, for reports.
 
     Raises:
         ValueError: a value cannot be used; the message names its key.
@@ -176,7 +176,7 @@ class PIRLLoss(nn.Module):
         self.last_step = LastStep()
         self._batches = 0  # since the bank was last updated
         self.resize(num_train_samples)
-        # The paper has 2.5 %: beyond 10 %, the noise term of nce outweighs the data.
+        # The paper has 2.5 %. Above 10 %, the noise term of nce is larger than the data term.
         most = max(0.1 * num_train_samples, 100)
         if config.estimator == "nce" and config.num_negatives > most and rank() == 0:
             logging.root.warning(
@@ -199,15 +199,15 @@ class PIRLLoss(nn.Module):
             f_image: ``(B, D)`` f(v_I), normalised here, in float32 or wider.
             g_transformed: ``(B, D)`` g(v_It), or a list of them, or None where λ = 0 (NPID).
             index: ``(B,)`` int64, each image's row in the data set; −1 leaves an image out.
-            negatives: ``(B, N)`` int64, a given draw of any N; by default the loss draws its own.
+            negatives: ``(B, N)`` int64, a given draw with any N; by default the loss draws itself.
 
         Returns:
-            The loss, a scalar: this rank's share, times the number of ranks. Without one valid row
-            it is 0, with its graph intact. In a test phase it is 0, without a graph.
+            The loss, a scalar: this rank's share, times the number of ranks. Without a valid row
+            it is 0, with a graph. In a test phase it is 0, without a graph.
 
         Raises:
-            ValueError: embeddings of another shape; in training, on a CPU, an index outside the
-                data set. On a GPU the loss is NaN then, to save a synchronisation.
+            ValueError: the embeddings have another shape; in training on a CPU, an index is
+                outside the data set. On a GPU, the loss is then NaN: this saves a synchronisation.
         """
         transformed = [g_transformed] if isinstance(g_transformed, Tensor) else g_transformed or []
         outputs = [*transformed, f_image]  # each B×D
@@ -226,19 +226,19 @@ class PIRLLoss(nn.Module):
         }  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
             valid = (index >= 0) & (index < self.bank.num_rows)  # B
-            # Invalid images have zeros, and so no gradient: T×B×D
+            # Invalid images have zeros, so they get no gradient: T×B×D
             queries = torch.stack([_unit_rows(f, valid) for _, f in terms.values()])
             contrast = self._contrast(queries, index, valid, negatives)
             if uses_norm_constant(self.config.estimator):
                 self._estimate_norm_constant(contrast, valid)
             per_image = contrast.estimate(self._estimator())  # L_NCE: T×B
-            # DistributedDataParallel averages the ranks' gradients. Times the number of ranks, the
-            # average is the mean over the valid images of all ranks.
+            # DistributedDataParallel averages the ranks' gradients. With the factor world_size,
+            # this average is the mean over the valid images of all ranks.
             images = sum_over_ranks(valid.sum().float()).clamp(min=1)
             means = torch.where(valid, per_image, 0).sum(dim=1) * (world_size() / images)  # T
             loss = torch.stack([w * m for (w, _), m in zip(terms.values(), means, strict=True)])
             loss = loss.sum()
-            # DistributedDataParallel waits for a gradient of every head, used or not.
+            # DistributedDataParallel waits for a gradient of every head, also of an unused one.
             for weight, output in zip(weights, outputs, strict=True):
                 if weight == 0:
                     loss = loss + 0 * output.masked_fill(~valid[:, None], 0).float().sum()
@@ -255,9 +255,9 @@ class PIRLLoss(nn.Module):
             f_image: ``(B, D)`` f(v_I); detached and normalised here.
 
         Raises:
-            FloatingPointError: on a CPU, an embedding is not finite; the bank is left as it was.
-            ValueError: embeddings of another shape; on a CPU, an index is outside the data set, or
-                the ranks have different B.
+            FloatingPointError: on a CPU, an embedding is not finite; the bank does not change.
+            ValueError: the embeddings have another shape; on a CPU, an index is outside the data
+                set, or the ranks have different B.
         """
         self.last_step.moved = self.bank.update(index, f_image)
         self.step, self._batches = self.step + 1, 0
@@ -272,13 +272,13 @@ class PIRLLoss(nn.Module):
                 )
 
     def fill_bank(self, index: Tensor, f_image: Tensor) -> None:
-        """Make f(v_I) the images' rows, before training: see :meth:`update`. Collective."""
+        """Set the images' rows to f(v_I), before training: see :meth:`update`. Collective."""
         self.bank.update(index, f_image, momentum=0.0)
 
     def _contrast(
         self, queries: Tensor, index: Tensor, valid: Tensor, negatives: Tensor | None
     ) -> Contrast:
-        """Put T outputs ``(T, B, D)`` beside their images' rows and the rows drawn for them."""
+        """Return T outputs ``(T, B, D)`` with their images' own rows and drawn rows."""
         table, rows, config = self.bank.rows, torch.where(valid, index, 0), self.config
         if negatives is None:
             per_batch = config.negatives == "per_batch"
@@ -303,15 +303,15 @@ class PIRLLoss(nn.Module):
         estimator, rows = ESTIMATORS[self.config.estimator], self.bank.num_rows
         if not uses_norm_constant(self.config.estimator):
             return estimator
-        # Z is unknown until a rank has a valid image. Until then the loss is 0 with any constant.
+        # Z is unknown until a rank has a valid image. Until then the loss is 0 for any Z.
         z = self.norm_constant or rows
         return functools.partial(estimator, norm_constant=z, num_rows=rows)
 
     def _estimate_norm_constant(self, contrast: Contrast, valid: Tensor) -> None:
         """Set Z to |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
 
-        As in Wu et al. 2018, Sec. 3.2; with ``norm_constant_momentum`` below 1, later batches move
-        it. The positive is no noise sample and stays out. Waits for a GPU.
+        As in Wu et al. 2018, Sec. 3.2. With ``norm_constant_momentum`` below 1, later batches move
+        Z. The positive is not a noise sample and is left out. This waits for a GPU.
         """
         before, m = self.norm_constant, self.config.norm_constant_momentum
         if before is None or m < 1:
@@ -350,14 +350,14 @@ class PIRLLoss(nn.Module):
         ).to(device)
 
     def resolve_seed(self, seed: int) -> None:
-        """Take ``seed`` where neither the configuration nor a checkpoint has given one."""
+        """Take ``seed`` if neither the configuration nor a checkpoint has a seed."""
         if self.seed is None:
             self.seed = seed
             if seed:
                 self.resize(self.bank.num_rows)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds beside the bank."""
+        """Return the state that a checkpoint holds beside the bank."""
         return {
             "step": self.step,
             "seed": self.seed or 0,
@@ -367,10 +367,10 @@ class PIRLLoss(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Continue the stream of negatives where the checkpoint ends.
+        """Continue from a checkpoint's step, with its stream of negatives.
 
-        The configuration wins over the checkpoint. Z is a mean of exp(s/τ): it is estimated again
-        for another τ.
+        The configuration has priority over the checkpoint. Z is a mean of exp(s/τ), so another τ
+        needs another Z: it is estimated again.
 
         Raises:
             ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa.
@@ -389,5 +389,5 @@ class PIRLLoss(nn.Module):
 
 
 def _unit_rows(embeddings: Tensor, valid: Tensor) -> Tensor:
-    """Return ``(B, D)`` embeddings of unit norm, in float32 or wider; zeros where not valid."""
+    """Return ``(B, D)`` embeddings of unit norm, in float32 or wider; zeros if not valid."""
     return normalize(at_least_float32(torch.where(valid[:, None], embeddings, 0)), dim=1)

@@ -1,7 +1,7 @@
-"""The draw of negatives: N others for each image, uniform over the data set (Sec. 2.1).
+"""The draw of negatives: N other images for each image, uniform over the data set (Sec. 2.1).
 
-The random numbers are those of SplitMix64 (Steele et al. 2014), a hash of a counter: they depend on
-(seed, step, index) alone, and are the same on every rank, device and restart.
+SplitMix64 (Steele et al. 2014), a hash of a counter, gives the random numbers. They depend only on
+(seed, step, index), and are the same on every rank and device, and after a restart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _SHARED = -2  # key of a draw that the whole batch shares
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # as int64, which wraps around
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _WORD = 0xFFFFFFFF
 
@@ -29,16 +29,16 @@ def draw_negatives(
     """Draw the negatives of each image, never the image itself.
 
     Args:
-        index: ``(B,)`` int64, each image's row in the data set; may repeat.
+        index: ``(B,)`` int64, each image's row in the data set; rows may repeat.
         num_images: |D|.
         num_negatives: N.
         seed: key of the draw.
         step: training step.
-        replacement: whether one image may be drawn twice for an image. Without it each image
-            sorts |D| random keys, which suits small data sets.
-        per_batch: one draw for the whole batch, uniform over the images outside of it.
-        exclude: ``(B,)`` int64, the number of each image itself among the ``num_images``, −1 where
-            it is not among them; by default ``index``. For a part of a bank.
+        replacement: whether a negative may be drawn twice for an image. Without replacement, each
+            image sorts |D| random keys, which suits small data sets.
+        per_batch: one draw for the whole batch, uniform over the images outside the batch.
+        exclude: ``(B,)`` int64, for a part of a bank: the number of each image itself among the
+            ``num_images``, −1 if it is not one of them; by default ``index``.
 
     Returns:
         ``(B, N)`` int64; with ``per_batch`` an expanded view of one draw.
@@ -71,7 +71,7 @@ def draw_negatives(
     if free < needed:
         raise ValueError(
             f"num_negatives = {num_negatives}: expected at least {needed} other images to draw "
-            f"from, and there are {free} of {num_images}; lower it, or give more images"
+            f"from, but there are {free} of {num_images}; lower it, or give more images"
         )
     keys = _mix(_mix(_mix(torch.full_like(keys, seed)) + step) + keys)
     if replacement:
@@ -92,9 +92,9 @@ def draw_negatives(
 
 
 def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
-    """Return ``(B, count)`` integers uniform in [0, bound) of each key ``(B,)``; bound < 2³¹.
+    """Return ``(B, count)`` integers uniform in [0, bound) for each key ``(B,)``; bound < 2³¹.
 
-    They are ⌊u·bound / 2⁶⁴⌋ of a 64-bit word u, so that the deviation from uniform is bound/2⁶⁴.
+    They are ⌊u·bound / 2⁶⁴⌋ for a 64-bit word u, so the deviation from uniform is bound/2⁶⁴.
     """
     if keys.device.type == "cpu":
         from pirl_plugin.gather import fill_integers
@@ -122,6 +122,6 @@ def _mix(words: Tensor) -> Tensor:
 
 
 def _shift_xor(words: Tensor, shift: int) -> Tensor:
-    """Return words ^ (words >>> shift), in place; int64 shifts in the sign, which is masked."""
+    """Return words ^ (words >>> shift), in place; a mask removes the sign bits of int64 shifts."""
     shifted = (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
     return words.bitwise_xor_(shifted)

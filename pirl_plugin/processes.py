@@ -1,4 +1,4 @@
-"""How commands end, and the processor they run on."""
+"""Signals that end commands, and the name of the processor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Raise ``SystemExit(143)`` at SIGTERM, which ends child processes too; ignore SIGHUP."""
+    """At SIGTERM, raise ``SystemExit(143)``, so that child processes end too; ignore SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def end(number: int, frame: object) -> None:

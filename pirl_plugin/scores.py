@@ -1,8 +1,8 @@
 """Scores of embeddings against their rows of the memory bank, a few images at a time (Eq. 3).
 
-All drawn rows of a batch, B×N×D, would take 0.5 GB. Here the rows of a few images are gathered,
-the estimator runs on their scores, autograd gives its gradient with respect to the scores, and one
-product with the same rows gives the gradient of the embeddings.
+All drawn rows of a batch, B×N×D, would take 0.5 GB. So only the rows of a few images are gathered
+at a time. The estimator runs on their scores, and autograd gives its gradient with respect to the
+scores. One product with the same rows then gives the gradient of the embeddings.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of gathered rows
 
 @dataclass(frozen=True)
 class Contrast:
-    """What is compared: T outputs of B images, each with its own row and N drawn rows.
+    """The input of the scores: T outputs of B images, the images' own rows, and N drawn rows each.
 
     Attributes:
         queries: ``(T, B, D)`` unit-norm embeddings, float32 or float64.
         positives: ``(B, D)``, each image's own row of the bank, any floating type.
         table: ``(rows, D)`` unit-norm rows, any floating type; gets no gradient.
-        drawn: ``(B, N)`` int64, rows of the table; an expanded view is one draw for the batch.
+        drawn: ``(B, N)`` int64, rows of the table; an expanded view: the batch shares one draw.
         temperature: τ > 0.
     """
 
@@ -43,10 +43,10 @@ class Contrast:
         """Compute an estimator for each output and image.
 
         Args:
-            estimator: of scores over τ, ``(b,)`` and ``(b, N)``, to ``(b,)``.
+            estimator: function of scores over τ, ``(b,)`` and ``(b, N)``, that returns ``(b,)``.
 
         Returns:
-            ``(T, B)``, in the type of the queries, with the gradient to the queries.
+            ``(T, B)``, in the type of the queries, with a gradient for the queries.
         """
         values: Tensor = _Estimate.apply(self.queries, self, estimator)
         return values
@@ -59,7 +59,7 @@ class Contrast:
             valid: ``(B,)`` bool.
 
         Returns:
-            ``(2,)`` float64 (float32 on a device without it): the sum, and its number of terms.
+            ``(2,)``, the sum and the number of terms; float64, or float32 without float64.
         """
         total = torch.zeros((), dtype=wide_type(valid.device), device=valid.device)
         for images, _, _, negatives in self._blocks():
@@ -97,7 +97,7 @@ class Contrast:
 
 
 class _Estimate(torch.autograd.Function):
-    """Values ``(T, B)`` of an estimator; the forward pass computes their gradient as well."""
+    """Values ``(T, B)`` of an estimator; the forward pass also computes their gradient."""
 
     @staticmethod
     def forward(
@@ -134,5 +134,5 @@ class _Estimate(torch.autograd.Function):
 
 
 def wide_type(device: torch.device) -> torch.dtype:
-    """Return float64, or float32 where the device has no float64."""
+    """Return float64, or float32 if the device has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -1,4 +1,4 @@
-"""What configurations say of this plugin, where the YAML files are, and values of overrides."""
+"""Settings of this plugin in configurations, the folder of YAML files, and override values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
-"""Key of the number of micro-batches that a process's batch is split into."""
+"""Key of the number of micro-batches in a process's batch."""
 VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"
-"""``config=`` of VISSL's own PIRL, with which benchmarks compare."""
+"""``config=`` of VISSL's own PIRL, for comparison in benchmarks."""
 
 
 def require_host() -> None:
-    """Raise ``ModuleNotFoundError`` where VISSL is not installed."""
+    """Raise ``ModuleNotFoundError`` if VISSL is not installed."""
     if importlib.util.find_spec("vissl") is None:
         raise ModuleNotFoundError(NOT_INSTALLED)
 
@@ -30,9 +30,9 @@ def config_root() -> Path:
 
 
 def is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a whole configuration of the host is of a run of this plugin.
+    """Return whether a whole configuration of the host belongs to a run of this plugin.
 
-    Its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
+    Then its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
     """
     hooks = config.get("HOOKS") or {}
     loss = (config.get("LOSS") or {}).get("name")
@@ -40,12 +40,12 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 
 def num_micro_batches(config: Mapping[str, Any]) -> int:
-    """Return the micro-batches of a process's batch."""
+    """Return the number of micro-batches in a process's batch."""
     return int((config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1))
 
 
 def quoted(path: str | Path) -> str:
-    r"""Return a path as the value of a Hydra override, in quotes where its grammar needs them.
+    r"""Return a path as the value of a Hydra override, quoted if Hydra's grammar needs it.
 
     Example:
         >>> quoted("runs/a"), quoted("it's, josé")

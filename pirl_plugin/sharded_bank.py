@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 class ShardedMemoryBank(MemoryBank):
-    """A bank whose row r is on rank r modulo W, as row r // W of its shard.
+    """A bank that keeps row r on rank r modulo W, as row r // W of its shard.
 
-    Each rank draws its negatives from its shard, an even sample of the data set, and fetches
+    Each rank draws its negatives from its shard, an even sample of the data set. It fetches
     positives from the ranks that hold them. :meth:`lookup`, :meth:`update`, :meth:`save` and
     :meth:`load` are collectives: all ranks call them together.
 
-    ``state_dict`` does not have the shards, because hosts save the state of rank 0 alone.
+    ``state_dict`` does not have the shards, because hosts save only the state of rank 0.
     :meth:`save` writes them to a folder, and any number of ranks can load them.
 
     Args:
         num_rows: |D|.
-        dim: see :class:`~pirl_plugin.bank.MemoryBank`, as for the other arguments.
+        dim: as the other arguments, see :class:`~pirl_plugin.bank.MemoryBank`.
 
     Attributes:
         rows: ``(len, dim)``, this rank's shard.
-        awaits_load: whether the loss was loaded from a checkpoint, and the shards were not yet.
+        awaits_load: whether the loss was loaded from a checkpoint, but not yet the shards.
 
     Raises:
-        RuntimeError: in a collective: the number of ranks has changed, or it ``awaits_load``.
+        RuntimeError: in a collective, if the number of ranks has changed or it ``awaits_load``.
 
     Example:
         >>> import torch
@@ -60,10 +60,10 @@ class ShardedMemoryBank(MemoryBank):
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
 
     def lookup(self, index: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.lookup`. Collective: every rank looks its B rows up; float32."""
+        """See :meth:`MemoryBank.lookup`. Collective; each rank gets its B rows in float32."""
         if self.awaits_load:
             raise RuntimeError(
-                "the memory bank's shards are not those of its loss's checkpoint: call "
+                "the memory bank's shards were not loaded with the loss's checkpoint: call "
                 "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
             )
         self.check_inside(index)
@@ -72,14 +72,14 @@ class ShardedMemoryBank(MemoryBank):
         return route.send_back(found, len(index)).float()
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`MemoryBank.exchange`; a rank gets what moves its shard, and B may differ."""
+        """See :meth:`MemoryBank.exchange`; a rank gets its shard's embeddings. B may differ."""
         route = self._route(index)
         return route.send(index) // self._every, route.send(embeddings)
 
     def _route(self, index: Tensor) -> _Route:
         if self._every != world_size():
             raise RuntimeError(
-                f"the sharded memory bank was made for {self._every} ranks, and there are "
+                f"the sharded memory bank was made for {self._every} ranks, but there are "
                 f"{world_size()}: make the loss after torch.distributed.init_process_group, in "
                 f"Lightning in configure_model"
             )
@@ -90,7 +90,7 @@ class ShardedMemoryBank(MemoryBank):
         """Write one file for each rank into ``folder``. Collective.
 
         Returns:
-            Name → SHA-256 of each file, the same on all ranks, to be kept in the checkpoint.
+            Name → SHA-256 of each file, the same on all ranks, for the checkpoint.
         """
         folder, sums = Path(folder), dict[str, str]()
         name = f"rank_{self._first}_of_{self._every}.torch"
@@ -101,7 +101,7 @@ class ShardedMemoryBank(MemoryBank):
                 "visited": self.visited.cpu(),
                 "num_rows": self.num_rows,
                 "first": self._first,  # image of row 0
-                "every": self._every,  # images from a row to the next
+                "every": self._every,  # step from a row's image to the next
             }
             with atomic_write(folder / name) as file:
                 torch.save(state, file)
@@ -114,12 +114,12 @@ class ShardedMemoryBank(MemoryBank):
         """Read the shards, which any number of ranks may have written. Collective.
 
         Args:
-            folder: of :meth:`save`.
-            files: names of those to read, as :meth:`save` returned them; None for all.
+            folder: the folder of :meth:`save`.
+            files: names of the files to read, as :meth:`save` returned them; None for all.
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: the files are of a bank of another size, or not all of one call of save.
+            ValueError: the bank in the files has another size, or files of the save are missing.
         """
         folder = Path(folder)
         on_all_ranks(lambda: self._load(folder, files))
@@ -141,17 +141,17 @@ class ShardedMemoryBank(MemoryBank):
         if found != len(self.rows):
             raise ValueError(
                 f"the memory bank in {folder} has {found} of the {len(self.rows)} rows of rank "
-                f"{self._first}: expected all files of one call of save(); bring them along"
+                f"{self._first}: expected all files of one call of save(); copy them too"
             )
 
 
 class _Route:
     """Sends values of this rank's images to the ranks that hold their rows, and back.
 
-    Messages have the sizes that are needed, which the host must know: it waits for a GPU.
+    Messages have no padding. The CPU must know their sizes, so it waits for a GPU.
 
     Args:
-        owners: ``(B,)`` int64, rank that holds each row; ``ranks`` leaves one out.
+        owners: ``(B,)`` int64, the rank that holds each row; the value W leaves an image out.
         ranks: W.
     """
 
@@ -162,10 +162,10 @@ class _Route:
         self._order = owners.argsort(stable=True)[: sum(self._sent)]
 
     def send(self, values: Tensor) -> Tensor:
-        """Bring ``(B, …)`` to the owners: ``(n, …)``, in the order of the ranks that send."""
+        """Send ``(B, …)`` to the owners; return the received ``(n, …)``, in rank order."""
         return all_to_all(values[self._order], self._sent, self._received)
 
     def send_back(self, values: Tensor, size: int) -> Tensor:
-        """Bring ``(n, …)`` back to those who asked: ``(size, …)``, 0 for one left out."""
+        """Send ``(n, …)`` back to the ranks that asked; return ``(size, …)``, 0 if left out."""
         mine = all_to_all(values, self._received, self._sent)
         return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, mine)

@@ -1,4 +1,4 @@
-"""The loop of plain_pytorch.py on several processes, one for each GPU (or for each CPU).
+"""The loop of plain_pytorch.py on several processes, one for each GPU (or on a CPU).
 
 torchrun --nproc-per-node 2 docs/examples/ddp.py photos
 """
@@ -33,7 +33,7 @@ class Network(nn.Module):
         self.f, self.g = PIRLHead(512), PIRLHead(512, num_patches=9)
 
     def forward(self, images: torch.Tensor, patches: torch.Tensor) -> list[torch.Tensor]:
-        """``[g(v_It), f(v_I)]``, each ``(B, 128)``."""
+        """Return ``[g(v_It), f(v_I)]``, each ``(B, 128)``."""
         f_image = self.f(self.trunk(normalize_images(images)))
         return [self.g(self.trunk(normalize_images(patches))), f_image]
 
@@ -60,10 +60,10 @@ def main() -> None:
     size = min(options.batch_size, len(data) // distributed.get_world_size())
     loader = DataLoader(data, size, sampler=sampler, drop_last=True, collate_fn=collate_views)
     network = nn.SyncBatchNorm.convert_sync_batchnorm(Network()) if gpu else Network()
-    # Images come channels-last; weights that lie likewise give DDP gradients in its own layout.
+    # Images are channels-last. With weights in the same format, DDP need not copy the gradients.
     network = network.to(device, memory_format=torch.channels_last)
     model = DistributedDataParallel(network)
-    # Every rank holds the same bank; bank={"placement": "sharded"} divides its rows over them.
+    # Every rank holds the same bank; bank={"placement": "sharded"} divides its rows among ranks.
     loss = PIRLLoss(
         num_train_samples=len(data), num_negatives=1024, estimator="info_nce", temperature=0.2
     ).to(device)
@@ -82,7 +82,7 @@ def main() -> None:
             value.backward()
             optimizer.step()
             loss.update(batch["index"], outputs[-1])  # gathers f(v_I) from all ranks
-        mean = value.detach()  # its mean over the ranks is the mean over all images
+        mean = value.detach()  # the mean over the ranks is the mean over all images
         distributed.all_reduce(mean)
         if distributed.get_rank() == 0:
             print(epoch, mean.item() / distributed.get_world_size())

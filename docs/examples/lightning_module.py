@@ -22,7 +22,7 @@ from pirl_plugin import (
 
 
 class PIRL(lightning.LightningModule):
-    """Trunk, heads and loss; the memory bank is in Lightning's checkpoints, too.
+    """Trunk, heads and loss; Lightning's checkpoints also hold the memory bank.
 
     Args:
         num_train_samples: number of training images.
@@ -43,7 +43,7 @@ class PIRL(lightning.LightningModule):
         )
 
     def on_train_epoch_start(self) -> None:
-        """Key the random numbers of the views."""
+        """Set the epoch, which keys the random numbers of the views."""
         self.trainer.train_dataloader.dataset.set_epoch(self.current_epoch)
 
     def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> dict:

@@ -1,1 +1,1 @@
-"""How fast it is, beside VISSL's own PIRL in the same process."""
+"""Measure the speed against VISSL's own PIRL in the same process."""

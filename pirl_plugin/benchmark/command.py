@@ -1,4 +1,4 @@
-"""``pirl-plugin benchmark NAME``: run one benchmark, print its tables, keep its figures."""
+"""``pirl-plugin benchmark NAME``: run one benchmark, print its tables, save its figures."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"type": user_path, "help": "folder of images (default: drawn, 448 px)"},
     "device": {"type": device, "choices": ("cpu", "cuda"), "help": "default: a GPU if any"},
     "images": {"type": whole_number(2), "help": "images in a round"},
-    "rounds": {"type": whole_number(1), "help": "times that each is timed"},
+    "rounds": {"type": whole_number(1), "help": "number of rounds"},
     "rows": {"type": whole_number(2), "help": "images in the bank"},
-    "batch": {"type": whole_number(1), "help": "images of a step"},
+    "batch": {"type": whole_number(1), "help": "images in a step"},
     "negatives": {"type": whole_number(1), "help": "N"},
-    "depth": {"type": int, "choices": (18, 50), "help": "of the ResNet"},
-    "precision": {"choices": _PRECISIONS, "help": "of the matrix products"},
-    "steps": {"type": whole_number(1), "help": "timed steps, after 3 more"},
+    "depth": {"type": int, "choices": (18, 50), "help": "depth of the ResNet"},
+    "precision": {"choices": _PRECISIONS, "help": "type of the matrix products"},
+    "steps": {"type": whole_number(1), "help": "timed steps, after 3 untimed steps"},
 }
 
-# Name -> what it measures, and its options with their defaults. Each is a module of this package
-# with a function run(options), which prints the tables and returns what --json keeps.
+# Name -> what it measures, and its options with their defaults. Each name is a module of this
+# package: its function run(options) prints the tables and returns the content of --json.
 BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "pipeline": (
-        "image file to batch: VISSL's transforms, ours, and the decoding alone",
+        "image file to batch: VISSL's transforms, ours, and only decoding",
         {"data": None, "device": None, "images": 64, "rounds": 7},
     ),
     "loss": (
@@ -41,7 +41,7 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
          "rounds": 5},
     ),
     "step": (
-        "a training step on one device, without VISSL: images a second, the loss's share",
+        "a training step on one device, without VISSL: images per second, share of the loss",
         {"data": None, "device": None, "images": 32, "depth": 50, "precision": _PRECISIONS,
          "batch": [32, 64, 128, 256], "negatives": 32_000, "rows": _IMAGENET, "steps": 10},
     ),
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
 
     parser = argparse.ArgumentParser(
         prog="pirl-plugin benchmark",
-        description="Run one benchmark, print its tables, and keep its figures.",
+        description="Run a benchmark and print its tables. Example: pirl-plugin benchmark loss",
     )
     commands = parser.add_subparsers(dest="name", required=True)
     for name, (measures, defaults) in BENCHMARKS.items():
@@ -68,14 +68,14 @@ def main(arguments: list[str]) -> None:
         for option, default in defaults.items():
             count = "+" if isinstance(default, list) else None
             command.add_argument(f"--{option}", default=default, nargs=count, **_OPTIONS[option])
-        command.add_argument("--json", type=Path, metavar="FILE", help="keep the figures here")
+        command.add_argument("--json", type=Path, metavar="FILE", help="file for the figures")
     options = parser.parse_args(arguments)
     if options.name in ("pipeline", "startup"):
         require_host()
     gpu = torch.cuda.is_available()
     if "device" in options:
         options.device = options.device or ("cuda" if gpu else "cpu")
-    if options.json:  # before the work: a folder that cannot be made ends the command
+    if options.json:  # before the measurement, so that a wrong path fails at once
         options.json.parent.mkdir(parents=True, exist_ok=True)
     machine = {
         "processor": processor_name(),

@@ -1,7 +1,7 @@
 """The loss over the memory bank: VISSL's ``NCELossWithMemory`` and ours, on the same embeddings.
 
-A call is the loss's part of a training step: the draw, two heads' terms, their gradient and the
-bank's update. ``info_nce`` is compared with VISSL's ``cross_entropy``, the others with its ``nce``.
+A call computes the loss's part of a training step: the draw, the terms of two heads, their gradient
+and the bank's update. ``info_nce`` is compared with VISSL's ``cross_entropy``, others with ``nce``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print.
 
     Returns:
-        ``rows``, our loss with a draw for each image; ``vissl``, its loss; ``shared_draw``, our
-        loss with one draw for the batch, which is a matrix product.
+        ``rows``, our loss with a draw for each image; ``vissl``, VISSL's loss; ``shared_draw``,
+        our loss with one draw for the batch, which is a matrix product.
     """
     torch.set_num_threads(1)
     ours = PIRLLoss(options.rows, embedding_dim=_DIM, norm_constant=_Z).to(options.device)
-    ours.step = 1000  # past the check that a run visits its rows; here the same ones come again
+    ours.step = 1000  # skip the check that a run visits its rows: here the same rows are repeated
     theirs = None
     if importlib.util.find_spec("vissl"):
         theirs = vissl_loss(options.rows, _DIM, 1, _Z).to(options.device)
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         for draw in ("per_image", "per_batch"):
             settings = {"estimator": name, "num_negatives": negatives, "negatives": draw}
             calls[draw] = partial(_step, ours, settings, f, g, index)
-        if theirs is not None and batch > 1:  # VISSL's squeezes a batch of one image away
+        if theirs is not None and batch > 1:  # VISSL's loss squeezes the dimension of one image
             calls["vissl"] = partial(_vissl_step, theirs, name, negatives, f, g, index)
         about = {"device": options.device, "estimator": name, "batch": batch}
         rows += [{**about, "negatives": negatives, **row} for row in _measure(calls, options)]
@@ -88,7 +88,7 @@ def _vissl_step(loss: Any, name: str, negatives: int, f: Tensor, g: Tensor, inde
 
 
 def vissl_loss(num_rows: int, dim: int, num_negatives: int, norm_constant: float) -> Any:
-    """Return VISSL's loss on two heads, each with weight 0.5, whose second feeds the bank."""
+    """Return VISSL's loss on two heads with weights of 0.5; the second head updates the bank."""
     from vissl.config import AttrDict
     from vissl.losses.nce_loss import NCELossWithMemory
 

@@ -1,12 +1,12 @@
-"""From image file to batch: VISSL's own PIRL pipeline, lightly's, ours, and the decoding alone.
+"""From image file to batch: VISSL's own PIRL pipeline, lightly's, ours, and only decoding.
 
-One process, one thread, its CPU time, all pipelines in turn on the same images. VISSL's and ours
-are data sets that the host builds from a config, read sample by sample and collated, as a loader's
-worker does. VISSL's ends in normalised float32, ours in bytes that are normalised on the model's
-device: ``normalised`` is ours with that. VISSL's folders decode each image twice;
-``vissl_filelist``, its lists of files, once. ``jigsaw_64`` has the sizes of lightly's
-``PIRLTransform``: an image of 64 px and nine patches of 21 px. Lightly's are normalised
-float32, and its patches those of the image's upper left corner, neither resized nor cropped.
+One process with one thread runs all pipelines in turn on the same images; its CPU time counts. The
+host builds VISSL's data set and ours from a config. They are read sample by sample and collated, as
+in a loader's worker. VISSL's pipeline ends in normalised float32. Ours ends in bytes, which the
+model's device normalises; ``normalised`` includes this. VISSL decodes an image of a folder twice,
+and of a list (``vissl_filelist``) once. ``jigsaw_64`` has the sizes of lightly's ``PIRLTransform``:
+an image of 64 px and nine patches of 21 px. Lightly's output is normalised float32; its patches are
+from the image's upper left corner, without resizing or cropping.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; returns ``rows``, of the pipelines."""
+    """Measure and print; return ``rows``, one for each pipeline."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with image_folder(options.data, options.images) as folder:
@@ -48,12 +48,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def image_folder(data: Path | None, count: int) -> Iterator[Path]:
-    """Make a temporary folder of links ``all/00000.jpg`` …, which VISSL and we read alike.
+    """Make a temporary folder of links ``all/00000.jpg`` …, which VISSL and this plugin can read.
 
     Args:
-        data: a folder of images, in subfolders or not; None for drawn ones of 448 px, about the
-            pixels of a median photo of ImageNet.
-        count: images at most, spread evenly over those found.
+        data: a folder of images, with or without subfolders; None for drawn images of 448 px,
+            about as many pixels as a median photo of ImageNet.
+        count: largest number of images, spread evenly over the images found.
 
     Raises:
         ValueError: there are fewer than two images.
@@ -115,7 +115,7 @@ def _read(dataset: Any, count: int, collate: Callable[..., Any]) -> Callable[[],
 
 
 def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dict[str, Any]]:
-    """Return a row for each pipeline; its ratios are medians of the rounds' ratios of speeds."""
+    """Return a row for each pipeline; each ratio of speeds is the median over the rounds."""
     functions, source = _pipelines(folder, transform)
     fused = functions["fused"]
     functions["normalised"] = lambda: _normalise(fused(), device)
@@ -142,7 +142,7 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
 def _normalise(batch: Any, device: str) -> None:
     """Move the uint8 views of a batch to the device, and normalise them there."""
     for view in batch.values():
-        tensor = view[0] if isinstance(view, list) else view  # the host's are in lists
+        tensor = view[0] if isinstance(view, list) else view  # the host puts views in lists
         if tensor.dtype == torch.uint8:
             normalize_images(tensor.to(device))
     if device == "cuda":

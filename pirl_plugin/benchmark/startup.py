@@ -1,4 +1,4 @@
-"""What a run spends before its first step: imports, the loss, a checkpoint."""
+"""The time of a run before its first step: imports, the loss, a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROGRAMS = {  # title -> code, and whether the import hook is on
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; returns ``rows``."""
+    """Measure and print; return ``rows``."""
     from classy_vision.generic.distributed_util import broadcast_object
     from classy_vision.generic.util import load_checkpoint
     from vissl.utils.checkpoint import save_checkpoint
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     in_place, copying = inspect.unwrap(save_checkpoint), inspect.unwrap(broadcast_object)
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/checkpoint.torch"
-        # Ours is written beside, waits for the disk and is renamed; VISSL's is in place.
+        # We write to another file, wait for the disk and rename it. VISSL writes in place.
         savers = [partial(save, folder, state) for save in (save_checkpoint, in_place)]
         add(f"saving a {title}", *savers)
         add(

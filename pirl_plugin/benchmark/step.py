@@ -1,8 +1,8 @@
-"""A training step on one device: images a second, and the share of loss, bank and normalising.
+"""A training step on one device: images per second, and the share of loss, bank and normalising.
 
 PIRL (jigsaw) in a plain PyTorch loop, without VISSL: a ResNet, both heads, the loss with its bank,
-SGD. The same decoded images are used again and again from pinned memory, so that no loader limits
-the step; one core's input pipeline is timed beside it, which gives the workers that it needs.
+SGD. The steps repeat the same decoded images from pinned memory, so no loader limits the step. The
+input pipeline is timed separately on one core: this gives the number of workers that a step needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DIM = 128
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure and print; returns ``rows``, and ``input_images_per_s``, of a core's pipeline."""
+    """Measure and print; return ``rows``, and ``input_images_per_s`` of the pipeline on a core."""
     with image_folder(options.data, options.images) as folder:
         data = ImageDataset(folder, JigsawViews())
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             try:
                 row |= _measure(views, precision, batch, options)
             except torch.OutOfMemoryError:
-                print(f"left out: {precision}, B = {batch}: more memory than the device has")
+                print(f"skipped: {precision}, B = {batch}: the device has too little memory")
                 torch.cuda.empty_cache()
                 continue
             row["workers_needed"] = math.ceil(row["images_per_s"] / per_second)
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _measure(
     views: dict[str, Tensor], precision: str, batch: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return one row: medians over the timed steps."""
+    """Return a row with medians over the timed steps."""
     torch.backends.cudnn.allow_tf32 = precision != "float32"
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
     step = _training_step(views, precision == "bfloat16", batch, options)
@@ -98,7 +98,7 @@ def _measure(
 def _training_step(
     views: dict[str, Tensor], autocast: bool, batch: int, options: argparse.Namespace
 ) -> Callable[[Callable[[], None]], None]:
-    """Return a function that makes one step, and calls its argument between two parts."""
+    """Return a function that makes one step and calls its argument between parts."""
     torch.manual_seed(0)
     trunk = torchvision.models.get_model(f"resnet{options.depth}")
     width, trunk.fc = trunk.fc.in_features, torch.nn.Identity()

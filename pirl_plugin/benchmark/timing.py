@@ -1,4 +1,4 @@
-"""Timing on a noisy machine: all functions in turn, in one process, for several rounds."""
+"""Timing on a noisy machine: call all functions in turn, in one process, for several rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_HEAD_START = 10_000_000  # cycles of a GPU, about 6 ms, in which Python launches kernels
+_HEAD_START = 10_000_000  # GPU cycles, about 6 ms, while Python launches kernels
 
 
 def interleave(
@@ -24,17 +24,17 @@ def interleave(
     device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Call every function once a round, in an order that shifts, so that ratios are robust.
+    """Call every function once a round, in a rotating order, so that ratios are robust.
 
     Args:
-        functions: what to time, by name.
-        rounds: calls of each, at least 1.
-        warm_up: untimed calls of each beforehand.
+        functions: the functions to time, by name.
+        rounds: timed calls of each, at least 1.
+        warm_up: untimed calls of each before the rounds.
         device: ``cpu``, or ``cuda`` to time with events on the GPU.
         clock: seconds on a CPU; ``time.process_time`` for the work of one thread.
 
     Returns:
-        Seconds of each call, by name and round.
+        Seconds of each round, by name.
     """
     names = list(functions)
     for name in names * warm_up:
@@ -56,9 +56,9 @@ def seconds_between(
     device: str,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
-    """Return the seconds of each part of ``work``, which calls its argument between two parts.
+    """Return the seconds of each part of ``work``, which calls its argument between parts.
 
-    On ``cuda``, events time the GPU without a synchronisation in between.
+    On ``cuda``, events time the GPU without a synchronisation between parts.
     """
     if device == "cpu":
         times = [clock()]
@@ -74,7 +74,7 @@ def seconds_between(
         events[-1].record()
 
     torch.cuda.synchronize()
-    torch.cuda._sleep(_HEAD_START)  # launches are queued ahead, as behind a trunk in training
+    torch.cuda._sleep(_HEAD_START)  # so launches are queued, as behind a trunk in training
     record()
     work(record)
     record()
@@ -83,14 +83,14 @@ def seconds_between(
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """Return the median of the ratios of times of the same rounds."""
+    """Return the median over rounds of the ratio of two times."""
     return statistics.median(n / d for n, d in zip(numerator, denominator, strict=True))
 
 
 def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
     """Return the peak memory during a call minus the memory before it.
 
-    Resident memory of the process on ``cpu`` (Linux only), torch's allocator on ``cuda``.
+    On ``cpu`` it is the resident memory of the process (Linux only), on ``cuda`` torch's allocator.
     """
     gc.collect()
     if device == "cuda":
@@ -100,7 +100,7 @@ def peak_extra_bytes(function: Callable[[], Any], device: str) -> int:
         before = torch.cuda.memory_allocated()
         function()
         return torch.cuda.max_memory_allocated() - before
-    ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory goes back and is counted again
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # return freed memory, so that its reuse counts
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     function()
@@ -114,7 +114,7 @@ def _status(key: str) -> int:
 
 
 def summary(times: Sequence[float], peer: Sequence[float] | None = None) -> dict[str, Any]:
-    """Return what the tables and ``--json`` say of a timed call and its peer in VISSL."""
+    """Return the figures of a timed call, and its ratio to VISSL's, for tables and ``--json``."""
     return {
         "seconds_min": min(times),
         "seconds_median": statistics.median(times),

@@ -1,1 +1,1 @@
-"""Read, compare, convert and write checkpoints: the one place that opens them."""
+"""Read, compare, convert and write checkpoints; no other package opens them."""

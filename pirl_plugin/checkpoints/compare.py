@@ -1,4 +1,4 @@
-"""Compare the tensors of a file with those of a network: names and shapes."""
+"""Compare the tensors of a file with a network's tensors: names and shapes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 COUNTER = "num_batches_tracked"
-"""Buffer of batch norm that nothing reads: files of PyTorch < 0.4.1 and of Caffe2 have none."""
+"""Unused buffer of batch norm; files of PyTorch < 0.4.1 and of Caffe2 do not have it."""
 
 
 def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str, Tensor]) -> str:
     """Compare tensors by name and shape. Counters of batch norm may be missing.
 
     Args:
-        expected: name to tensor, or to its shape alone.
+        expected: name to tensor, or to its shape.
         found: name to tensor.
 
     Returns:
-        What differs, in words; empty where nothing does.
+        The differences in words; empty if there are none.
 
     Example:
         >>> import torch
@@ -39,14 +39,14 @@ def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str
 
 
 def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-    """Compare weights with a trunk of the host that they are to fill: as :func:`compare`.
+    """Compare weights with the host's trunk that will load them: see :func:`compare`.
 
-    Tensors of parts that the trunk lacks, such as a classifier ``fc``, do not count; those of
-    further blocks in one of its parts do: a ResNet-34 would fill a ResNet-18. Position embeddings
-    may be of another size, for the host interpolates them.
+    Tensors of parts that the trunk does not have, such as a classifier ``fc``, are ignored. Tensors
+    of extra blocks in one of its parts count: otherwise a ResNet-34 would load into a ResNet-18.
+    Position embeddings may have another size, because the host interpolates them.
 
     Args:
-        model: the trunk's ``state_dict()``, or the part of it that is to be filled.
+        model: the trunk's ``state_dict()``, or the part that will be loaded.
         found: the weights, under the same names.
     """
     parts = {_part(name) for name in model} - {None}

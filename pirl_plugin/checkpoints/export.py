@@ -1,4 +1,4 @@
-"""``export_checkpoint``: a trunk from any checkpoint, as a file or folder that others load."""
+"""``export_checkpoint``: write the trunk of any checkpoint for other programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pirl_plugin.files import atomic_write
 from pirl_plugin.models.timm_trunk import create_network
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
-_PRETRAIN = "pre-train one that has, with +config/pirl/models=resnet18"
+_PRETRAIN = "pre-train another network, with +config/pirl/models=resnet18"
 
 
 def export_checkpoint(
@@ -32,25 +32,25 @@ def export_checkpoint(
     Values keep their bits. A file at ``out`` is replaced at the end, in one step.
 
     Args:
-        path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, a Detectron2
-            pickle, or a safetensors file.
+        path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
+            safetensors file.
         out: the file to write: ``.pkl`` for Detectron2, ``.pth`` for torchvision, ``.torch`` for
-            VISSL, ``.safetensors``; for timm a folder, which a hub of models takes as it is.
+            VISSL, ``.safetensors``; for timm a folder, which can be uploaded to a model hub.
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
-        trunk: keys and prefix of the trunk to take, where the file holds several.
-        timm: timm's name of the network, where it is timm's and the file does not say so.
+        trunk: keys and prefix of the trunk, if the file holds several.
+        timm: timm's name of the network, if it is timm's and the file does not have the name.
         trust_pickle: let the file run code if torch's safe loading refuses it.
 
     Returns:
-        What was written, and where it was found; :func:`loading_lines` says how to load it.
+        The trunk, and where it was found; :func:`loading_lines` returns the code that loads it.
 
     Raises:
-        FileNotFoundError: no such file.
-        IsADirectoryError: a folder.
-        ValueError: an unknown ``to``, a file that cannot be read, a network that timm or
-            Detectron2 does not have, or a trunk with tensors missing, left over, out of shape or
-            not finite, by their names.
+        FileNotFoundError: there is no such file.
+        IsADirectoryError: ``path`` is a folder.
+        ValueError: ``to`` is unknown, the file cannot be read, timm or Detectron2 does not have
+            the network, or tensors are missing, left over, of another shape or not finite; the
+            message has their names.
 
     Example:
         >>> import tempfile
@@ -79,7 +79,7 @@ def export_checkpoint(
 
 
 def loading_lines(found: Trunk, to: str, out: Path) -> str:
-    """Return lines to paste that load an exported file: Python, or overrides for VISSL."""
+    """Return lines that load an exported file: Python code, or overrides for VISSL."""
     if to == "vissl":
         return f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out}"
     if to == "detectron2":
@@ -95,9 +95,9 @@ def loading_lines(found: Trunk, to: str, out: Path) -> str:
         model = f'timm.create_model("{found.timm}", num_classes=0{given})'
     elif _is_usual(found):
         model = f"torchvision.models.resnet{found.depth}()\nmodel.fc = torch.nn.Identity()"
-    else:  # torchvision has no constructor of it
+    else:  # torchvision has no constructor for it
         given = f"depth={found.depth}, width={found.width:g}, small_stem={found.small_stem}"
-        model = f"pirl_plugin.models.resnet.WideResNet({given})"
+        model = f"pirl_plugin.WideResNet({given})"
     return f"model = {model}\nmodel.load_state_dict({load})"
 
 
@@ -130,7 +130,7 @@ def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]
 
 
 def _write_file(found: Trunk, out: Path, to: str) -> None:
-    # Copies share no storage with tensors that are not written.
+    # Copies do not share storage with other tensors, which would be written too.
     tensors = {name: tensor.clone() for name, tensor in found.tensors.items()}
     if to == "detectron2":
         detectron2_options(found)  # refuses a network that Detectron2 does not have
@@ -138,7 +138,7 @@ def _write_file(found: Trunk, out: Path, to: str) -> None:
             to_detectron2(name): (t.float() if t.dtype == torch.bfloat16 else t).numpy()
             for name, t in found.weights().items()
         }
-        # matching_heuristics makes Detectron2 find "res5.…" in whichever module holds it.
+        # With matching_heuristics, Detectron2 finds "res5.…" in any module.
         content = {"model": arrays, "__author__": "pirl_plugin", "matching_heuristics": True}
         data = pickle.dumps(content, protocol=4)
     elif to == "safetensors":
@@ -160,7 +160,7 @@ def _write_timm_folder(found: Trunk, out: Path) -> None:
             f"7×7 and 64 channels; export to torchvision, or {_PRETRAIN}"
         )
     net = create_network(found.timm or f"resnet{found.depth}", found.options)
-    net.load_state_dict(found.tensors, strict=False)  # whole, but for batch norm's counters
+    net.load_state_dict(found.tensors, strict=False)  # only batch norm's counters may be missing
     from timm.models import save_for_hf
 
     out.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def _write_timm_folder(found: Trunk, out: Path) -> None:
 
 
 def _is_usual(found: Trunk) -> bool:
-    """Return whether torchvision and timm have a constructor of a ResNet."""
+    """Return whether torchvision and timm have a constructor for a ResNet."""
     return found.width == 1 and not found.small_stem and found.depth != 10
 
 
@@ -176,15 +176,15 @@ def main(arguments: list[str]) -> int:
     """Run ``pirl-plugin export --checkpoint FILE --to FORMAT --out OUT``."""
     parser = argparse.ArgumentParser(
         prog="pirl-plugin export",
-        description="Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL, "
-        "and print the lines that load it.",
+        description="Write a checkpoint's trunk for another program; print the lines that load it.",
+        epilog="Example: pirl-plugin export --checkpoint IN --to torchvision --out OUT.pth",
     )
     add = parser.add_argument
-    add("--checkpoint", metavar="FILE", type=Path, required=True, help="VISSL's, torch's, ours")
+    add("--checkpoint", type=Path, required=True, help="a file of this plugin, VISSL or torch")
     add("--to", choices=FORMATS, required=True, help="the format")
     add("--out", metavar="OUT", type=Path, required=True, help=".pkl, .pth, …; for timm a folder")
-    add("--trunk", metavar="NAME", help="which trunk to take, where the file holds several")
-    add("--timm", metavar="NAME", help="timm's name of the network, where it is one of timm's")
+    add("--trunk", metavar="NAME", help="which trunk, if the file holds several")
+    add("--timm", metavar="NAME", help="timm's name of the network, if the file does not have it")
     add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
     options = vars(parser.parse_args(arguments))
     checkpoint, out = (options.pop(name).expanduser() for name in ("checkpoint", "out"))

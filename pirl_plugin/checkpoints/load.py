@@ -1,4 +1,4 @@
-"""A trunk as a module, from a checkpoint of any kind; and the layout that VISSL loads it from."""
+"""Load a trunk as a module from any checkpoint, and write it in VISSL's layout."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 def load_trunk(
     path: str | Path, trust_pickle: bool = False, at: str | None = None, timm: str | None = None
 ) -> AnyTrunk:
-    """Load the trunk of a checkpoint of any kind that the export reads, in evaluation mode.
+    """Load the trunk of any checkpoint that the export reads, in evaluation mode.
 
     Args:
         path: a checkpoint of VISSL or of torch, or a safetensors file.
         trust_pickle: run the code in the file if torch's safe loading refuses it.
-        at: keys and prefix of the trunk to take where the file holds several.
-        timm: timm's name of the network, where the file does not say it.
+        at: keys and prefix of the trunk, if the file holds several.
+        timm: timm's name of the network, if the file does not have it.
 
     Returns:
         A module that takes normalised images ``(B, 3, H, W)`` and names of features.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no whole trunk, safe loading refuses it, or its network is timm's and
-            timm is not installed.
+        ValueError: the file holds no complete trunk, safe loading refuses it, or its network is
+            timm's and timm is not installed.
     """
     return trunk_in(read_checkpoint(Path(path), trust_pickle), path, at, timm)
 
@@ -48,14 +48,14 @@ def trunk_in(
     at: str | None = None,
     timm: str | None = None,
 ) -> AnyTrunk:
-    """Load the trunk of a checkpoint that has been read: as :func:`load_trunk`."""
+    """Load the trunk of a checkpoint that has been read: see :func:`load_trunk`."""
     found = find_any_trunk(content, str(path), at, timm)
     trunk: AnyTrunk
     if found.timm:
         trunk = TimmTrunk(found.timm, found.options)
     else:
         trunk = ResNetTrunk(found.depth, found.width, found.small_stem)
-    trunk.load_state_dict(trunk_state(found), strict=False)  # whole, but for batch norm's counters
+    trunk.load_state_dict(trunk_state(found), strict=False)  # batch norm's counters may be missing
     return trunk.eval()
 
 
@@ -77,7 +77,7 @@ def vissl_checkpoint(trunk: Mapping[str, Tensor]) -> dict[str, object]:
     """Return a checkpoint that VISSL takes as ``config.MODEL.WEIGHTS_INIT.PARAMS_FILE``.
 
     Args:
-        trunk: tensors by the trunk's own names, as of :func:`trunk_state`.
+        trunk: tensors by the trunk's own names, from :func:`trunk_state`.
     """
     model = {"trunk": dict(trunk), "heads": {}}
     return {"type": "consolidated", "classy_state_dict": {"base_model": {"model": model}}}
@@ -86,16 +86,16 @@ def vissl_checkpoint(trunk: Mapping[str, Tensor]) -> dict[str, object]:
 def trunk_of_checkpoint(checkpoint: Mapping[str, object], name: str) -> dict[str, Tensor]:
     """Return the trunk's tensors in a checkpoint, by the names of VISSL's trunks.
 
-    A trunk of any kind is taken from where VISSL keeps it; elsewhere a ResNet, or a network of
-    timm, is looked for, such as in a plain state dictionary of torchvision.
+    In VISSL's layout, a trunk of any kind is found. In another layout, such as a state dictionary
+    of torchvision, only a ResNet or a network of timm is found.
 
     Raises:
-        ValueError: it holds no trunk, several, or one that is not whole.
+        ValueError: it holds no trunk, several trunks, or an incomplete one.
     """
     inside: object = checkpoint
     for key in ("classy_state_dict", "base_model", "model", "trunk"):
         inside = inside.get(key) if isinstance(inside, Mapping) else None
     if not isinstance(inside, Mapping) or not inside:
         return trunk_state(find_any_trunk(checkpoint, name))
-    # Where a benchmark wrote it, the trunk is inside VISSL's feature extractor.
+    # In a benchmark's checkpoint, the trunk is inside VISSL's feature extractor.
     return {full.removeprefix("base_model."): tensor for full, tensor in inside.items()}

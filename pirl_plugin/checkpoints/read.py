@@ -1,4 +1,4 @@
-"""Read a file of weights, of any of several programs, without running code in it."""
+"""Read files of weights from several programs, without running code in them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
     """Read a checkpoint of torch, or a safetensors file, to the CPU.
 
     Args:
-        path: a file of safetensors ends in ``.safetensors``.
-        trust_pickle: run the code in the file if torch's safe loading refuses it. Only for files
-            whose writer you trust.
+        path: the file; a safetensors file ends in ``.safetensors``.
+        trust_pickle: run the code in the file if torch's safe loading refuses it. Use it only if
+            you trust the writer of the file.
 
     Raises:
-        FileNotFoundError: no such file.
-        IsADirectoryError: a folder.
-        ValueError: damaged, not a checkpoint, or refused by safe loading.
+        FileNotFoundError: there is no such file.
+        IsADirectoryError: it is a folder.
+        ValueError: it is damaged, is not a checkpoint, or safe loading refuses it.
     """
     content: Any
     try:
@@ -54,7 +54,7 @@ def open_checkpoint(path: Path) -> dict[str, Any]:
     """Open a checkpoint of the host without reading its tensors, which stay on the disk.
 
     Raises:
-        ValueError: it is empty, cut short or something else; says which, without the path.
+        ValueError: it is empty, truncated or something else; the message does not have the path.
     """
     try:
         mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
@@ -62,15 +62,15 @@ def open_checkpoint(path: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged file can raise anything
         raise ValueError(f"it cannot be loaded ({_first_sentence(error)})") from error
     if not isinstance(content, Mapping) or "classy_state_dict" not in content:
-        raise ValueError("it holds no 'classy_state_dict', so no run can go on from it")
+        raise ValueError("it holds no 'classy_state_dict', so no run can resume from it")
     return dict(content)
 
 
 def check_sums(path: Path) -> None:
-    """Compare every byte of a file of ``torch.save`` with its CRC-32, which torch does not do.
+    """Check every byte of a file of ``torch.save`` by its CRC-32, which torch does not do.
 
     Raises:
-        ValueError: a record differs; names it, without the path.
+        ValueError: a record differs; the message has its name, but not the path.
     """
     if not zipfile.is_zipfile(path):  # torch's older format has none
         return
@@ -86,12 +86,12 @@ def check_sums(path: Path) -> None:
 
 
 def _numpy_globals() -> list[Any]:
-    """Return what runs no code: numpy's arrays and numbers, and the options of a script."""
+    """Return safe classes, which run no code: numpy's arrays and numbers, and script options."""
     dtypes = [
         type(np.dtype(t)) for t in ("float16", "float32", "float64", "int32", "int64", "bool")
     ]
     array, number = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
-    named = [  # in modules of numpy 1 and 2
+    named = [  # their modules in numpy 1 and 2
         (function, f"numpy.{core}.multiarray.{name}")
         for function, name in ((array, "_reconstruct"), (number, "scalar"))
         for core in ("core", "_core")
@@ -100,6 +100,6 @@ def _numpy_globals() -> list[Any]:
 
 
 def _first_sentence(error: Exception) -> str:
-    text = re.search(r"WeightsUnpickler error: (.+)", str(error))  # what follows torch's advice
+    text = re.search(r"WeightsUnpickler error: (.+)", str(error))  # the text after torch's advice
     first = text[1] if text else re.split(r"\.\s|\n", str(error).strip())[0]
     return f"{type(error).__name__}: {first[:200]}".removesuffix(": ")

@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: the newest that loads, and those that are kept."""
+"""The checkpoints in a run's folder: find the newest that loads, and remove old ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
 from pirl_plugin.files import remove, sha256_of
 
 SECTION = "pirl_plugin"
-"""Key of what this plugin adds to a checkpoint of the host."""
+"""Key of this plugin's data in a checkpoint of the host."""
 CHECKPOINT_NAME = re.compile(
     r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
-_SHARDS = "memory_bank"  # the folder of the folders of shards
+_SHARDS = "memory_bank"  # folder with a folder of shards for each step
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Keep:
     """Which checkpoints are kept: the section ``CHECKPOINT.PIRL``.
 
     Attributes:
-        KEEP_LAST: number of the newest checkpoints; ``all`` for all of them.
-        KEEP_EVERY: the epochs 0, m, 2·m, … too; 0 for none. The final one is always kept.
-        EVERY_MINUTES: minutes after which the run saves in the middle of an epoch; 0 for never.
+        KEEP_LAST: number of the newest checkpoints to keep; ``all`` keeps all of them.
+        KEEP_EVERY: m: epochs 0, m, 2·m, … are kept too; 0: none. The final one is always kept.
+        EVERY_MINUTES: minutes between saves within an epoch; 0: never.
 
     Raises:
         ValueError: a value cannot be used.
@@ -46,12 +46,12 @@ class Keep:
 
 @dataclass
 class Found:
-    """The checkpoint to go on from.
+    """The checkpoint to resume from.
 
     Attributes:
-        path: None where there is none.
-        content: of the checkpoint; its tensors are still on the disk.
-        skipped: name and fault of each that cannot be loaded.
+        path: path of the checkpoint; None if there is none.
+        content: its content; the tensors are still on the disk.
+        skipped: name → fault of each checkpoint that cannot be loaded.
     """
 
     path: Path | None = None
@@ -60,17 +60,17 @@ class Found:
 
     @property
     def final(self) -> bool:
-        """Whether it ends a run."""
+        """Whether it is the last checkpoint of a finished run."""
         return self.path is not None and "final" in self.path.name
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
-    """Find the newest checkpoint of a run whose every byte is what was saved.
+    """Find the newest undamaged checkpoint of a run.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         nth: 1 for the newest that loads, 2 for the one before it, …; the oldest at most.
-        skip_final: pass over those that end a run.
+        skip_final: skip the last checkpoint of a finished run.
     """
     opened, skipped = _opened(folder, skip_final)
     found = Found(skipped=skipped)
@@ -89,7 +89,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
 
 
 def shards_of_step(step: int) -> str:
-    """Return the folder of the memory bank's shards of a step, from the run's folder.
+    """Return the folder of the memory bank's shards of a step, relative to the run's folder.
 
     Example:
         >>> shards_of_step(40)
@@ -104,8 +104,8 @@ class RunFolder:
     Args:
         folder: ``CHECKPOINT.DIR``.
         keep: which checkpoints are kept.
-        resumed: the checkpoint in the folder that the run goes on from. Without it, what is in the
-            folder is of another run, and is kept.
+        resumed: the checkpoint in the folder that the run resumes from. Without it, the files in
+            the folder belong to another run, and are kept.
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
@@ -119,7 +119,7 @@ class RunFolder:
             self._saved[path.name] = _shards_of(content)
 
     def record(self, content: Mapping[str, Any], name: str) -> None:
-        """Enter a checkpoint that was just written, and remove those that are not kept."""
+        """Record a checkpoint that was just written, and remove checkpoints that are not kept."""
         self._saved.pop(name, None)
         self._saved[name] = _shards_of(content)
         names = list(self._saved)
@@ -145,7 +145,7 @@ class RunFolder:
 def _opened(
     folder: Path, skip_final: bool = False
 ) -> tuple[list[tuple[Path, dict[str, Any]]], dict[str, str]]:
-    """Return path and content of all checkpoints, the oldest first; and why others do not open."""
+    """Return path and content of all checkpoints, oldest first, and name → fault of the others."""
     opened, skipped = [], {}
     for path in folder.glob("model_*.torch"):
         match = CHECKPOINT_NAME.fullmatch(path.name)
@@ -153,7 +153,7 @@ def _opened(
             continue
         try:
             content = open_checkpoint(path)
-            # The end of an epoch comes after the middle of it.
+            # At the same iteration, the checkpoint of the finished epoch is the newer one.
             opened.append(((int(content["iteration"]), match["kind"] == "phase"), path, content))
         except (KeyError, TypeError, ValueError) as error:
             skipped[path.name] = str(error)
@@ -162,22 +162,22 @@ def _opened(
 
 
 def _shards_of(content: Mapping[str, Any]) -> str | None:
-    """Return the folder of the shards of a checkpoint, from the run's folder; None without."""
+    """Return the folder of a checkpoint's shards, relative to the run's folder; None if none."""
     if not (content.get(SECTION) or {}).get("shards"):
         return None
     return shards_of_step(int(content["loss"]["_extra_state"]["step"]))
 
 
 def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
-    """Compare the shards of a checkpoint's bank with the checksums that it holds.
+    """Compare the shards of a checkpoint's bank with the checksums in the checkpoint.
 
     Raises:
-        ValueError: one is missing or another; names it.
+        ValueError: a shard is missing or differs; the message has its name.
     """
     if (folder := _shards_of(content)) is not None:
         for name, digest in content[SECTION]["shards"].items():
             file = run / folder / name
             if not file.is_file():
-                raise ValueError(f"{file}, of its memory bank, is missing")
+                raise ValueError(f"its memory bank's file {file} is missing")
             if sha256_of(file) != digest:
-                raise ValueError(f"{file}, of its memory bank, is not what was saved with it")
+                raise ValueError(f"its memory bank's file {file} has another checksum")

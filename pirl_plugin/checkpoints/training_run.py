@@ -1,4 +1,4 @@
-"""The record of a run in its checkpoints, and whether a command is of the same run."""
+"""The record of a run in its checkpoints, and the comparison of a command with this record."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pirl_plugin.checkpoints.run_folder import SECTION
 from pirl_plugin.files import write_text
 
 RUN_CONFIG = "train_config.yaml"
-# The settings that define a run. Learning rates that the host scales with the batch are compared
-# before the scaling, as a run may resume with another number of ranks.
+# The settings that define a run. If the host scales learning rates with the batch, their values
+# before scaling are compared, because a run may resume with another number of ranks.
 _KEYS = (
     "SEED_VALUE",
     "MODEL.TRUNK",
@@ -33,11 +33,11 @@ _KEYS = (
     "DATA.TRAIN.DATA_LIMIT_SAMPLING",
     "LOSS.name",
 )
-# Not of these, which say how a run computes, not what; or which the host fills in.
+# Keys that may differ: they do not change the result, or the host sets them.
 _FREE = ("num_train_samples", "bank.placement", "bank.seed")
 _LR = "OPTIMIZER.param_schedulers.lr."
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
-_SIZES = ("image_size", "size", "crop_size_image")  # of our views, torchvision's, VISSL's PIRL
+_SIZES = ("image_size", "size", "crop_size_image")  # in our views, torchvision's, VISSL's PIRL
 
 
 def run_record(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def run_record(config: Mapping[str, Any]) -> dict[str, Any]:
         config: the host's whole configuration.
 
     Returns:
-        ``settings``, dotted key to JSON, which are compared; and ``config``, the whole
-        configuration as JSON, for whoever evaluates the checkpoint.
+        ``settings``, dotted key to JSON, for the comparison; and ``config``, the whole
+        configuration as JSON, for the evaluation of the checkpoint.
     """
     plain = _plain(config)
     return {"settings": run_settings(plain), "config": json.dumps(plain)}
@@ -76,13 +76,13 @@ def describe_difference(
     """Return how a command differs from the run of a checkpoint.
 
     Args:
-        before: of :func:`run_settings` or :func:`images_digest` by key, from the checkpoint; empty
-            where it has no record.
-        now: of the command.
-        path: of the checkpoint.
+        before: values of :func:`run_settings` or :func:`images_digest` by key, from the checkpoint;
+            empty if it has no record.
+        now: the same values of the command.
+        path: path of the checkpoint.
 
     Returns:
-        One sentence with the keys that differ, found and expected; None where none does.
+        One sentence with the keys that differ, found and expected; None if there are none.
     """
     differ = [key for key in {**before, **now} if before and before.get(key) != now.get(key)]
     if not differ:
@@ -93,12 +93,12 @@ def describe_difference(
     )
     return (
         f"{shown}, as in {path}; give the configuration and the images of its run (a moved "
-        f"folder is fine), or another config.CHECKPOINT.DIR to start a new one"
+        f"folder is fine), or another config.CHECKPOINT.DIR to start a new run"
     )
 
 
 def images_digest(paths: Iterable[str], root: str) -> str:
-    """Return number and SHA-256 of a list of images: their paths below ``root``, in order.
+    """Return number and SHA-256 of a list of images, from their paths below ``root``, in order.
 
     Example:
         >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
@@ -113,22 +113,22 @@ def images_digest(paths: Iterable[str], root: str) -> str:
 
 
 def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
-    """Write the configuration of a run into its folder, for people; nothing resumes by it."""
+    """Write the configuration of a run into its folder, for people; resuming does not read it."""
     write_text(folder / RUN_CONFIG, yaml.safe_dump(_plain(config)))
 
 
 def run_config(checkpoint: Path) -> dict[str, Any] | None:
-    """Return the configuration of the run that wrote a checkpoint: from it, or the file beside it.
+    """Return the configuration of a checkpoint's run, from the checkpoint or the file beside it.
 
     Returns:
-        It, or None where neither has it.
+        The configuration; None if neither has it.
 
     Raises:
-        ValueError: the file beside it is no YAML of a mapping.
+        ValueError: the file beside it is not a YAML mapping.
     """
     try:
         text = (open_checkpoint(checkpoint).get(SECTION) or {}).get("config")
-    except ValueError:  # of another kind, or no checkpoint
+    except ValueError:  # another kind of file, or not a checkpoint
         text = None
     if text is not None:
         found: dict[str, Any] = json.loads(text)
@@ -138,16 +138,16 @@ def run_config(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def run_config_file(checkpoint: Path) -> Path | None:
-    """Return the configuration beside a checkpoint, or beside the file that it links to."""
+    """Return the configuration file beside a checkpoint, or beside the file that it links to."""
     files = (folder / RUN_CONFIG for folder in (checkpoint.parent, checkpoint.resolve().parent))
     return next((file for file in files if file.is_file()), None)
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Read the configuration in a file that the host has written.
+    """Read a configuration from a file that the host has written.
 
     Raises:
-        ValueError: the file is no YAML of a mapping.
+        ValueError: the file is not a YAML mapping.
     """
     config = yaml.safe_load(file.read_text())
     if not isinstance(config, dict):
@@ -158,24 +158,24 @@ def read_config(file: Path) -> dict[str, Any]:
 def channel_statistics(
     config: Mapping[str, Any] | None,
 ) -> tuple[list[float] | None, list[float] | None]:
-    """Return mean and deviation by which images were normalised; None where it gives none."""
+    """Return the mean and deviation that normalised the images; None for a missing value."""
     section = (config or {}).get("HOOKS", {}).get("PIRL_INPUT") or {}
     data = (config or {}).get("DATA", {})
     return section.get("mean") or data.get("MEAN"), section.get("std") or data.get("STD")
 
 
 def image_size_of(config: Mapping[str, Any] | None) -> int | None:
-    """Return the side of training images, pixels; None where the transforms give none."""
+    """Return the side of training images, pixels; None if no transform has a size."""
     transforms = (config["DATA"]["TRAIN"]["TRANSFORMS"] or []) if config else []
-    # The last one: a crop is of what an earlier transform has resized.
+    # The last size counts: a crop follows an earlier resizing.
     sizes = (transform.get(key) for transform in reversed(transforms) for key in _SIZES)
     return next((size for size in sizes if isinstance(size, int)), None)
 
 
 def _identity(file: str) -> str:
-    """Return size and checksum of a file of weights, or its name where there is no such file.
+    """Return size and checksum of a file of weights, or its name if there is no such file.
 
-    The end of a file of ``torch.save`` holds the checksums of all its tensors.
+    Only the end of the file is read: ``torch.save`` writes the checksums of all tensors there.
     """
     if not os.path.isfile(file):
         return file
@@ -186,7 +186,7 @@ def _identity(file: str) -> str:
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as plain values, with the absolute path of initial weights."""
+    """Return a configuration as plain values, with an absolute path of the initial weights."""
     given = config.to_dict() if hasattr(config, "to_dict") else config
     found: dict[str, Any] = json.loads(json.dumps(given, default=str))
     if os.path.isfile(file := _at(found, _WEIGHTS[0]) or ""):

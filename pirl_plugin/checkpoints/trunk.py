@@ -1,4 +1,4 @@
-"""Find the trunk in a checkpoint of any layout, and check that it is whole."""
+"""Find the trunk in a checkpoint of any layout, and check that it is complete."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pirl_plugin.models.timm_trunk import DESCRIPTION, create_network, read_desc
 _NAME = re.compile(
     r"(?P<prefix>.*?)(?:conv1\.weight|bn1\.\w+|layer[1-4]\.\d+\.(?:conv|bn|downsample\.)\d\.\w+)"
 )
-_ENOUGH = 20  # names that make a trunk; the smallest, ResNet-10's, has 72
-# Where a file has several trunks, the first of these places is taken. The papers of MoCo and DINO
-# evaluate these, and not the key encoder and the student beside them.
+_ENOUGH = 20  # a trunk has at least this many names; the smallest, ResNet-10, has 72
+# If a file has several trunks, the first of these places is taken. The papers of MoCo and DINO
+# evaluate these trunks, and not the key encoder or the student.
 _PREFERRED = ("classy_state_dict.base_model.model.trunk", "encoder_q", "teacher")
 # Children of torchvision's ResNet in an nn.Sequential, as in lightly: 2 and 3 have no tensors.
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
 _CHILD = re.compile(r"(.*?)\b([014567])\.((?:\d+\.(?:conv|bn|downsample\.)\d\.)?\w+)")
-# torchvision's names → Detectron2's, where a batch norm is part of a convolution.
+# torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
 _DETECTRON2 = {
     r"^conv1\.": "stem.conv1.",
     r"^bn1\.": "stem.conv1.norm.",
@@ -37,17 +37,17 @@ _DETECTRON2 = {
     r"\.downsample\.0\.": ".shortcut.",
     r"\.downsample\.1\.": ".shortcut.norm.",
 }
-_Place = tuple[str, str, dict[str, Tensor]]  # keys and prefix; the prefix; tensors by full names
+_Place = tuple[str, str, dict[str, Tensor]]  # keys and prefix; only the prefix; tensors by name
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """A whole trunk: a ResNet, or a network of timm.
+    """A complete trunk: a ResNet, or a network of timm.
 
     Attributes:
         tensors: by torchvision's or timm's names, without a classifier; contiguous, on the CPU.
-        found_at: keys and prefix that it was found under.
-        depth: of a ResNet, as width and stem of :class:`~pirl_plugin.models.resnet.WideResNet`.
+        found_at: keys and prefix of its place in the checkpoint.
+        depth: of a ResNet, as ``width`` and ``small_stem``: see :class:`pirl_plugin.WideResNet`.
         timm: timm's name of the network; empty for a ResNet.
         options: keyword arguments of ``timm.create_model``.
     """
@@ -62,7 +62,7 @@ class Trunk:
 
     @property
     def title(self) -> str:
-        """Such as ``ResNet-10 of width 0.5, 3×3 stem`` or ``timm's vit_tiny (img_size=48)``."""
+        """A title, such as ``ResNet-10 of width 0.5`` or ``timm's vit_tiny (img_size=48)``."""
         if self.timm:
             given = ", ".join(f"{key}={value}" for key, value in self.options.items())
             return f"timm's {self.timm}{f' ({given})' if given else ''}"
@@ -70,7 +70,7 @@ class Trunk:
         return f"ResNet-{self.depth}{scaled}{', 3×3 stem' if self.small_stem else ''}"
 
     def weights(self) -> dict[str, Tensor]:
-        """Return all tensors but batch norm's counters: 265 of ResNet-50."""
+        """Return all tensors except batch norm's counters: 265 for ResNet-50."""
         return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
 
 
@@ -81,13 +81,13 @@ def find_any_trunk(
 
     Args:
         checkpoint: nested dictionaries; arrays count as tensors.
-        name: what errors call the checkpoint.
-        at: keys and prefix of the trunk, or their end, where the file has several.
-        timm: timm's name of the network, where the file does not describe it.
+        name: name of the checkpoint in errors.
+        at: keys and prefix of the trunk, or their end, if the file has several.
+        timm: timm's name of the network, if the file does not have it.
 
     Raises:
-        ValueError: no trunk, several, one that is not whole, or values that are not finite; or a
-            network of timm, which is not installed.
+        ValueError: there is no trunk, several trunks, an incomplete one, or values that are not
+            finite; or the network is timm's, and timm is not installed.
     """
     options: dict[str, object] = {}
     if timm is None:
@@ -112,7 +112,7 @@ def find_any_trunk(
 
 
 def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:
-    """Find the ResNet trunk of a checkpoint: as :func:`find_any_trunk`."""
+    """Find the ResNet trunk of a checkpoint: see :func:`find_any_trunk`."""
     places = [place for place in _resnets(checkpoint) if at is None or _is_at(place[0], at)]
     if not places:
         raise ValueError(
@@ -128,8 +128,8 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
     expected = _shapes(depth, width, small_stem)
     if mismatch := compare(expected, ours):
         raise ValueError(
-            f"{name}{f' at {where}' if where else ''} is not a whole trunk; the nearest is "
-            f"ResNet-{depth} of width {width:g}, from which it differs: {mismatch}"
+            f"{name}{f' at {where}' if where else ''} is not a whole trunk; it differs from the "
+            f"nearest, ResNet-{depth} of width {width:g}: {mismatch}"
         )
     whole = _finite({n: ours[n] for n in expected if n in ours}, name)
     _list_others(name, [n for n in tensors if not part.match(n)])
@@ -142,7 +142,7 @@ def _list_others(name: str, others: list[str]) -> None:
 
 
 def is_bottleneck(depth: int) -> bool:
-    """Return whether the blocks are bottlenecks, whose output is four times as wide."""
+    """Return whether the blocks are bottlenecks: their output is four times as wide."""
     return STAGES[depth][0] is Bottleneck
 
 
@@ -160,7 +160,7 @@ def to_detectron2(name: str) -> str:
 def _dictionaries(
     node: Mapping[str, object], path: str = ""
 ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield each dictionary that holds tensors or arrays: the keys to it, dotted, and these."""
+    """Yield each dictionary with tensors or arrays: its dotted keys, and the tensors."""
     tensors = {
         str(key): torch.as_tensor(value)
         for key, value in node.items()
@@ -174,7 +174,7 @@ def _dictionaries(
 
 
 def _places(checkpoint: Mapping[str, object], last: str, at: str | None) -> list[_Place]:
-    """Return each place of a tensor of a name, with or without a prefix."""
+    """Return each place with a tensor named ``last``, with or without a prefix."""
     return [
         (keys + prefix, prefix, tensors)
         for keys, tensors in _dictionaries(checkpoint)
@@ -214,10 +214,10 @@ def _is_at(where: str, at: str) -> bool:
 
 
 def _one(places: list[_Place], name: str) -> _Place:
-    """Return the place to take.
+    """Return the place of the trunk.
 
     Raises:
-        ValueError: there are several, and none is preferred.
+        ValueError: there are several places, and none is preferred.
     """
     if len(places) == 1:
         return places[0]

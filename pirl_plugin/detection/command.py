@@ -30,9 +30,9 @@ LOG = "console.log"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; returns the exit status, 1 if a trial failed."""
+    """Run the command; return the exit status, 1 if a trial failed."""
     options = _parse(arguments)
-    if options.data:  # Detectron2 reads it when it is imported
+    if options.data:  # set before Detectron2 is imported, which reads it
         os.environ["DETECTRON2_DATASETS"] = str(options.data.resolve())
     setup.require_detectron2()
     run, config = prepare(options)
@@ -55,10 +55,10 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
-    """Export the checkpoint, and see that the data is there, before hours of training.
+    """Export the checkpoint and check the data, before hours of training.
 
     Returns:
-        What ``results.json`` says of the run, and its configuration without seed and folder.
+        The run's entries in ``results.json``, and its configuration without seed and folder.
     """
     from detectron2.data import DatasetCatalog
 
@@ -91,12 +91,12 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
 
 
 def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
-    """Run a trial that is not finished, from its last checkpoint, in a process of its own.
+    """Run an unfinished trial from its last checkpoint, in a separate process.
 
     Its output goes to ``console.log``.
 
     Returns:
-        Its result, or ``seed`` and ``error`` where it failed.
+        The result; ``seed`` and ``error`` if the trial failed.
     """
     if not (folder / RESULT).is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,8 +117,8 @@ def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return mean and standard deviation of the trials without ``error``, in percent.
 
     Returns:
-        ``finished``, their number; ``mean`` and ``sd`` by metric. ``sd`` is of a sample (n − 1),
-        and None of fewer than two trials; ``mean`` is None of none.
+        ``finished``, the number of these trials; ``mean`` and ``sd`` by metric. ``sd`` is the
+        sample's (n − 1), None for fewer than two trials. ``mean`` is None without a trial.
     """
     done = [t for t in trials if "error" not in t]
     values = {m: [t[m] for t in done] for m in METRICS}
@@ -146,19 +146,20 @@ def table(config: str, summary: Mapping[str, Any]) -> str:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin detection",
-        description="From a checkpoint to AP, AP50 and AP75, in one command.",
+        description="Train a detector from a checkpoint, and measure AP, AP50 and AP75.\nExample: "
+        "pirl-plugin detection --config voc07_pirl --checkpoint CHECKPOINT --data VOCdevkit",
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("--config", required=True, help="a name, such as voc07_pirl, or a path")
-    add("--checkpoint", required=True, type=user_path, help="of any kind that the export reads")
+    add("--checkpoint", required=True, type=user_path, help="any file that export reads")
     add("--data", type=user_path, help="folder with VOC2007, VOC2012, coco")
     add("--out", type=output_folder, help="folder (default: runs/detection/CONFIG_CHECKPOINT)")
-    add("--num-gpus", type=int, help="of each trial (default: all)")
-    add("--trials", type=whole_number(1), default=1, help="of the seeds 0, 1, …")
-    add("--trunk", metavar="KEYS", help="as in pirl-plugin export")
+    add("--num-gpus", type=int, help="GPUs of each trial (default: all)")
+    add("--trials", type=whole_number(1), default=1, help="number of trials, with seeds 0, 1, …")
+    add("--trunk", metavar="NAME", help="as in pirl-plugin export")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add("options", nargs="*", metavar="KEY VALUE", help="over the config")
+    add("options", nargs="*", metavar="KEY VALUE", help="options of Detectron2")
     options = parser.parse_args(arguments)
     name = f"{Path(options.config).stem}_{options.checkpoint.stem}"
     options.out = options.out or output_folder(f"runs/detection/{name}")

@@ -1,4 +1,4 @@
-"""What a detection run needs before it starts: Detectron2, a config, and what it is made with."""
+"""The preparation of a detection run: Detectron2, a config, and versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_config(name: str) -> Path:
 
 
 def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
-    """Return Detectron2's configuration of a file, with ``KEY VALUE …`` over it."""
+    """Return Detectron2's configuration from a file, changed by ``KEY VALUE …``."""
     from detectron2.config import get_cfg
 
     config = get_cfg()
@@ -38,7 +38,7 @@ def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
 
 
 def metric_kind(dataset: str) -> str:
-    """Return how the AP of a data set is computed; kinds differ by a point or two."""
+    """Return how the AP of a data set is computed; the kinds differ by a point or two."""
     from detectron2.data import MetadataCatalog
 
     about = MetadataCatalog.get(dataset)
@@ -49,7 +49,7 @@ def metric_kind(dataset: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return what a run is made with."""
+    """Return the versions of the libraries, and the device."""
     import detectron2
     import torch
 
@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
 
 
 def require_detectron2() -> None:
-    """Raise ``ModuleNotFoundError`` where Detectron2 is not installed."""
+    """Raise ``ModuleNotFoundError`` if Detectron2 is not installed."""
     if importlib.util.find_spec("detectron2") is None:
         raise ModuleNotFoundError(
             "Detectron2 is not installed: docs/guides/detection.md has the three commands"

@@ -1,4 +1,4 @@
-"""One detection trial, in a process of its own: fine-tune, evaluate, write ``result.json``."""
+"""One detection trial, in a separate process: fine-tune, evaluate, write ``result.json``."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 CONFIG, RESULT = "trial.yaml", "result.json"
 METRICS = ("AP", "AP50", "AP75")
-# Where the pre-trained tensors go in a C4 or FPN model; the rest of such a model starts at random.
+# The pre-trained tensors in a C4 or FPN model; all other tensors start from random values.
 _PRETRAINED = re.compile(
     r"(?:backbone|backbone\.bottom_up|roi_heads)\.((?:stem|res[2-5])\.(?!norm\.).+)"
 )
-_HEAD = "Res5ROIHeadsExtraNorm"  # VISSL's name of its own
+_HEAD = "Res5ROIHeadsExtraNorm"  # VISSL's name for the same head
 
 
 def register_extra_norm() -> None:
-    """Register the box head of MoCo's protocol unless there is one of its name, such as VISSL's.
+    """Register the box head of MoCo's protocol, unless its name is registered, such as by VISSL.
 
-    MoCo (arXiv 1911.05722, Sec. 4.2) trains batch norm during fine-tuning, and puts one more after
-    res5, so that the box predictor gets features at a scale it can learn from.
+    MoCo (arXiv 1911.05722, Sec. 4.2) trains batch norm during fine-tuning. It adds a batch norm
+    after res5, so that the box predictor gets features of a suitable scale.
     """
     from detectron2.layers import get_norm
     from detectron2.modeling.roi_heads import ROI_HEADS_REGISTRY, Res5ROIHeads
@@ -44,7 +44,7 @@ def register_extra_norm() -> None:
         return
 
     class Res5ROIHeadsExtraNorm(Res5ROIHeads):
-        """``Res5ROIHeads`` whose res5 ends in ``norm``, of the kind ``MODEL.RESNETS.NORM``."""
+        """``Res5ROIHeads`` with a ``norm`` after res5, of the kind ``MODEL.RESNETS.NORM``."""
 
         @classmethod
         def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict[str, object]:
@@ -57,11 +57,11 @@ def register_extra_norm() -> None:
 
 
 def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Compare a model's state with the weights it starts from, by Detectron2's names, bit by bit.
+    """Compare a model's state with its initial weights, by Detectron2's names, bit by bit.
 
     Raises:
-        ValueError: a tensor of backbone or res5 differs, or the model has no place for one of the
-            file; by their names.
+        ValueError: a tensor of backbone or res5 differs, or the model does not have a tensor of the
+            file; the message has their names.
     """
     import torch
 
@@ -79,13 +79,13 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
         mismatch = f"other values in {truncate(other)}" if other else ""
     if mismatch:
         raise ValueError(
-            f"backbone and res5 of the model are not the file's: {mismatch}; training would start "
-            f"from random weights"
+            f"backbone and res5 of the model differ from the file: {mismatch}; training would "
+            f"start from random weights"
         )
 
 
 def new_trainer(config: CfgNode) -> DefaultTrainer:
-    """Return Detectron2's default trainer, which evaluates once, when it is asked to."""
+    """Return Detectron2's default trainer, without evaluation during training."""
     from detectron2.data import MetadataCatalog
     from detectron2.engine import DefaultTrainer, hooks
     from detectron2.evaluation import COCOEvaluator, PascalVOCDetectionEvaluator
@@ -104,10 +104,10 @@ def new_trainer(config: CfgNode) -> DefaultTrainer:
 
 
 def train_and_test(folder: str) -> None:
-    """Run a trial in one of its processes; the first writes the result.
+    """Run a trial in one of its processes; the first process writes the result.
 
     Args:
-        folder: of the trial, with its configuration.
+        folder: folder of the trial, with its configuration.
 
     Raises:
         ValueError: the weights did not load.
@@ -146,7 +146,7 @@ def train_and_test(folder: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """``FOLDER NUM_GPUS``, for ``python -m``."""
+    """Run ``python -m pirl_plugin.detection.trial FOLDER NUM_GPUS``."""
     from detectron2.engine import launch
 
     folder, num_gpus = arguments

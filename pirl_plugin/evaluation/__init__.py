@@ -1,1 +1,1 @@
-"""What a checkpoint is worth: kNN, invariance, measures of the bank, and the paper's tables."""
+"""Evaluate a checkpoint: kNN, invariance, measures of the bank, and the paper's tables."""

@@ -1,4 +1,4 @@
-"""Frozen features of a folder of images: read, centre-cropped, a batch at a time."""
+"""Frozen features of images: read, crop at the centre, and compute, a batch at a time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pirl_plugin.images.sources import ImageSource
 
 _MOST_WORKERS = 16
-_IMAGES_PER_WORKER = 256  # fewer are decoded in less time than a process takes to start
+_IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
 
 
 def centre_crop(image: Tensor, size: int) -> Tensor:
-    """Crop the middle of an image, its shorter side resized to 8/7 of ``size`` (256 for 224).
+    """Resize the shorter side of an image to 8/7 of ``size`` (256 for 224), and crop the middle.
 
     Args:
         image: uint8 ``(3, H, W)``.
@@ -43,7 +43,7 @@ def centre_crop(image: Tensor, size: int) -> Tensor:
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:
-    """Return ``count`` rows of ``total``, spread evenly; all where there are fewer.
+    """Return ``count`` evenly spread rows of ``total``; all rows if there are fewer.
 
     Example:
         >>> evenly_spaced(15, 8)
@@ -54,7 +54,7 @@ def evenly_spaced(total: int, count: int) -> list[int]:
 
 
 def normalization_of(config: Mapping[str, Any] | None) -> Callable[[Tensor], Tensor]:
-    """Return what normalises images as a run did; as ImageNet's where it says nothing."""
+    """Return a function that normalises images as a run did; by default as for ImageNet."""
     mean, std = channel_statistics(config)
     return partial(normalize_images, mean=mean or IMAGENET_MEAN, std=std or IMAGENET_STD)
 
@@ -69,10 +69,10 @@ def trunk_features(
     """Compute pooled res5 features.
 
     Args:
-        trunk: as of :func:`~pirl_plugin.checkpoints.load.load_trunk`, in evaluation mode.
-        images: uint8 ``(N, 3, H, W)``, on any device; a batch at a time goes to the trunk's.
+        trunk: from :func:`~pirl_plugin.checkpoints.load.load_trunk`, in evaluation mode.
+        images: uint8 ``(N, 3, H, W)``, on any device; moved to the trunk's a batch at a time.
         batch: images at a time.
-        normalize: uint8 images to floats, as in the trunk's training.
+        normalize: maps uint8 images to floats, as in the trunk's training.
 
     Returns:
         float32 ``(N, D)``, on the trunk's device.
@@ -87,7 +87,7 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
 
     Raises:
         FileNotFoundError: a folder is missing.
-        ValueError: they hold different classes, or fewer than two.
+        ValueError: the folders have different classes, or fewer than two.
     """
     train, test = root / "train", root / "val"
     if not train.is_dir() or not test.is_dir():
@@ -109,7 +109,7 @@ class Crops(Dataset[tuple[Tensor, bool]]):
     """Centre crops of the images of a source.
 
     Args:
-        source: of images.
+        source: the source of images.
         size: side of the crops, pixels.
     """
 
@@ -133,14 +133,14 @@ def extract_features(
     workers: int | None = None,
     normalize: Callable[[Tensor], Tensor] = normalize_images,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the pooled features of several trunks of the same width; each image is read once.
+    """Compute the pooled features of several trunks of the same width; read each image once.
 
     Args:
-        trunks: T of them, in evaluation mode, on one device.
+        trunks: T trunks, in evaluation mode, on one device.
         crops: N images.
         batch: images at a time.
-        workers: processes that decode; None: by the number of cores and of images.
-        normalize: uint8 images to floats, as in the trunks' training.
+        workers: processes that decode; None: from the number of cores and of images.
+        normalize: maps uint8 images to floats, as in the trunks' training.
 
     Returns:
         float16 ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
@@ -148,7 +148,7 @@ def extract_features(
     count, done = len(crops), 0  # type: ignore[arg-type]
     found, readable = torch.empty(len(trunks), count, 0), torch.empty(count, dtype=torch.bool)
     for part, valid in _compute(trunks, crops, 0, batch, workers, normalize):
-        if done == 0:  # one tensor from the beginning: parts and their sum would take twice it
+        if done == 0:  # one tensor from the start: concatenating parts would need twice the memory
             found = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
         found[:, done : done + len(valid)] = part
         readable[done : done + len(valid)] = valid
@@ -163,12 +163,12 @@ def store_features(
     crops: Dataset[tuple[Tensor, bool]],
     **how: Any,
 ) -> Tensor:
-    """Write what :func:`extract_features` computes to a file, and go on where a call stopped.
+    """Write the features of :func:`extract_features` to a file, and resume a stopped call.
 
     Args:
-        file: a ``.npy`` of float16 ``(T, N, D)``. How far it is stands in ``NAME.json`` beside it.
-        described: JSON of what the features are of; a file of something else is refused.
-        trunks: T of them.
+        file: a ``.npy`` of float16 ``(T, N, D)``. ``NAME.json`` beside it has the progress.
+        described: JSON that identifies images and network; a file with other values is refused.
+        trunks: T trunks.
         crops: N images.
         how: other arguments of :func:`extract_features`.
 
@@ -176,7 +176,7 @@ def store_features(
         bool ``(N,)``, whether each image could be read.
 
     Raises:
-        ValueError: the file holds something else.
+        ValueError: the file holds other features.
     """
     notes = file.with_name(f"{file.name}.json")
     state: dict[str, Any] = {"of": {}, "done": 0, "unreadable": []}
@@ -184,7 +184,7 @@ def store_features(
         state = json.loads(notes.read_text()) if notes.is_file() else state
         if different := [key for key in described if state["of"].get(key) != described[key]]:
             raise ValueError(
-                f"--features = {file}: expected features of the same images and checkpoint, and "
+                f"--features = {file}: expected features of the same images and checkpoint, but "
                 f"this file has another {' and '.join(different)}; name another file"
             )
     done, unreadable = state["done"], state["unreadable"]
@@ -193,9 +193,9 @@ def store_features(
             write_json(notes, {"of": described, "done": 0, "unreadable": []})
             shape = (len(trunks), len(crops), part.shape[2])  # type: ignore[arg-type]
             np.lib.format.open_memmap(file, "w+", np.float16, shape)
-            with file.open("r+b") as whole:  # a full disk is an error here, not a crash later
+            with file.open("r+b") as whole:  # so a full disk is an error here, not a later crash
                 os.posix_fallocate(whole.fileno(), 0, file.stat().st_size)
-        stored = np.lib.format.open_memmap(file, "r+")  # a new map frees what was written
+        stored = np.lib.format.open_memmap(file, "r+")  # a new map frees the memory of the old one
         stored[:, done : done + len(valid)] = part.half().cpu().numpy()
         stored.flush()
         unreadable += [done + row for row, is_valid in enumerate(valid.tolist()) if not is_valid]
@@ -214,14 +214,14 @@ def _compute(
     workers: int | None = None,
     normalize: Callable[[Tensor], Tensor] = normalize_images,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield features ``(T, B, D)`` of the images after the first ``done``, and which are valid."""
+    """Yield features ``(T, B, D)`` of the images after the first ``done``, and their validity."""
     count = len(crops)  # type: ignore[arg-type]
     if workers is None:
         workers = min(torch.get_num_threads(), _MOST_WORKERS, (count - done) // _IMAGES_PER_WORKER)
         workers = workers if workers > 1 else 0
     remaining, context = Subset(crops, range(done, count)), "forkserver" if workers else None
     loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
-    interval = 0.5 if sys.stderr.isatty() else 20  # seconds; a line now and then in a log
+    interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log
     with tqdm(
         total=count, initial=done, desc="features", unit=" images", mininterval=interval
     ) as bar:

@@ -1,4 +1,4 @@
-"""How invariant embeddings are to the pretext transform: the distances of Sec. 4.1, Fig. 4."""
+"""Invariance of embeddings to the pretext transform: the distances of Sec. 4.1, Fig. 4."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
 
 LARGEST = 2.0  # distance of two opposite unit vectors
-_FOR_STATISTICS = 256  # images that BatchNorm's statistics of each kind of input are taken of
+_FOR_STATISTICS = 256  # images for BatchNorm's statistics of each kind of input
 
 
 def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
         transformed: ``(…, D)`` floating, g(v_It); the shapes are broadcast.
 
     Returns:
-        float32 ``(…)``, 0 to 2. √(2 − 2 cos) is the same, less exactly near 0.
+        float32 ``(…)``, 0 to 2. √(2 − 2 cos) is the same value, but less exact near 0.
 
     Example:
         >>> unit_distances(torch.tensor([3.0, 0.0]), torch.tensor([0.0, 5.0]))
@@ -45,17 +45,16 @@ def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
 
 
 def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute distances of images to their own transformed versions, and to those of others.
+    """Compute distances of images to their own transformed versions, and to other images' versions.
 
-    The other image is N // 2 rows away, for in the order of a folder the next image is mostly of
-    the same class.
+    The other image is N // 2 rows away, because neighbours in a folder mostly have the same class.
 
     Args:
         image: ``(N, D)`` floating, one embedding of each image.
         transformed: ``(N, T, D)`` floating, T transformed versions of each image.
 
     Returns:
-        float32 ``(N·T,)`` of the same image and ``(N·T,)`` of different ones, 0 to 2.
+        float32 ``(N·T,)`` for the same image and ``(N·T,)`` for different images, 0 to 2.
     """
     other = transformed.roll(len(image) // 2, dims=0)
     own, different = (unit_distances(image[:, None], x).flatten() for x in (transformed, other))
@@ -63,7 +62,7 @@ def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Te
 
 
 def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, Any]:
-    """Return mean, deviation, quartiles, and the density over ``bins`` equal parts of [0, 2].
+    """Return mean, deviation, quartiles, and the density in ``bins`` equal parts of [0, 2].
 
     Example:
         >>> summary = summarize_distances(torch.tensor([0.5, 1.5]), bins=4)
@@ -86,16 +85,16 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     """Measure the distances of each checkpoint on the same images.
 
     Args:
-        options: of the command.
+        options: options of the command.
 
     Returns:
-        The content of ``invariance.json``: of each model ``heads``, the summaries of ``same`` and
-        ``different``, and ``own_statistics``, the same with BatchNorm's statistics of images and
-        of transformed images apart, as the loss saw them.
+        The content of ``invariance.json``. For each model, ``heads`` has the summaries ``same``
+        and ``different``. ``own_statistics`` has them with separate BatchNorm statistics of images
+        and of transformed images, as in training.
 
     Raises:
         FileNotFoundError: a checkpoint or the folder does not exist.
-        ValueError: a checkpoint holds no whole trunk, or fewer than two images can be read.
+        ValueError: a checkpoint holds no complete trunk, or fewer than two images can be read.
     """
     source = FolderSource(options.data)
     count = min(options.images, len(source))
@@ -105,7 +104,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     configs = map(run_config, options.checkpoint)
     other = next((config for config in configs if has_transformed_images(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = [  # all of them before one is measured, which takes minutes
+    loaded = [  # load all before the first measurement, which takes minutes
         load_pretext_model(path, options.trust_pickle, other, device, options.size)
         for path in options.checkpoint
     ]
@@ -147,7 +146,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
 def _views(
     model: PretextModel, source: ImageSource, rows: Iterable[int], count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)`` of each image that is read."""
+    """Yield uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)`` for each readable image."""
     for row in rows:
         pixels, valid = source[row]
         if valid:

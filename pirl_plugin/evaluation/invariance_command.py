@@ -1,4 +1,4 @@
-"""``pirl-plugin invariance``: how near embeddings of transformed images are to the image's."""
+"""``pirl-plugin invariance``: distances of images and transformed images by their embeddings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
 
 
 def draw(models: list[dict[str, Any]]) -> Figure:
-    """Draw the distributions: dashed those of different images (Fig. 4).
+    """Draw the distributions (Fig. 4); the lines of different images are dashed.
 
     Args:
         models: as in ``invariance.json``.
@@ -69,22 +69,20 @@ def draw(models: list[dict[str, Any]]) -> Figure:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin invariance",
-        description="Measure the distances between the unit-norm embeddings of images and of their "
-        "transformed versions, as in Fig. 4 of the paper, beside those of different images.",
+        description="Measure the distances between embeddings of an image and its transformed "
+        "versions, and of different images (Fig. 4).\nExample: pirl-plugin invariance --checkpoint "
+        "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
         formatter_class=kinds.HelpFormatter,
     )
     add, path = parser.add_argument, kinds.user_path
     add("--checkpoint", type=path, nargs="+", required=True, help="one or more models")
     add("--data", type=path, required=True, help="folder of images, such as IMAGENET/train")
     add("--out", type=kinds.output_folder, required=True, help="folder for invariance.json, .svg")
-    add("--images", type=kinds.whole_number(2), default=1000, help="drawn at random")
+    add("--images", type=kinds.whole_number(2), default=1000, help="number of random images")
     add("--transforms", type=kinds.whole_number(1), default=4, help="versions of each image")
-    add("--seed", type=kinds.whole_number(0), default=0, help="of images and transforms")
-    add(
-        "--size",
-        type=kinds.whole_number(1, 4096),
-        help="side of the image view, pixels, of a run without one (default: another run's, 224)",
-    )
+    add("--seed", type=kinds.whole_number(0), default=0, help="seed of images and transforms")
+    size = "pixels, if the run has no size (default: the size of another run, or 224)"
+    add("--size", type=kinds.whole_number(1, 4096), help=size)
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU where there is one)")
+    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU if there is one)")
     return parser.parse_args(arguments)

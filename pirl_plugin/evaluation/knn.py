@@ -1,4 +1,4 @@
-"""Nearest neighbours in feature space: the weighted kNN classifier and the neighbours themselves.
+"""Nearest neighbours in feature space, and the weighted kNN classifier.
 
 Wu et al. 2018, "Unsupervised Feature Learning via Non-Parametric Instance Discrimination",
 Sec. 3.4 (https://arxiv.org/abs/1805.01978): the k training images with the highest cosine
@@ -17,13 +17,13 @@ from torch.nn.functional import normalize
 
 
 class FeatureRows:
-    """Rows of one trunk's features in memory or in a file, of which a slice is read at a time.
+    """Rows of one trunk's features in memory or in a file, read a slice at a time.
 
     Args:
-        opened: returns float16 ``(T, N, D)``. Each slice has a new map of the file, because what
-            was read of a map stays in memory.
-        trunk: which of the T.
-        rows: int64 ``(R,)``, which of the N, in the order of the slices.
+        opened: returns float16 ``(T, N, D)``. Each slice opens a new map of the file, because the
+            read pages of a map stay in memory.
+        trunk: number of the trunk, below T.
+        rows: int64 ``(R,)``, numbers of images, below N; slices count in these.
     """
 
     dtype, device = torch.float16, torch.device("cpu")
@@ -49,13 +49,13 @@ def knn_accuracy(
 ) -> float:
     """Return the top-1 accuracy of the weighted cosine kNN classifier (Wu et al. 2018, Sec. 3.4).
 
-    Features need not be normalised. Of classes with equal votes the smallest label wins.
+    Features need not be normalised. If classes have equal votes, the smallest label wins.
 
     Args:
         train_features: (N, D) floating, on any device; the gallery.
         train_labels: (N,) int64, any whole numbers.
         test_features: (M, D) floating, moved to the device of `train_features`.
-        test_labels: (M,) int64; a label that no training image has counts as an error.
+        test_labels: (M,) int64; a label without training images counts as an error.
         k: neighbours that vote, clipped to N.
         temperature: τ of the votes exp(s / τ).
 
@@ -63,8 +63,8 @@ def knn_accuracy(
         The accuracy in percent, 0 to 100.
 
     Raises:
-        ValueError: for labels that do not fit or are not whole numbers, features that are not
-            finite, or k or temperature not above 0.
+        ValueError: the number of labels is wrong, labels are not whole numbers, features are not
+            finite, or k or temperature is not above 0.
 
     Example:
         >>> train = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -79,12 +79,12 @@ def knn_accuracy(
 def leave_one_out_accuracy(
     features: Tensor, labels: Tensor, k: int = 20, temperature: float = 0.07
 ) -> float:
-    """Return the top-1 accuracy of :func:`knn_accuracy` with each row classified by all others.
+    """Return the top-1 accuracy of :func:`knn_accuracy` if all other rows classify each row.
 
-    Rows of a memory bank show in this way what was learnt so far (as in Wu et al. 2018).
+    For rows of a memory bank, it shows the progress of training (as in Wu et al. 2018).
 
     Args:
-        features: (N, D) floating, N of at least 2; for instance rows of a memory bank.
+        features: (N, D) floating, N at least 2; for instance rows of a memory bank.
         labels: (N,) int64, any whole numbers.
         k: neighbours that vote, clipped to N − 1.
         temperature: τ of the votes exp(s / τ).
@@ -93,7 +93,7 @@ def leave_one_out_accuracy(
         The accuracy in percent, 0 to 100.
 
     Raises:
-        ValueError: as :func:`knn_accuracy`, and for a single row.
+        ValueError: as in :func:`knn_accuracy`, or there is a single row.
 
     Example:
         >>> rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
@@ -117,21 +117,21 @@ def find_neighbors(
 ) -> tuple[Tensor, Tensor]:
     """Find the k nearest gallery rows of each query by cosine, in blocks of both.
 
-    Beside the inputs, memory is one block of the gallery in float32, its scores with a chunk of
-    queries, and the result.
+    Besides the inputs, the memory holds one block of the gallery in float32, its scores with a
+    chunk of queries, and the result.
 
     Args:
         query: (M, D) floating. A query that is in the gallery finds itself first.
         gallery: (N, D) floating.
-        k: how many, clipped to N.
-        leave_one_out: the queries are the gallery, and a row is no neighbour of itself.
+        k: number of neighbours, clipped to N.
+        leave_one_out: the queries are the gallery, and a row is not a neighbour of itself.
         chunk: queries at a time.
         block: gallery rows at a time.
-        device: where blocks are compared; None: the gallery's.
+        device: device of the computation; None: the gallery's.
 
     Returns:
-        Row numbers int64 (M, k) and cosines float32 (float64 of a float64 gallery) (M, k), the
-        most alike first, on ``device``.
+        Row numbers int64 (M, k) and cosines float32 (float64 for a float64 gallery) (M, k), the
+        most similar first, on ``device``.
 
     Raises:
         ValueError: features are not finite, or there is no neighbour.
@@ -171,10 +171,10 @@ def vote(
     temperature: float = 0.07,
     chunk: int = 256,
 ) -> float:
-    """Return the share of test images, percent, whose class wins among their neighbours.
+    """Return the percentage of test images whose class wins the vote of their neighbours.
 
     Args:
-        rows: (M, k) int64, as of :func:`find_neighbors`; its first columns are fewer neighbours.
+        rows: (M, k) int64, from :func:`find_neighbors`; take its first columns for a smaller k.
         cosines: (M, k).
         train_labels: (N,) int64.
         test_labels: (M,) int64.
@@ -182,7 +182,7 @@ def vote(
         chunk: test images at a time.
 
     Raises:
-        ValueError: labels that are not whole numbers, or not one an image; or τ not above 0.
+        ValueError: the labels are not one whole number for each image, or τ is not above 0.
     """
     if not temperature > 0:
         raise ValueError(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
@@ -209,7 +209,7 @@ def _check_labels(name: str, labels: Tensor, count: int) -> None:
 
 
 def _unit(features: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return unit-norm rows; raise ``ValueError`` where some are not finite."""
+    """Return unit-norm rows; raise ``ValueError`` if some are not finite."""
     features = features.to(device, dtype)
     if not bool(features.isfinite().all()):
         raise ValueError(

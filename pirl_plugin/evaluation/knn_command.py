@@ -30,11 +30,11 @@ def main(arguments: list[str]) -> None:
 
 
 def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure; returns ``knn_top1`` in percent, of the first k, and what it was measured on.
+    """Measure; return the content of ``results.json``, with ``knn_top1`` in percent (first k).
 
     Raises:
-        FileNotFoundError: the checkpoint, or the folder of images, does not exist.
-        ValueError: train and val hold different classes or a single one, or no image can be read.
+        FileNotFoundError: the checkpoint or the folder of images does not exist.
+        ValueError: train and val have different classes or only one, or no image can be read.
     """
     import numpy as np
     import torch
@@ -103,7 +103,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         "checkpoint": str(options.checkpoint.resolve()),
         "data": str(options.data.resolve()),
         "size": size,
-        "classes": len(train_labels.unique()),  # a folder may be empty
+        "classes": len(train_labels.unique()),  # without empty folders
         "train_images": len(known),
         "test_images": len(tested),
         "unreadable": int((~readable).sum()),
@@ -113,23 +113,24 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin knn",
-        description="Measure the top-1 accuracy of a k-nearest-neighbour classifier on the frozen "
-        "features of a checkpoint (Wu et al. 2018), beside an untrained network of its kind.",
+        description="Measure a k-nearest-neighbour classifier on a checkpoint's frozen features, "
+        "and an untrained network for comparison.\nExample: "
+        "pirl-plugin knn --checkpoint runs/mine/checkpoint.torch --data DIR",
         formatter_class=kinds.HelpFormatter,
     )
     add, count = parser.add_argument, kinds.whole_number(1)
-    add("--checkpoint", type=kinds.user_path, required=True, help="any that export reads")
+    add("--checkpoint", type=kinds.user_path, required=True, help="any file that export reads")
     add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
     add("--out", type=kinds.output_folder, help="folder for results.json")
-    add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; the first is knn_top1")
-    add("--temperature", type=float, default=0.07, help="of the votes")
+    add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; knn_top1: the first")
+    add("--temperature", type=float, default=0.07, help="temperature of the votes")
     add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
-    add("--trunk", help="where it is, of a file with several")
-    add("--timm", help="timm's name of the network, where the file does not say it")
-    add("--features", type=kinds.user_path, help="file.npy to keep features in, and go on from")
-    add("--no-untrained", dest="untrained", action="store_false", help="measure the trunk alone")
+    add("--trunk", metavar="NAME", help="as in pirl-plugin export")
+    add("--timm", metavar="NAME", help="as in pirl-plugin export")
+    add("--features", type=kinds.user_path, help=".npy file for the features; resumes from it")
+    add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
     add("--batch", type=count, default=128, help="images at a time")
     add("--workers", type=kinds.whole_number(0), help="processes that decode (default: by cores)")
-    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU where there is one)")
+    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU if there is one)")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Results in the folder of a run of the host: whether it is finished, and what it measured."""
+"""Results in the folder of a run of the host: whether it is finished, and its accuracies."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def final_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint of a run that has ended; None where there is none.
+    """Return the last checkpoint of a finished run; None if there is none.
 
-    The host writes it in place, so that a file may have been cut short; a whole one is an archive,
-    whose directory is written last.
+    The host writes it in place, so a file may be truncated. A complete file is a zip archive:
+    its directory is written last.
     """
     files = folder.glob("model_final_checkpoint_phase*.torch")
     return next((file for file in files if zipfile.is_zipfile(file)), None)
 
 
 def epochs_trained(folder: Path) -> int:
-    """Return the epochs of a run that has ended; 0 of another."""
+    """Return the number of epochs of a finished run; 0 for an unfinished one."""
     file = final_checkpoint(folder)
     return int(file.stem.rpartition("phase")[2]) + 1 if file else 0
 
@@ -34,11 +34,11 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
     """Return the top-k of each layer after the last epoch of a linear benchmark, percent.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         k: 1 or 5.
 
     Raises:
-        ValueError: the run is not finished: it ended before its last epoch was tested.
+        ValueError: the run is not finished, or its last epoch was not tested.
     """
     epochs = epochs_trained(folder)
     for line in reversed(read_json_lines(folder / "metrics.json")):
@@ -55,7 +55,7 @@ def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Return the mean average precision of each layer's SVMs on VOC07, percent.
 
     Args:
-        folder: of the run, which is no low-shot run.
+        folder: folder of the run, which is not a low-shot run.
         config: its configuration.
 
     Raises:

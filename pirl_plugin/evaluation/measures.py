@@ -1,7 +1,7 @@
 """Measures that show whether embeddings learn or collapse, from embeddings and rows of the bank.
 
-They are plain functions for any training loop. :func:`measure_bank` takes all of them. Each raises
-a ``ValueError`` for features that are not (images, dimensions), or not finite.
+They are functions for any training loop. :func:`measure_bank` computes all of them. Each raises
+a ``ValueError`` if features are not finite, or not of shape (images, dimensions).
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from pirl_plugin.evaluation.knn import leave_one_out_accuracy
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LINE_KEY = "PIRL_MONITOR"  # of the line in stdout.json that holds an epoch's measures
+LINE_KEY = "PIRL_MONITOR"  # key of an epoch's measures in a line of stdout.json
 
 
 @torch.no_grad()
 def effective_rank(features: Tensor) -> float:
-    """RankMe: the exponential of the entropy of the normalised singular values.
+    """Compute RankMe: the exponential of the entropy of the normalised singular values.
 
-    Garrido et al. 2023, Eq. 1 (https://arxiv.org/abs/2210.02885). It is 1 where all features lie
-    on a line, and min(N, D) where they fill the space evenly.
+    Garrido et al. 2023, Eq. 1 (https://arxiv.org/abs/2210.02885). It is 1 if all features lie
+    on a line, and min(N, D) if they fill the space evenly.
 
     Args:
         features: (N, D) floating, on any device.
 
     Returns:
-        A number from 1 to min(N, D); 0 where all features are 0.
+        A number from 1 to min(N, D); 0 if all features are 0.
 
     Example:
         >>> round(effective_rank(torch.eye(4)), 4), round(effective_rank(torch.ones(4, 4)), 4)
         (4.0, 1.0)
     """
-    _unit(features)  # which checks them
-    # The squared singular values are eigenvalues of the (D, D) matrix: quick for many rows.
+    _unit(features)  # checks them
+    # The squared singular values are eigenvalues of a (D, D) matrix: fast for many rows.
     features = features.double()
     gram = features.T @ features if len(features) > features.shape[1] else features @ features.T
     values = torch.linalg.eigvalsh(gram.cpu()).clamp(min=0).sqrt()
-    # Singular values of 0 are tiny numbers in float64; many of them would count.
+    # In float64, singular values of 0 become tiny numbers; many of them would add up.
     values = values.masked_fill(values < 1e-7 * values.max(), 0)
     if not values.any():
         return 0.0
@@ -54,14 +54,14 @@ def effective_rank(features: Tensor) -> float:
 
 @torch.no_grad()
 def uniformity(features: Tensor, chunk: int = 512) -> float:
-    """Log of the mean of exp(−2‖x − y‖²) over all pairs: how evenly features lie on the sphere.
+    """Compute the log of the mean of exp(−2‖x − y‖²) over all pairs: how evenly features spread.
 
-    Wang & Isola 2020, Sec. 4.1.2 (https://arxiv.org/abs/2005.10242). It is 0 where all features
-    are equal, and about −4 where they are spread evenly over a sphere of many dimensions.
+    Wang & Isola 2020, Sec. 4.1.2 (https://arxiv.org/abs/2005.10242). It is 0 if all features
+    are equal, and about −4 if they spread evenly over a sphere of many dimensions.
 
     Args:
-        features: (N, D) floating, N of at least 2; normalised here.
-        chunk: rows that are compared at once.
+        features: (N, D) floating, N at least 2; normalised here.
+        chunk: rows at a time.
 
     Example:
         >>> round(uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])), 4)  # distance 2
@@ -70,19 +70,19 @@ def uniformity(features: Tensor, chunk: int = 512) -> float:
     unit = _unit(features)
     total = torch.zeros((), dtype=torch.float64, device=unit.device)
     for part in unit.split(chunk):
-        # ‖x − y‖² = 2 − 2 x·y of unit vectors, without the minus of rounding below 0
+        # For unit vectors ‖x − y‖² = 2 − 2 x·y; rounding may make it negative
         squared = (2 - 2 * part @ unit.T).clamp(min=0)
         total += squared.mul_(-2).exp_().sum(dtype=torch.float64)
-    total -= len(unit)  # a row and itself are no pair; each of them added exp(0)
+    total -= len(unit)  # a row with itself is not a pair, and added exp(0)
     return float((total / (len(unit) * (len(unit) - 1))).log())
 
 
 @torch.no_grad()
 def alignment(first: Tensor, second: Tensor) -> float:
-    """Mean of ‖x − y‖² over pairs of views of an image: how near they are.
+    """Compute the mean of ‖x − y‖² over pairs of views of an image: how near they are.
 
-    Wang & Isola 2020, Sec. 4.1.1 (https://arxiv.org/abs/2005.10242). It is 0 where they are equal
-    and 2 where they are orthogonal, as random vectors of many dimensions are.
+    Wang & Isola 2020, Sec. 4.1.1 (https://arxiv.org/abs/2005.10242). It is 0 if they are equal,
+    and 2 if they are orthogonal, as random vectors of many dimensions are.
 
     Args:
         first: (N, D) floating, for instance f(v_I); normalised here.
@@ -97,11 +97,11 @@ def alignment(first: Tensor, second: Tensor) -> float:
 
 
 class Measure(NamedTuple):
-    """A value, and what it would be by chance.
+    """A measured value, and its value by chance.
 
     Attributes:
-        value: as measured.
-        chance: of embeddings that know nothing, see :func:`measure_bank`.
+        value: the measured value.
+        chance: the value by chance, see :func:`measure_bank`.
     """
 
     value: float
@@ -110,7 +110,7 @@ class Measure(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def measure_random_rows(count: int, dim: int) -> tuple[float, float]:
-    """Return effective rank and uniformity of ``count`` random vectors; measured once."""
+    """Return effective rank and uniformity of ``count`` random vectors; the result is cached."""
     rows = torch.randn(count, dim, generator=torch.Generator().manual_seed(0))
     return effective_rank(normalize(rows)), uniformity(rows)
 
@@ -124,28 +124,28 @@ def measure_bank(
     m: Tensor | None = None,
     k: int = 20,
 ) -> dict[str, Measure]:
-    """Take all measures that the given tensors allow, each beside its value by chance.
+    """Compute all measures that the given tensors allow, each with its value by chance.
 
-    Chance is the share of the most frequent class for the kNN. For effective rank, uniformity and
+    For the kNN, chance is the share of the most frequent class. For effective rank, uniformity and
     spread it is the value of random vectors. For alignment and cosines it is the value of
     different images.
 
     Args:
-        rows: (N, D) floating, N of at least 2: rows of the memory bank, a sample of a large one.
-        labels: (N,) int64, classes of these rows' images. Of one class, there is no kNN.
+        rows: (N, D) floating, N at least 2: rows of the memory bank, or a sample of them.
+        labels: (N,) int64, classes of these rows' images. With one class, there is no kNN.
         f: (B, D), embeddings f(v_I) of some images, for instance of the last steps.
         g: (B, D), embeddings g(v_It) of the same images.
-        m: (B, D), their rows of the bank.
+        m: (B, D), the bank's rows of the same images.
         k: neighbours of the kNN.
 
     Returns:
-        By name: ``knn_top1`` (percent), ``effective_rank``, ``uniformity``, ``alignment``,
-        ``cos_f_m`` and ``cos_g_m`` (mean cosine with the own row), and ``score_spread``, as far as
-        their tensors are given. ``score_spread`` is the root of the mean, over rows m, of the
-        variance over images of cos(f, m). It is 0 where no row tells images apart.
+        By name, if their tensors are given: ``knn_top1`` (percent), ``effective_rank``,
+        ``uniformity``, ``alignment``, ``cos_f_m`` and ``cos_g_m`` (mean cosine with the image's
+        row), and ``score_spread``. For the last, take the variance of cos(f, m) over images, its
+        mean over rows m, and the root. It is 0 if no row distinguishes the images.
 
     Raises:
-        ValueError: a tensor's shape does not fit, or it is not finite.
+        ValueError: a tensor has a wrong shape, or is not finite.
 
     Example:
         >>> bank = torch.nn.functional.normalize(torch.arange(12.0).reshape(4, 3))
@@ -156,9 +156,9 @@ def measure_bank(
     found: dict[str, Measure] = {}
     table, dim = _unit(rows), rows.shape[1]
     if labels is not None:
-        accuracy = leave_one_out_accuracy(rows, labels, k)  # which checks them
+        accuracy = leave_one_out_accuracy(rows, labels, k)  # checks them
         counts = labels.unique(return_counts=True)[1]
-        if len(counts) > 1:  # of one class, every guess is right
+        if len(counts) > 1:  # with one class, every guess is right
             found["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
     rank, evenness = measure_random_rows(len(rows), dim)
     found["effective_rank"] = Measure(effective_rank(rows), rank)
@@ -185,13 +185,13 @@ def measure_bank(
 
 
 def collapse(measured: Mapping[str, Measure]) -> str | None:
-    """Describe in a sentence that the embeddings have collapsed; None where they have not.
+    """Describe in a sentence that the embeddings have collapsed; None if they have not.
 
-    They have where the effective rank of the rows is within a hundredth of the way from its floor,
-    1, to that of random vectors, or the spread of the scores below a hundredth of theirs.
+    They have collapsed if the effective rank of the rows is above its floor, 1, by less than a
+    hundredth of the distance to random vectors, or likewise the spread of the scores above 0.
 
     Args:
-        measured: as :func:`measure_bank` returns it.
+        measured: from :func:`measure_bank`.
 
     Example:
         >>> collapse(measure_bank(torch.eye(4))) is None
@@ -224,5 +224,5 @@ def _unit(features: Tensor, shape: Sequence[int] | None = None) -> Tensor:
             f"for the same images; flatten each image's features"
         )
     if not features.isfinite().all():
-        raise ValueError("features are not finite: expected numbers; look where they come from")
+        raise ValueError("features are not finite: expected finite numbers; check the network")
     return normalize(at_least_float32(features), dim=1)

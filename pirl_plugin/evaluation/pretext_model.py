@@ -31,25 +31,25 @@ _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
     names.JIGSAW: JigsawViews,
     names.ROTATION: RotationViews,
     names.ROTATION_JIGSAW: RotationJigsawViews,
-    names.PREDICT_JIGSAW: JigsawViews,  # with the image, which the task itself does not see
+    names.PREDICT_JIGSAW: JigsawViews,  # adds the image, which the task does not use
     names.PREDICT_ROTATION: RotationViews,
 }
 _HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
-_BATCH = 64  # images whose statistics are taken at a time, at least
+_BATCH = 64  # smallest batch for BatchNorm's statistics, images
 
 
 @dataclass(frozen=True)
 class PretextModel:
-    """A pre-trained trunk and the transform that it was trained to be invariant to.
+    """A pre-trained trunk, its heads, and the pretext transform of its training.
 
     Attributes:
-        trunk: in evaluation mode.
-        f: head of the image, or None where the checkpoint has no pair of heads.
+        trunk: the trunk, in evaluation mode.
+        f: head of the image, or None if the checkpoint has no pair of heads.
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
-        representation: what is compared, in words.
-        normalize: uint8 images to floats, as in the trunk's training.
-        transformed_trunk: computes transformed images; None: the trunk itself.
+        representation: the compared embeddings, in words.
+        normalize: maps uint8 images to floats, as in the trunk's training.
+        transformed_trunk: trunk for transformed images; None: the same trunk.
     """
 
     trunk: AnyTrunk
@@ -80,13 +80,12 @@ class PretextModel:
         return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
 
     def with_own_statistics(self, images: Tensor, transformed: Tensor) -> PretextModel:
-        """Return the model with BatchNorm's statistics of images and transformed images apart.
+        """Return the model with separate BatchNorm statistics of images and transformed images.
 
-        This is how the loss saw f(v_I) and g(v_It) in training, where each kind is normalised by
-        its batch.
+        In training, BatchNorm also normalises each kind of input by its own batch.
 
         Args:
-            images: uint8 ``(B, 3, S, S)``, B of 2 or more.
+            images: uint8 ``(B, 3, S, S)``, B at least 2.
             transformed: uint8 ``(B, P, 3, H, W)``.
         """
         parts = max(1, len(images) // _BATCH)
@@ -97,13 +96,13 @@ class PretextModel:
         return replace(self, trunk=trunk, transformed_trunk=transformed_trunk)
 
     def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Return the image, cropped at its centre, and transformed versions of it.
+        """Return the centre crop of an image, and transformed versions of it.
 
         Args:
             pixels: uint8 ``(3, H, W)``.
-            row: of the image in its data set; with ``seed`` the key of the draws.
-            count: versions.
-            seed: of the draws.
+            row: row of the image in its data set, a key of the draws.
+            count: number of versions.
+            seed: seed of the draws.
 
         Returns:
             uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
@@ -128,15 +127,15 @@ def load_pretext_model(
 
     Args:
         path: any checkpoint that ``pirl-plugin export`` reads.
-        trust_pickle: as there.
-        other: the configuration of another run, whose views are taken where this one has images
-            alone (NPID), or is not known; the paper's jigsaw where it is None.
-        device: where trunk and heads compute.
-        size: side of the image view, pixels, of a run without one; None: the other's, or 224.
+        trust_pickle: as in ``pirl-plugin export``.
+        other: the configuration of another run. Its views are used if this run has no transformed
+            images (NPID) or no configuration; None: the paper's jigsaw.
+        device: device of trunk and heads.
+        size: side of the image view, pixels, if the run has none; None: the other's, or 224.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it holds no whole trunk, or safe loading refuses it.
+        ValueError: it holds no complete trunk, or safe loading refuses it.
     """
     content, config = read_checkpoint(path, trust_pickle), run_config(path)
     views = _views(_entry(config), _entry(other), size)
@@ -152,18 +151,18 @@ def load_pretext_model(
 
 
 def has_transformed_images(config: Mapping[str, Any] | None) -> bool:
-    """Return whether a run saw patches or rotated images, and has a size of images."""
+    """Return whether a run has patches or rotated images, and an image size."""
     return _entry(config).get("name") in _VIEWS and "image_size" in _entry(config)
 
 
 def _entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the first entry of ``TRANSFORMS``, which makes the views."""
+    """Return the first entry of ``TRANSFORMS``: it makes the views."""
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
     return dict(transforms[0]) if transforms else {}
 
 
 def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
-    """Return the views of an entry; where it has no transformed images, those of another."""
+    """Return the views of an entry; if it has no transformed images, the views of the other."""
     if other.get("name") not in _VIEWS:
         other = {"name": names.JIGSAW}
     side = size or other.get("image_size", 224)
@@ -175,7 +174,7 @@ def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Vi
 
 
 def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
-    """Return the heads of a checkpoint of the host, by position; none where one is not ours."""
+    """Return the heads of a host's checkpoint, by position; none if one is not from this plugin."""
     state: Any = content
     for key in ("classy_state_dict", "base_model", "model", "heads"):
         state = state.get(key) if isinstance(state, Mapping) else None

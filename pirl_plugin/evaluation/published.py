@@ -1,4 +1,4 @@
-"""The paper's published numbers, from ``published.json``: the one place that has them."""
+"""The paper's published numbers, from ``published.json``; no other file has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
-"""Layers of a ResNet that the paper probes (its Table 7, Fig. 5), from the first to the last."""
+"""Layers of a ResNet in the paper's linear benchmark (Table 7, Fig. 5), from first to last."""
 
 DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
     "voc07_pirl": (6, ("PIRL",)),
@@ -16,11 +16,11 @@ DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
     "voc0712_supervised_jigsaw": (1, ("Supervised", "Jigsaw")),
     "voc0712_moco24k": (1, ("MoCo (BatchNorm fine-tuned)",)),
 }
-"""Detection config -> number of the table, and the rows whose schedule it is."""
+"""Detection config -> number of the table, and the rows with this schedule."""
 
 
 class PublishedTable(TypedDict):
-    """A table of the paper; a row has a figure for each column, percent, or None."""
+    """A table of the paper; a row has a figure in percent, or None, for each column."""
 
     number: int
     title: str
@@ -36,7 +36,7 @@ def published_tables() -> list[PublishedTable]:
 
 
 def published(number: int, method: str) -> dict[str, float | None]:
-    """Return column → figure of a row of a table, percent.
+    """Return a row of a table: column → figure, percent.
 
     Example:
         >>> published(1, "PIRL")

@@ -1,4 +1,4 @@
-"""Data sets in layouts of their own: PASCAL VOC 2007, iNaturalist 2018, Hugging Face."""
+"""Data sets with special layouts: PASCAL VOC 2007, iNaturalist 2018, Hugging Face."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.sources import ImageSource, MapSource
 
-_VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # present, absent, difficult, as VISSL's SVMs take them
+_VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels of VISSL's SVMs
 
 
 class VOC07Source(ImageSource):
     """Images of PASCAL VOC 2007, by name, with labels int64 (N, classes).
 
-    A label is 1 for present, 0 for absent, −1 for present but difficult, which counts neither way
-    in the test.
+    A label is 1 for present, 0 for absent, −1 for present but difficult; the test ignores −1.
 
     Args:
         path: ``VOC2007``, with ``ImageSets/Main/<class>_{trainval,test}.txt`` and ``JPEGImages``.
@@ -49,8 +48,7 @@ class INaturalist18Source(ImageSource):
     """Images of iNaturalist-2018, in the order of the annotations, with labels int64 (N,).
 
     Args:
-        path: what the data set unpacks to: ``train2018.json``, ``val2018.json`` and
-            ``train_val2018``.
+        path: folder with ``train2018.json``, ``val2018.json`` and ``train_val2018``.
         split: ``train``, or ``test`` for val.
 
     Raises:
@@ -71,7 +69,7 @@ class HuggingFaceSource(MapSource):
 
     Args:
         path: the folder, or a parquet file.
-        split: ``train`` or ``test``, where it holds several (``validation`` serves as ``test``).
+        split: ``train`` or ``test``, if it has several splits; ``test`` may be ``validation``.
 
     Raises:
         ImportError: the package ``datasets`` is not installed.

@@ -1,4 +1,4 @@
-"""Decode the bytes of an image file to 8-bit RGB, with one type of error for all failures."""
+"""Decode the bytes of an image file to 8-bit RGB; all failures raise one type of error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from pirl_plugin.views.pixels import as_pixels
 
-with suppress(ImportError):  # reads HEIC where it is installed
+with suppress(ImportError):  # if it is installed, PIL reads HEIC
     import pillow_heif
 
     pillow_heif.register_heif_opener()
-try:  # the operator itself: torchvision's function for it is deprecated and warns at each call
+try:  # the operator itself: torchvision's deprecated function for it warns at each call
     import torchvision.io.image  # noqa: F401 (registers it)
 
     decode_jpeg = torch.ops.image.decode_jpeg
@@ -24,9 +24,9 @@ except (ImportError, AttributeError):  # PIL gives the same pixels
     decode_jpeg = None  # type: ignore[assignment]
 
 SCALED_ABOVE = 3000
-"""JPEGs whose shorter side is at least this many pixels are decoded at 1/4 or 1/8 of it.
+"""JPEGs with a shorter side of at least this many pixels are decoded at 1/4 or 1/8 size.
 
-Views of one of 4,032 × 3,024 pixels then take 1.6 to 2.7 times less time."""
+Views of a JPEG of 4,032 × 3,024 pixels are then 1.6 to 2.7 times as fast."""
 
 _ORIENTATION = 0x0112  # EXIF tag
 _RGB = 3  # torchvision's ImageReadMode.RGB
@@ -47,22 +47,22 @@ def read_file(path: str) -> bytearray:
 def decode_image(data: bytes | bytearray, scaled_to: int | None = None) -> torch.Tensor:
     """Decode an image of any usual format to RGB, upright.
 
-    JPEGs take torchvision's decoder, bit-identical to PIL's and faster. All others (JPEGs that are
-    CMYK or turned by their EXIF tag, PNG, GIF, WebP, …) take PIL: the first frame of an animation,
-    without transparency, 16-bit greys scaled to 8 bits.
+    torchvision decodes JPEGs: the pixels equal PIL's bit by bit, and it is faster. PIL decodes all
+    other images (CMYK JPEGs, JPEGs with an EXIF rotation, PNG, GIF, WebP, …): the first frame of an
+    animation, without transparency, 16-bit greys scaled to 8 bits.
 
     Args:
         data: the file's content; a ``bytearray`` saves a copy.
-        scaled_to: decode a JPEG at the smallest of 1, 1/2, 1/4 and 1/8 that leaves its shorter
-            side this many pixels (libjpeg scales its DCT blocks); None for a quarter of
-            ``SCALED_ABOVE`` where the side is at least ``SCALED_ABOVE``.
+        scaled_to: decode a JPEG at the smallest of 1, 1/2, 1/4 and 1/8 size that leaves at least
+            this many pixels to its shorter side (libjpeg scales its DCT blocks). None: a quarter
+            of ``SCALED_ABOVE`` if the side has at least ``SCALED_ABOVE`` pixels, else full size.
 
     Returns:
         uint8 (3, H, W), RGB.
 
     Raises:
-        UnreadableImageError: for anything that cannot be decoded: no bytes, a damaged file, not an
-            image, or one of more than PIL's limit of pixels. Nothing else is raised.
+        UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, not an image, or
+            more pixels than PIL's limit. No other exception is raised.
 
     Example:
         >>> file = io.BytesIO()
@@ -73,8 +73,8 @@ def decode_image(data: bytes | bytearray, scaled_to: int | None = None) -> torch
     try:
         return _decode(data, scaled_to)
     except Image.UnidentifiedImageError:
-        raise UnreadableImageError(f"it is no image ({len(data)} bytes)") from None
-    except Exception as error:  # the decoders raise some ten types for damaged files
+        raise UnreadableImageError(f"it is not an image ({len(data)} bytes)") from None
+    except Exception as error:  # decoders raise about ten types for damaged files
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise UnreadableImageError(f"{said} ({len(data)} bytes)") from error
 
@@ -88,20 +88,20 @@ def _decode(data: bytes | bytearray, scaled_to: int | None) -> torch.Tensor:
             if shorter >= 2 * scaled_to:
                 opened.draft(opened.mode, (scaled_to, scaled_to))
             elif decode_jpeg is not None and opened.mode in ("RGB", "L") and not _turned(opened):
-                writable = data if isinstance(data, bytearray) else bytearray(data)  # or it warns
+                writable = data if isinstance(data, bytearray) else bytearray(data)  # no warning
                 pixels: torch.Tensor = decode_jpeg(
                     torch.frombuffer(writable, dtype=torch.uint8), _RGB, False
                 )
                 return pixels
-        opened.load()  # the tag may follow the pixels
+        opened.load()  # the EXIF tag may follow the pixels
         try:
             return as_pixels(ImageOps.exif_transpose(opened))
-        except Exception:  # a damaged tag raises any of many types
+        except Exception:  # a damaged tag raises one of many types
             return as_pixels(opened)
 
 
 def _turned(image: Image.Image) -> bool:
-    """Whether an EXIF tag, if it can be read, says that the image is not upright."""
+    """Return whether a readable EXIF tag says that the image is not upright."""
     try:
         return "exif" in image.info and image.getexif().get(_ORIENTATION, 1) != 1
     except Exception:

@@ -1,4 +1,4 @@
-"""Images in a list: an array of strings, a table, or a text file with a path a line."""
+"""Images in a list: an array of strings, a table, or a text file with a path on each line."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SAMPLE = 8
 
 
 class FileListSource(ImageSource):
-    """The images that a list names; relative paths are relative to the list's folder.
+    """The images in a list; relative paths start at the list's folder.
 
     Args:
-        path: of a ``.npy`` array (N,) of strings; a ``.csv`` whose header names the columns of path
+        path: path of the list: a ``.npy`` array (N,) of strings; a ``.csv`` with a header for path
             (``path``, ``file``, ``filename``, ``image``) and label (``label``, ``class``,
-            ``target``), or else ``path[,label]``; or a text file with a path, or ``path label``, a
-            line.
+            ``target``), or with lines ``path[,label]``; or a text file with lines ``path`` or
+            ``path label``.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
-        new_prefix: of all paths.
+        new_prefix: new prefix of all paths.
 
     Raises:
-        FileNotFoundError: there is no such list, or none of the first files that it names.
-        ValueError: it names fewer than two images, or cannot be read.
+        FileNotFoundError: the list does not exist, or the first files in it do not exist.
+        ValueError: it has fewer than two images, or cannot be read.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class FileListSource(ImageSource):
         if labels is not None and len(labels) != len(images):
             raise ValueError(f"{self.path} has {len(labels)} labels of {len(images)} images")
         first = [self.path_of(row) for row in range(min(_SAMPLE, len(images)))]
-        if not any(map(os.path.exists, first)):  # all images would be grey
+        if not any(map(os.path.exists, first)):  # otherwise all images would be grey
             raise FileNotFoundError(
                 f"{self.path} names {first[0]}: expected paths relative to the list's folder, or "
                 f"from the root, and none of the first {len(first)} files exists"
             )
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the list's labels; without any, the number of the folder that an image is in.
+        """Return the list's labels; if it has none, the number of each image's folder.
 
         Raises:
-            ValueError: the images' folders do not lie beside each other.
+            ValueError: the images' folders have different parents.
         """
         if self._labels is None:
             folders = [os.path.dirname(path) for path in self.paths()]
@@ -103,7 +103,7 @@ def _rows(file: str) -> Iterator[list[str]]:
 
 
 def _columns(heads: list[str]) -> list[int]:
-    """Return the columns of path and, if there is another, label: by name, or else 0 and 1."""
+    """Return the columns of path and (if different) label: by name, by default 0 and 1."""
     path, label = (
         next((heads.index(name) for name in names if name in heads), place)
         for place, names in enumerate(_COLUMNS)
@@ -112,7 +112,7 @@ def _columns(heads: list[str]) -> list[int]:
 
 
 def _split(line: str) -> list[str]:
-    """Split ``path label``; a path may hold spaces."""
+    """Split ``path label``; a path may contain spaces."""
     path, *label = line.rsplit(None, 1)
     extensions = image_extensions()
     has_label = path.lower().endswith(extensions) and not line.lower().endswith(extensions)

@@ -21,7 +21,7 @@ _SYSTEM = frozenset({"lost+found", "@eadir", "__macosx", "$recycle.bin"})
 
 @functools.cache
 def image_extensions() -> tuple[str, ...]:
-    """Return the extensions, in lower case and with their dot, of files that PIL reads here."""
+    """Return the extensions that this PIL reads, in lower case and with their dot."""
     known = Image.registered_extensions()
     return tuple(extension for extension in _EXTENSIONS if extension in known)
 
@@ -29,21 +29,21 @@ def image_extensions() -> tuple[str, ...]:
 def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
-    The images of the folder itself come first, then those of each first-level subfolder (its
-    class) in order of name; within one, folders by path and files by name, as torchvision's
-    ``ImageFolder`` orders them. Hidden names, folders of systems (``lost+found``, ``@eaDir``, …)
-    and folders without permission to list them are left out. Links to folders are followed, unless
-    they lead to a folder that they are in.
+    The images of the folder itself come first, then the images of each first-level subfolder (a
+    class), by name. Within a class, folders are sorted by path and files by name, as in
+    torchvision's ``ImageFolder``. Hidden names, system folders (``lost+found``, ``@eaDir``, …) and
+    folders without permission are skipped. Links to folders are followed, unless they lead to a
+    folder that contains them.
 
     Args:
         folder: an existing folder.
-        skipped: counts what is left out as the walk goes on: files by extension, folders by name.
+        skipped: counts skipped files by extension and skipped folders by name, during the walk.
 
     Yields:
         Paths relative to ``folder``.
 
     Raises:
-        OSError: a folder cannot be listed for another reason, or ``folder`` for any.
+        OSError: ``folder`` cannot be listed, or a subfolder for another reason than permission.
     """
     skipped = Counter() if skipped is None else skipped
     extensions = image_extensions()
@@ -60,15 +60,15 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the first-level subfolders that are read, sorted: the classes."""
+    """Return the sorted names of the first-level subfolders that are read: the classes."""
     return next(_walk(os.fspath(folder), Counter()))[1]
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """``os.walk`` over the folders that are read, which it sorts."""
+    """Walk as ``os.walk``, but only folders that are read, in sorted order."""
 
     def fail(error: OSError) -> None:
-        raise error  # or a class would be left out
+        raise error  # otherwise a class would be missing
 
     for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
         seen = [name for name in folders if name[0] != "." and not _leads_back(path, name)]
@@ -78,7 +78,7 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Whether a folder is no system's and may be listed."""
+    """Return whether a folder is not a system folder and may be listed."""
     if name.lower() in _SYSTEM:
         return False
     try:
@@ -89,7 +89,7 @@ def _is_read(path: str, name: str) -> bool:
 
 
 def _leads_back(path: str, name: str) -> bool:
-    """Whether a folder is a link to a folder that holds it."""
+    """Return whether a folder is a link to a folder that contains it."""
     link = os.path.join(path, name)
     target = os.path.realpath(link) if os.path.islink(link) else ""
     return bool(target) and os.path.commonpath([target, os.path.realpath(path)]) == target

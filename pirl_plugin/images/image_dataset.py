@@ -15,33 +15,33 @@ from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator, torch_seeded_generator
 
 IGNORED_LABEL = -1
-"""Index or label of an image that could not be read: neither loss nor memory bank sees it."""
+"""Index or label of an unreadable image: loss and memory bank ignore it."""
 _JOINED = frozenset({"patches"})
 
 
 class ImageDataset(Dataset[dict[str, Any]]):
     """Views of images.
 
-    After :meth:`set_epoch` the next views of each image depend on seed, epoch and row only, not on
-    the workers. All others are drawn as torchvision's transforms draw, from torch's generator, so
-    that they differ from pass to pass also where ``set_epoch`` is forgotten.
+    After :meth:`set_epoch`, the next views of each image depend only on seed, epoch and row, not on
+    the workers. All other views come from torch's generator, as in torchvision's transforms. So
+    they differ from pass to pass, also without ``set_epoch``.
 
     Args:
-        source: a folder of images, in subfolders or not; a file that lists images; several folders
-            or images in a list; or any map-style data set whose items are PIL images, uint8
-            tensors, or tuples or dictionaries that hold one.
-        views: ``JigsawViews()`` or alike: a function of image and generator that returns a
-            dictionary of views, and its ``placeholder()``, those of an unreadable image.
-        seed: of the views after ``set_epoch``.
-        key: of the image in an item of a data set, a name or a position; None for ``image``, or
-            else the first.
+        source: a folder of images, with or without subfolders; a file that lists images; a list of
+            folders or images; or any map-style data set. Its items are PIL images or uint8
+            tensors, or tuples or dictionaries with one.
+        views: ``JigsawViews()`` or similar: a function of image and generator that returns a
+            dictionary of views. Its ``placeholder()`` returns the views of an unreadable image.
+        seed: seed of the views after ``set_epoch``.
+        key: name or position of the image in an item of a data set; None: ``image``, or else the
+            first image.
 
     Raises:
-        FileNotFoundError: there is no such folder or list, or none of the files that it names.
+        FileNotFoundError: the folder or list does not exist, or the files in the list do not.
         ValueError: there are fewer than two images.
 
     Attributes:
-        source: of the images; it has their ``labels()`` and ``unreadable_paths()``.
+        source: the source of the images; it has their ``labels()`` and ``unreadable_paths()``.
 
     Example:
         >>> from pirl_plugin.views.jigsaw import JigsawViews
@@ -61,15 +61,15 @@ class ImageDataset(Dataset[dict[str, Any]]):
         self.source: ImageSource = open_source(source, key=key)
         self.views = views
         self.seed = seed
-        # Shared, as loader workers may run on from pass to pass: the epoch that keys an image's
-        # next views, or −1.
+        # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
+        # which may live for several passes.
         self._epochs = SharedArray(np.full(len(self.source), -1, np.int32))
 
     def __len__(self) -> int:
         return len(self.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Key the next views of each image on this number of the pass; call it before each pass."""
+        """Key the next views of each image by the epoch; call it before each pass."""
         self._epochs.array[:] = epoch
 
     def __getitem__(self, row: int) -> dict[str, Any]:
@@ -80,11 +80,11 @@ class ImageDataset(Dataset[dict[str, Any]]):
 
         Returns:
             The views (and a pretext task's ``label``); ``index``, the row; and ``data_valid``,
-            whether the image could be read. Where it could not, the views are black and index and
-            label are −1.
+            whether the image could be read. If not, the views are black, and index and label
+            are −1.
 
         Raises:
-            IndexError: there is no such row; none is counted from the end.
+            IndexError: there is no such row; negative rows do not exist.
         """
         row = int(row)
         if not 0 <= row < len(self):
@@ -104,12 +104,12 @@ def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Args:
         samples: at least one, with the same keys: views (uint8: ``images`` (3, S, S), ``patches``
-            (n, 3, P, P), ``rotated`` (3, S, S)), numbers, as ``index`` and ``label``, or anything.
+            (n, 3, P, P), ``rotated`` (3, S, S)), numbers (``index``, ``label``), or other values.
 
     Returns:
-        Views stacked, (B, …), but ``patches`` (n·B, 3, P, P) with the patches of an image together;
-        numbers as a tensor (B,); anything else as a list. Where ``data_valid`` is false, ``index``
-        and ``label`` are −1, so that neither loss nor memory bank sees the image.
+        Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P) with the patches of an image
+        together; numbers as a tensor (B,); other values as a list. If ``data_valid`` is false,
+        ``index`` and ``label`` are −1: loss and memory bank ignore the image.
 
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
@@ -122,7 +122,7 @@ def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name, first in samples[0].items():
         values = [sample[name] for sample in samples]
         if isinstance(first, (torch.Tensor, bool, int, float, np.number)):
-            joined = default_collate(values)  # in a worker, straight into shared memory
+            joined = default_collate(values)  # in a worker, directly into shared memory
             batch[name] = joined.flatten(0, 1) if name in _JOINED else joined
         else:
             batch[name] = values

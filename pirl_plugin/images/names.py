@@ -1,4 +1,4 @@
-"""Every registered name of data, once; reading them imports no torch."""
+"""The registered names of transforms and data sources; this module does not import torch."""
 
 JIGSAW = "PIRLJigsaw"
 ROTATION = "PIRLRotation"
@@ -35,4 +35,4 @@ SOURCES = {
 """Data source -> its class, ``module:attribute``."""
 
 INDEX = "index.npz"
-"""Where ``prepare --shards`` writes which images the tars of a folder hold."""
+"""File of ``prepare --shards`` with the index of the images in a folder's tars."""

@@ -1,7 +1,7 @@
 """``pirl-plugin prepare``: a smaller copy of a folder of images, read several times as fast.
 
-The copy has the same folders and names, or is a few large tars (``--shards``). Interrupted, it goes
-on with the same command.
+The copy has the same folders and names, or it is a few large tars (``--shards``). The same command
+completes an interrupted copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from pirl_plugin.arguments import user_path, whole_number
+from pirl_plugin.arguments import HelpFormatter, user_path, whole_number
 from pirl_plugin.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import class_folders
@@ -33,7 +33,7 @@ _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 
 
 class Result(NamedTuple):
-    """Copies made and found, and a sentence for each image that has none."""
+    """Number of copies written and found, and a sentence for each image without a copy."""
 
     written: int
     present: int
@@ -41,21 +41,22 @@ class Result(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 1 where no image could be copied, else 0."""
+    """Run the command; return 1 if no image could be copied, else 0."""
     parser = argparse.ArgumentParser(
         prog="pirl-plugin prepare",
-        description="Make a smaller copy of a folder of images, with the same folders and names.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Make a smaller copy of a folder of images, with the same folders and names.\n"
+        "Example: pirl-plugin prepare IMAGENET/train IMAGENET256/train",
+        formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("input", metavar="IN", type=user_path, help="folder of images")
-    add("output", metavar="OUT", type=user_path, help="new folder, or one to complete")
+    add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
     add("--size", type=whole_number(1), default=256, help="shorter side of a copy, pixels")
-    add("--quality", type=whole_number(1, 95), metavar="1…95", default=90, help="of the JPEGs")
-    add("--workers", type=whole_number(1), default=os.cpu_count(), help="processes")
+    add("--quality", type=whole_number(1, 95), metavar="1…95", default=90, help="JPEG quality")
+    add("--workers", type=whole_number(1), default=os.cpu_count(), help="number of processes")
     add(
         "--shards", type=whole_number(1), nargs="?", const=_PER_SHARD, metavar="N",
-        help=f"write tars of N images (WebDataset's layout; {_PER_SHARD} if N is left out)",
+        help=f"write tars of N images in WebDataset's layout (default N: {_PER_SHARD})",
     )  # fmt: skip
     options = parser.parse_args(arguments)
     source, out = options.input.resolve(), options.output.resolve()
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     settings = {"source": str(source), "size": options.size, "quality": options.quality}
     layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
     claim_folder(out, settings | layout)
-    (out / INDEX).unlink(missing_ok=True)  # of the tars as they were
+    (out / INDEX).unlink(missing_ok=True)  # the index of an earlier copy
     labels = images.labels().tolist()
     for name in [] if options.shards or min(labels) < 0 else class_folders(source):
         (out / name).mkdir(exist_ok=True)  # a class without a copy keeps its number
@@ -80,17 +81,17 @@ def main(arguments: Sequence[str]) -> int:
             bar.update(result.written + result.present + len(result.problems))
     if options.shards:
         write_index(out)
-    print(f"{written} images written, {present} found from before, {len(problems)} without: {out}")
+    print(f"{out}: {written} images copied, {present} already there, {len(problems)} failed")
     if problems:
         (out / _PROBLEMS).write_text("\n".join([*problems, ""]), errors="backslashreplace")
-        print(f"those without are listed in {out / _PROBLEMS}")
+        print(f"{out / _PROBLEMS} lists the failed images")
     return int(written + present == 0)
 
 
 def _resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray, str]:
-    """Return an image's smaller copy, a JPEG, and ``.jpg`` where its name must end so.
+    """Return an image's smaller copy, a JPEG, and ``.jpg`` if its name needs this extension.
 
-    An image whose shorter side has at most ``size`` pixels is kept byte for byte.
+    If the shorter side of the image has at most ``size`` pixels, its bytes do not change.
     """
     data = read_file(path)
     pixels = decode_image(data, scaled_to=2 * size)
@@ -106,7 +107,7 @@ def _resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray
 
 
 class _Copies(Dataset[Result]):
-    """Blocks of images, or shards, each of which is copied when a loader's worker reads it."""
+    """Blocks of images, or shards; a loader's worker copies an item when it reads it."""
 
     def __init__(
         self, images: FolderSource, labels: list[int], out: Path, options: argparse.Namespace
@@ -127,7 +128,7 @@ class _Copies(Dataset[Result]):
     def _resized(
         self, rows: Sequence[int], problems: list[str]
     ) -> Iterator[tuple[int, bytes | bytearray, str]]:
-        """Yield row, content and what its name ends in, of the images that can be read."""
+        """Yield row, content and added extension of each readable image."""
         for row in rows:
             path = self._images.path_of(row)
             try:
@@ -136,7 +137,7 @@ class _Copies(Dataset[Result]):
                 problems.append(f"{path}: {error or 'too little memory'}")
 
     def _copy(self, block: int, rows: Sequence[int]) -> Result:
-        """Make the copies of a block of images, those that are missing."""
+        """Make the missing copies of a block of images."""
         problems: list[str] = []
         places = [[self._out / f"{self._name(row)}{end}" for end in ("", ".jpg")] for row in rows]
         missing = [
@@ -152,13 +153,13 @@ class _Copies(Dataset[Result]):
         return Result(written, len(rows) - len(missing), problems)
 
     def _write_shard(self, block: int, rows: Sequence[int]) -> Result:
-        """Write one tar of copies, unless it is there from an earlier run."""
+        """Write a tar of copies, unless an earlier run has written it."""
         target = self._out / f"shard-{block:06d}.tar"
         problems: list[str] = []
         if target.exists():
             held = len(scan_tar(target, 0)[0])
             lost = len(rows) - held
-            return Result(0, held, [f"{target} lacks {lost} images; remove it to try again"] * lost)
+            return Result(0, held, [f"{target}: {lost} images failed; remove it to retry"] * lost)
         with (
             atomic_write(target) as file,
             tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -166,7 +167,7 @@ class _Copies(Dataset[Result]):
             keys: set[str] = set()
             for row, content, end in self._resized(rows, problems):
                 name = Path(self._name(row))
-                # WebDataset's key ends at the first dot of the name, so it may hold none.
+                # WebDataset's key ends at the first dot of the name, so it may not contain a dot.
                 key = str(name.with_name(name.stem.replace(".", "_")))
                 key = f"{key}_{len(keys)}" if key in keys else key
                 keys.add(key)

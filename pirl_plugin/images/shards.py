@@ -1,7 +1,7 @@
-"""Images in tar files (the WebDataset layout), read at random through an index.
+"""Images in tar files (the WebDataset layout), read in random order through an index.
 
-For file systems that are slow with a million small files. The members ``KEY.jpg`` and ``KEY.cls``
-of a tar are an image and, in digits, its class.
+They suit file systems that are slow with a million small files. The member ``KEY.jpg`` of a tar is
+an image, and ``KEY.cls`` has the number of its class.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pirl_plugin.images.sources import ImageSource
 
 NO_LABEL = -1
 MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
-"""Of each image: number of its tar, first byte and length in it, and class."""
+"""For each image: number of its tar, first byte and length in the tar, and class."""
 
 _Scan = tuple[list[str], NDArray[Any]]
 
 
 class ShardSource(ImageSource):
-    """The images of the tar files of a folder, in the order of the tars' names and of the members.
+    """The images in the tar files of a folder, in the order of the tars' names and of the members.
 
-    ``pirl-plugin prepare --shards`` writes such folders, with an index. Where there is no index of
-    these tars, the headers of all members are read at each start.
+    ``pirl-plugin prepare --shards`` writes such folders, with an index. Without an index of these
+    tars, the headers of all members are read at each start.
 
     Args:
-        path: folder of ``*.tar``.
+        path: folder with ``*.tar``.
 
     Raises:
-        ValueError: it holds fewer than two images, or a tar is cut off or compressed.
+        ValueError: it holds fewer than two images, or a tar is truncated or compressed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -60,7 +60,7 @@ class ShardSource(ImageSource):
         """Return the content of one image.
 
         Raises:
-            OSError: its tar cannot be read, or is shorter than it was.
+            OSError: its tar cannot be read, or has become shorter.
         """
         shard, offset, size, _ = self._members.array[row].item()
         tar = _opened(os.path.join(self.path, self._tars[shard]))
@@ -78,18 +78,18 @@ class ShardSource(ImageSource):
         """Return the class of each image, int64 (N,), from the ``.cls`` members.
 
         Raises:
-            ValueError: an image has none.
+            ValueError: an image has no class.
         """
         labels: NDArray[np.int64] = self._members.array["label"].astype(np.int64)
         if (labels == NO_LABEL).any():
             row = int(np.argmax(labels == NO_LABEL))
-            raise ValueError(f"{self.path_of(row)} has no class: expected a member .cls beside it")
+            raise ValueError(f"{self.path_of(row)} has no class: expected its .cls in the same tar")
         return labels
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
 def _opened(tar: str) -> FileIO:
-    """Return a tar that stays open, in the processes that are forked too."""
+    """Return a tar that stays open, in forked processes too."""
     return open(tar, "rb", buffering=0)
 
 
@@ -120,18 +120,18 @@ def scan_tar(path: Path, shard: int) -> _Scan:
     """Find the images of a tar by its headers.
 
     WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
-    in its name (``KEY.seg.png``) is skipped where there is a ``KEY.png`` or alike; where there is
-    none, it is an image of its own.
+    in its name (``KEY.seg.png``) is skipped if there is an image ``KEY.png`` or similar. Otherwise
+    it is a separate image.
 
     Args:
-        path: of the tar.
-        shard: its number.
+        path: path of the tar.
+        shard: number of the tar.
 
     Returns:
-        Names of the images, and ``MEMBERS`` rows (n,), label −1 where there is no ``.cls``.
+        Names of the images, and ``MEMBERS`` rows (n,), with label −1 if there is no ``.cls``.
 
     Raises:
-        ValueError: it is not a whole tar, or a class is no number.
+        ValueError: it is not a complete tar, or a class is not a number.
     """
     images: dict[str, tuple[int, int, str]] = {}  # by name without extension
     labels: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Memory that loader workers share with the process that made it, instead of receiving a copy."""
+"""Memory that a process shares with its loader workers, without copies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 class SharedArray:
     """An array in a deleted temporary file, which child processes map too; not in ``/dev/shm``.
 
-    Forked workers inherit the mapping; those of ``spawn`` and ``forkserver`` receive the file
-    descriptor. Any other copy (``pickle``, ``copy``) is an array of its own.
+    Forked workers inherit the mapping. Workers of ``spawn`` and ``forkserver`` receive the file
+    descriptor. Any other copy (``pickle``, ``copy``) is a separate array.
 
     Args:
-        values: what it holds at first.
+        values: the initial values.
 
     Attributes:
-        array: of the shape and dtype of ``values``; all processes see what is written to it.
+        array: array with the shape and dtype of ``values``; all processes see all changes.
 
     Example:
         >>> epoch = SharedArray(np.zeros(1, np.int64))
@@ -55,10 +55,10 @@ def _attached(descriptor: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 
 
 class PathTable(Sequence[str]):
-    """An immutable list of paths in shared memory: a million of 40 characters take 48 MB.
+    """An immutable list of paths in shared memory: a million paths of 40 characters take 48 MB.
 
     Args:
-        paths: any, also undecodable ones, as ``os.fsdecode`` gives them.
+        paths: any paths from ``os.fsdecode``, also undecodable ones.
 
     Example:
         >>> table = PathTable(["a/1.jpg", "b/2.jpg"])

@@ -1,4 +1,4 @@
-"""Sources of images: folders, lists, any data set of images; and how to open them."""
+"""Sources of images: folders, lists and any data set of images."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.views.pixels import as_pixels
 
 GREY = 128
-_IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # a mapping: Hugging Face's, encoded
+_IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # Mapping: encoded, from Hugging Face
 
 
 class ImageSource:
-    """Images, each of which is read and decoded once.
+    """A source that reads and decodes each image once.
 
-    A new source is a subclass that finds the images and their labels and passes them to this
+    A new source is a subclass. It finds the images and their labels, and passes them to this
     constructor.
 
-    A file that cannot be read or decoded yields a grey image and ``False``. The first loader worker
-    that meets it names it, with the reason, in one warning.
+    An unreadable file yields a grey image and ``False``. The first loader worker that reads it logs
+    one warning with its path and the reason.
 
     Args:
-        path: what the user named: a folder or a file.
+        path: the user's folder or file.
         images: paths of the images, relative to ``root``.
-        root: folder that the paths are relative to; ``path`` itself if None.
+        root: folder of the relative paths; ``path`` itself if None.
         labels: int64 (N,), or (N, classes), if the source has labels.
 
     Attributes:
@@ -72,7 +72,7 @@ class ImageSource:
         self._labels = labels
         if len(images) < 2:
             raise ValueError(f"{self.path} holds {len(images)} images: expected at least 2")
-        # A byte an image, not a bit: workers that write into one byte lose each other's bits.
+        # One byte per image, not one bit: workers that write to the same byte would lose bits.
         self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class ImageSource:
             row: in [0, len).
 
         Returns:
-            uint8 (3, H, W), RGB, and whether it could be read; it is grey where it could not.
+            uint8 (3, H, W), RGB, and whether it could be read; if not, it is grey.
         """
         try:
             return self.pixels(row), True
@@ -94,7 +94,7 @@ class ImageSource:
                 self._unreadable.array[row] = 1
                 reason = str(error) or "there is too little memory"
                 where = _printable(self.path_of(row))
-                logging.root.warning(f"Image {row}, {where}: left out, it cannot be read: {reason}")
+                logging.root.warning(f"Image {row}, {where}: skipped, it cannot be read: {reason}")
         shape = (3, self.grey_size, self.grey_size)
         return torch.full(shape, GREY, dtype=torch.uint8), False
 
@@ -120,7 +120,7 @@ class ImageSource:
         return [self.path_of(row) for row in range(len(self))]
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N,), or (N, classes) where it may have several.
+        """Return the class of each image, int64 (N,), or (N, classes) if it may have several.
 
         Raises:
             ValueError: this source has no labels.
@@ -130,14 +130,14 @@ class ImageSource:
         return self._labels
 
     def unreadable_paths(self) -> list[str]:
-        """Return the paths found unreadable so far, by this process and its loader workers."""
+        """Return the unreadable paths that this process and its loader workers have found."""
         return [_printable(self.path_of(int(row))) for row in self._unreadable.array.nonzero()[0]]
 
 
 class FolderSource(ImageSource):
-    """The images below a folder, whose subfolders are the classes, if there are any.
+    """The images below a folder; its subfolders, if any, are the classes.
 
-    One warning counts the folders, by name, and the files, by extension, that are left out.
+    One warning counts the skipped folders by name and the skipped files by extension.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -155,14 +155,13 @@ class FolderSource(ImageSource):
             found = ", ".join(f"{_printable(name)} ({count})" for name, count in skipped.items())
             remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
             shown = textwrap.shorten(found, 1000, placeholder=" …")
-            _warn_once(f"{os.fspath(path)}: left out: {shown}{remedy}")
+            _warn_once(f"{os.fspath(path)}: skipped: {shown}{remedy}")
         super().__init__(path, images)
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the number of each image's first-level subfolder, by name: int64 (N,).
+        """Return the number of each image's first-level subfolder in name order: int64 (N,).
 
-        Images that lie in the folder itself are class 0; beside the folders of classes they have
-        none, -1.
+        Images in the folder itself have class 0, or -1 (no class) if there are subfolders.
         """
         numbers = {name: number for number, name in enumerate(class_folders(self.path))}
         numbers[""] = -1 if numbers else 0
@@ -174,9 +173,9 @@ class MapSource(ImageSource):
     """Any map-style data set of images: torchvision's, Hugging Face's, ``Subset``, a list.
 
     Args:
-        dataset: has ``len``, and items that are PIL images, uint8 tensors or arrays, paths, or
-            tuples or dictionaries that hold one.
-        key: of the image in an item, a name or a position; None for ``image``, or else the first.
+        dataset: has ``len``; its items are PIL images, uint8 tensors or arrays, paths, or tuples
+            or dictionaries with one.
+        key: name or position of the image in an item; None: ``image``, or else the first image.
     """
 
     def __init__(self, dataset: Any, key: int | str | None = None) -> None:
@@ -195,7 +194,7 @@ class MapSource(ImageSource):
         if isinstance(item, Mapping):
             first = next((v for v in item.values() if isinstance(v, _IMAGES)), None)
             item = item.get("image", first) if self._key is None else item[self._key]
-        if isinstance(item, Mapping):  # Hugging Face's, with decode=False
+        if isinstance(item, Mapping):  # from Hugging Face, with decode=False
             item = item["bytes"] or item["path"]
         if isinstance(item, (str, os.PathLike)):
             item = read_file(os.fspath(item))
@@ -207,10 +206,10 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
 
     Args:
         where: a folder (of images, of tars, or of a Hugging Face data set), a file that lists
-            images, a list of folders or of images, a map-style data set, or a source.
-        name: a key of ``names.SOURCES``; None to infer it from the path.
-        **options: of the source's constructor, ``key`` of a data set's items among them; those that
-            it does not have are ignored.
+            images, a list of folders or images, a map-style data set, or a source.
+        name: a key of ``names.SOURCES``; None: inferred from the path.
+        **options: arguments of the source's constructor, such as ``key`` of a data set's items;
+            unknown arguments are ignored.
 
     Raises:
         FileNotFoundError: there is no such path.
@@ -234,7 +233,7 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
 
 
 def _kind(path: str) -> str:
-    """Infer the name of the source that reads a path."""
+    """Infer the source of a path, and return its name."""
     if os.path.isfile(path) and not path.endswith((".parquet", ".arrow", ".tar", ".gz", ".tgz")):
         return DISK_FILELIST
     names = os.listdir(path) if os.path.isdir(path) else [path]
@@ -250,5 +249,5 @@ def _warn_once(message: str) -> None:
 
 
 def _printable(path: str) -> str:
-    """Return a path in UTF-8, whose other bytes are escaped."""
+    """Return a path in UTF-8, with other bytes escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 class PIRLHead(nn.Module):
     """Project trunk features to the embedding of an image (f) or of its patches (g).
 
-    With one patch: ``in_dim → out_dim``. With P patches: each patch ``in_dim → out_dim``, the
-    projections concatenated in their order, ``P·out_dim → out_dim``.
+    With one patch: ``in_dim → out_dim``. With P patches: each patch ``in_dim → out_dim``, then the
+    concatenated projections ``P·out_dim → out_dim``.
 
     Args:
         in_dim: width of the trunk's features, 2048 for ResNet-50.
         out_dim: width of the embedding, 128 in the paper.
         num_patches: 1, or the number of patches of an image, 9.
         hidden_dim: None for the paper's linear projection, or the width of a hidden layer with
-            ReLU, the MLP form of VISSL's follow-up (2048).
+            ReLU, as in VISSL's later MLP heads (2048).
 
     Example:
         >>> import torch
@@ -42,11 +42,11 @@ class PIRLHead(nn.Module):
         self.merge = nn.Linear(num_patches * out_dim, out_dim) if num_patches > 1 else None
 
     def forward(self, features: Tensor | list[Tensor]) -> Tensor:
-        """Embed.
+        """Compute embeddings.
 
         Args:
-            features: ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)`` floating, or a list of one of
-                these; the P patches of an image follow each other.
+            features: ``(B·P, in_dim)`` or ``(B·P, in_dim, 1, 1)`` floating, or a list with one
+                such tensor; the P patches of an image are consecutive.
 
         Returns:
             ``(B, out_dim)``, not normalised.

@@ -1,4 +1,4 @@
-"""torchvision's ResNet with stages of any width, and its features by VISSL's names."""
+"""torchvision's ResNet with stages of any width, and features with VISSL's names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FEATURES = {
 
 
 def feature_width(depth: int, width: float) -> int:
-    """Width of the pooled res5 features.
+    """Return the width of the pooled res5 features.
 
     Example:
         >>> feature_width(50, 2), feature_width(10, 0.5)
@@ -45,13 +45,13 @@ def feature_width(depth: int, width: float) -> int:
 class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
-    It has no classifier: images ``(B, 3, H, W)`` in, pooled features ``(B, D)`` out. Its state
-    dictionary is what :func:`pirl_plugin.export_checkpoint` writes for torchvision.
+    It has no classifier: it maps images ``(B, 3, H, W)`` to pooled features ``(B, D)``. For
+    torchvision, :func:`pirl_plugin.export_checkpoint` writes its state dictionary.
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
-        width: channels of each stage over torchvision's; 2 is PIRL-c2x.
-        small_stem: conv1 is 3×3 with stride 1 and no max-pooling follows it, as for CIFAR.
+        width: factor of the channels of each stage; 2 is PIRL-c2x.
+        small_stem: conv1 is 3×3 with stride 1, without max-pooling, as for CIFAR.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ class WideResNet(ResNet):
         super().__init__(block, stages)
         self.inplanes = round(64 * width)
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
-        if small_stem:  # images below about 64 pixels keep their resolution
+        if small_stem:  # keeps the resolution of images below about 64 pixels
             self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=3, padding=1, bias=False)
             self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(self.inplanes)
@@ -79,15 +79,15 @@ class WideResNet(ResNet):
 
 
 class ResNetTrunk(nn.Module):
-    """A :class:`WideResNet` in blocks, whose parameters are named as in VISSL's own ResNet trunk.
+    """A :class:`WideResNet` in blocks, with the parameter names of VISSL's own ResNet trunk.
 
     Args:
         depth: 10, 18, 34, 50, 101 or 152.
-        width: channels of each stage over torchvision's.
-        small_stem: as of :class:`WideResNet`.
+        width: factor of the channels of each stage.
+        small_stem: see :class:`WideResNet`.
 
     Attributes:
-        arguments: of the constructor, to build another network of this kind.
+        arguments: arguments of the constructor, to build another network of this kind.
     """
 
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
@@ -105,13 +105,13 @@ class ResNetTrunk(nn.Module):
         Args:
             images: ``(B, 3, H, W)`` float, normalised.
             out_feat_keys: names among ``conv1``, ``res1`` … ``res5``, ``res5avg``, ``flatten``;
-                by default the last.
+                by default ``flatten``.
 
         Returns:
-            One tensor a name, in the order of the names.
+            One tensor for each name, in the order of the names.
 
         Raises:
-            ValueError: an unknown name.
+            ValueError: a name is unknown.
         """
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
@@ -132,16 +132,16 @@ def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
     """Build the randomly initialised trunk of a ``MODEL.TRUNK.PIRL_RESNET`` section.
 
     Raises:
-        ValueError: as :func:`read_section`.
+        ValueError: see :func:`read_section`.
     """
     return ResNetTrunk(**read_section(section))
 
 
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :class:`ResNetTrunk` in a section, whose keys are all optional.
+    """Return the arguments of :class:`ResNetTrunk` from a section; all its keys are optional.
 
     Raises:
-        ValueError: an unknown key or depth, or a width that is not positive.
+        ValueError: a key or the depth is unknown, or the width is not positive.
     """
     found = {"DEPTH": 18, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False, **section}
     depth, width, small_stem, *unknown = found.values()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _POOLED = ("flatten", "res5avg")
 DESCRIPTION = "timm_model"
-"""Buffer of a trunk that says in a checkpoint which network of timm it is."""
+"""Buffer of a trunk with the name and options of its timm network, for checkpoints."""
 _BYTES = 512
 
 
@@ -24,15 +24,15 @@ class TimmTrunk(nn.Module):
     Features: ``flatten`` ``(B, D)`` and ``res5avg`` ``(B, D, 1, 1)``, the input of timm's
     classifier.
 
-    Vision transformers take images of any size that their patches divide: their position
-    embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` says otherwise.
+    Vision transformers take images of any size that is a multiple of their patch. Their position
+    embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns this off.
 
     Args:
         architecture: timm's name, such as ``vit_tiny_patch16_224``.
         options: keyword arguments of ``timm.create_model``.
 
     Attributes:
-        arguments: of the constructor, to build another network of this kind.
+        arguments: arguments of the constructor, to build another network of this kind.
         width: D.
 
     Raises:
@@ -56,10 +56,10 @@ class TimmTrunk(nn.Module):
             out_feat_keys: names of features; by default ``flatten``.
 
         Returns:
-            One tensor a name, in the order of the names.
+            One tensor for each name, in the order of the names.
 
         Raises:
-            ValueError: an unknown name; or a conversion to SyncBatchNorm removed activations.
+            ValueError: a name is unknown, or a conversion to SyncBatchNorm removed activations.
         """
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(_POOLED):
@@ -70,8 +70,8 @@ class TimmTrunk(nn.Module):
         if self._fused_norm and not _has_fused_norm(self.net):
             raise ValueError(
                 f"config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN = True: expected False for "
-                f"timm's {self.arguments['architecture']}, whose batch norms have activations "
-                f"inside, which the conversion removes; set it to False"
+                f"timm's {self.arguments['architecture']}, because the conversion removes the "
+                f"activations in its batch norms; set it to False"
             )
         pooled = self.net(images)
         named = {"flatten": pooled, "res5avg": pooled[:, :, None, None]}
@@ -79,10 +79,10 @@ class TimmTrunk(nn.Module):
 
 
 def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
-    """Build timm's network of a name, without a classifier, at random initialisation.
+    """Build a network of timm with random weights, without a classifier.
 
     Raises:
-        ValueError: as :class:`TimmTrunk`.
+        ValueError: see :class:`TimmTrunk`.
     """
     try:
         import timm
@@ -101,7 +101,7 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
 
 
 def network_width(net: Any) -> int:
-    """Return the width of the input of the network's classifier."""
+    """Return the width of the classifier's input."""
     return int(getattr(net, "head_hidden_size", None) or net.num_features)
 
 
@@ -123,17 +123,17 @@ def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
 
 
 def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return name and options of the network of a ``MODEL.TRUNK.PIRL_TIMM`` section.
+    """Return the network's name and options from a ``MODEL.TRUNK.PIRL_TIMM`` section.
 
     Raises:
-        ValueError: an unknown key, or no name.
+        ValueError: a key is unknown, or there is no name.
     """
     if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
         raise ValueError(
             f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
             f"OPTIONS, keyword arguments of timm.create_model; write {{NAME: resnet50}}"
         )
-    # As plain lists and dictionaries, whatever classes the configuration is made of.
+    # Convert the configuration's classes to plain lists and dictionaries.
     options = json.dumps(
         section.get("OPTIONS") or {}, default=lambda v: dict(v) if hasattr(v, "keys") else list(v)
     )
@@ -141,7 +141,7 @@ def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
-    """Add ``dynamic_img_size`` to the options of a network that has it."""
+    """Add ``dynamic_img_size`` to the options if the network has this option."""
     with torch.device("meta"):
         net = create_network(architecture, options)
     dynamic = "dynamic_img_size" in inspect.signature(type(net).__init__).parameters

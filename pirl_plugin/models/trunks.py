@@ -1,4 +1,4 @@
-"""What a configuration's ``MODEL.TRUNK`` section says, and untrained networks of a given kind."""
+"""The width of a ``MODEL.TRUNK`` section's features, and untrained networks of the same kind."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def trunk_width(trunk: Mapping[str, Any]) -> int | None:
     """Return the width of the pooled features of a ``MODEL.TRUNK`` section.
 
     Args:
-        trunk: a mapping with ``NAME`` and the named trunk's own section.
+        trunk: a mapping with ``NAME`` and the section of this trunk.
 
     Returns:
-        The width, or None for a trunk that is not known here.
+        The width; None for an unknown trunk.
 
     Raises:
-        ValueError: the section has a wrong key; or timm is not installed or lacks the network.
+        ValueError: the section has a wrong key, or timm is not installed or lacks the network.
 
     Example:
         >>> trunk_width({"NAME": "pirl_resnet", "PIRL_RESNET": {"DEPTH": 10}})
@@ -55,7 +55,7 @@ def trunk_width(trunk: Mapping[str, Any]) -> int | None:
 def untrained(trunk: AnyTrunk) -> AnyTrunk:
     """Build a randomly initialised network of a trunk's kind, in evaluation mode.
 
-    It is the same each time, and the global generator is left as it is.
+    Its weights are always the same, and the global generator does not change.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -1,1 +1,1 @@
-"""The quickstart and the sweep: several runs through the host, their reports, sample images."""
+"""The quickstart and the sweep: several runs of the host, their reports, and sample images."""

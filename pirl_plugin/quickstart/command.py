@@ -1,4 +1,4 @@
-"""``pirl-plugin quickstart`` and ``pirl-plugin sweep``: their options."""
+"""The options of ``pirl-plugin quickstart`` and ``pirl-plugin sweep``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> None:
     """Run ``pirl-plugin quickstart``.
 
     Raises:
-        SystemExit: data that cannot be used, or a run that failed.
+        SystemExit: the data cannot be used, or a run failed.
     """
     options = parse(arguments)
     from pirl_plugin.processes import ended_by_sigterm
@@ -28,28 +28,28 @@ def main(arguments: list[str]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the quickstart's options; needs the standard library only, before an installation.
+    """Parse the quickstart's options. It runs before an installation, without other packages.
 
     Raises:
-        SystemExit: they cannot be used, or ask for help.
+        SystemExit: the options cannot be used, or ask for help.
     """
     parser = argparse.ArgumentParser(
         prog="pirl-plugin quickstart",
-        description="Pre-train a small network with PIRL, measure it, and write a report. "
+        description="Pre-train a small network with PIRL, measure it, and write a report.\n"
         "Example: pirl-plugin quickstart --data photos --out runs/photos",
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "
         "with images (default: drawn sample images)")  # fmt: skip
-    add("--out", type=output_folder, default="runs/quickstart", help="for runs and report")
-    add("--seed", type=whole_number(0, MAX_SEED), default=0, help="of weights and draws")
-    add("--epochs", type=whole_number(1), help="of PIRL (default: about the same number of images "
-        "in all, whatever the data set's size)")  # fmt: skip
+    add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
+    add("--seed", type=whole_number(0, MAX_SEED), default=0, help="random seed")
+    add("--epochs", type=whole_number(1), help="epochs of pre-training (default: for about 32,000 "
+        "images in all)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.data is not None:
         if not options.data.is_dir():
-            parser.error(f"--data = {options.data}: expected a folder of images; there is none")
+            parser.error(f"--data = {options.data}: expected an existing folder of images")
         options.data = options.data.resolve()
     return options
 
@@ -58,7 +58,7 @@ def sweep(arguments: list[str]) -> None:
     """Run ``pirl-plugin sweep``.
 
     Raises:
-        SystemExit: options that cannot be used, or a run that failed.
+        SystemExit: the options cannot be used, or a run failed.
     """
     from pirl_plugin.processes import ended_by_sigterm
     from pirl_plugin.quickstart.sweep import SWEEPS, run_sweep
@@ -66,22 +66,22 @@ def sweep(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin sweep",
         description="Pre-train a model for each value, measure it with the linear benchmark, and "
-        "write a table and a figure. The same command resumes after a stop. Example: "
+        "write a table and a figure. The same command resumes after a stop.\nExample: "
         "pirl-plugin sweep lambda --data DIR --scale quick --values 0 0.5 1",
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add("name", choices=list(SWEEPS), help="what is varied")
+    add("name", choices=list(SWEEPS), help="the value to vary")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of every pre-training")
-    add("--data", type=user_path, required=True, help="train/CLASS/*, val/CLASS/*")
+    add("--data", type=user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
     add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
     add("--scale", choices=["paper", "quick"], default="paper",
         help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
-    add("--values", nargs="+", metavar="V", help="these values only (default: the paper's)")
+    add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
         help="an override of every linear benchmark; repeatable")  # fmt: skip
     options = parser.parse_intermixed_args(arguments)
-    if options.values is not None:  # the option takes all words that follow
+    if options.values is not None:  # argparse gives this option all words after it
         options.overrides += [word for word in options.values if "=" in word]
         options.values = [float(word) for word in options.values if "=" not in word]
     options.out = options.out or output_folder(f"runs/sweep_{options.name}")

@@ -1,7 +1,7 @@
-"""The quickstart's report: one HTML file, nothing loaded from outside.
+"""The quickstart's report: one HTML file that loads nothing from outside.
 
-Pictures are embedded as PNG and plots as SVG, each small enough for a phone. The words are in
-``report.html.j2``; those that depend on the outcome are chosen here.
+Pictures are embedded as PNG and plots as SVG, small enough for a phone. ``report.html.j2`` has the
+text. This module chooses the parts that depend on the outcome.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _SHOWN, _NEIGHBORS, _PICTURE = 6, 6, 112
 _BLUE, _GREY = "#2457c5", "#8b929b"
-_MEASURES = {  # of the memory bank: title, and what the dashed line is
+_MEASURES = {  # measure of the memory bank: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
     "cos_f_m": ("Cosine of f(image) and its bank row", "rows of other images"),
@@ -59,10 +59,10 @@ def write_report(
     Args:
         out: the run's folder.
         data: the images.
-        checkpoints: of ``random`` and ``pirl``.
+        checkpoints: the checkpoints ``random`` and ``pirl``.
         results: as in ``results.json``.
         train: features of the training images.
-        test: features of the test images, where there are labels.
+        test: features of the test images, if there are labels.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -89,9 +89,9 @@ def write_report(
 
 
 def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, Any]:
-    """Return accuracies, their 95 % intervals, and what kNN's gain shows.
+    """Return accuracies, their 95 % intervals, and the verdict on kNN's gain.
 
-    The gain's interval is that of two independent shares (normal approximation).
+    The gain's interval takes the two shares as independent (normal approximation).
 
     Args:
         results: as in ``results.json``.
@@ -145,7 +145,7 @@ def _plot(
     chance: ArrayLike | None = None,
     dashed: str = "",
 ) -> str:
-    """Return a plot, 4.2 inches wide, as an ``<svg>`` element whose words stay text."""
+    """Return a plot, 4.2 inches wide, as an ``<svg>`` element with text as text."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -167,7 +167,7 @@ def _plot(
 
 
 def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
-    """Show what the network saw of a few images: the image, its view, its shuffled patches."""
+    """Return the network's input for a few images: the image, its view, its shuffled patches."""
     views, samples = load_pretext_model(checkpoint).views, []
     for row in evenly_spaced(len(train.rows), 3):
         pixels = train.source[train.rows[row]][0]
@@ -185,7 +185,8 @@ def _neighbors(train: Split, test: Split | None) -> list[dict[str, Any]]:
     for row in evenly_spaced(len(query.rows), _SHOWN):
         sample: dict[str, Any] = {"query": _shown(query, row)}
         for name in ("pirl", "random"):
-            asked, first = query.features[name][row : row + 1], int(test is None)  # itself is first
+            # Without test images, the first neighbour is the image itself.
+            asked, first = query.features[name][row : row + 1], int(test is None)
             near, _ = find_neighbors(asked, train.features[name], _NEIGHBORS + first)
             sample[name] = [_shown(train, neighbor) for neighbor in near[0, first:].tolist()]
         found.append(sample)

@@ -1,6 +1,6 @@
 """Pre-train, evaluate and report, in minutes on a CPU.
 
-Every run is ``python -m pirl_plugin train …`` in a process of its own, which shows its progress.
+Every run is ``python -m pirl_plugin train …`` in a separate process, which shows its progress.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
 IMAGE_SIZE = 64
 IMAGES_SEEN = 32_000  # in pre-training, whatever the size of the data set
-_UNLABELLED = 2000  # images among which neighbours are looked for where there are no classes
+_UNLABELLED = 2000  # images for the search of neighbours if there are no classes
 
 
 @dataclass(frozen=True)
 class Data:
-    """Where the images are.
+    """The folders of images.
 
     Attributes:
         train: folder of training images.
-        val: folder of test images with the same class subfolders; None: nothing is measured.
-        num_train: training images.
+        val: folder of test images with the same class subfolders; None: no accuracy is measured.
+        num_train: number of training images.
     """
 
     train: Path
@@ -67,8 +67,8 @@ class Split:
     """Images of one folder.
 
     Attributes:
-        source: of the images.
-        rows: in the source; N of them, those that can be read.
+        source: the source of the images.
+        rows: the N readable rows of the source.
         features: name of a checkpoint → float32 ``(N, D)``, pooled res5.
     """
 
@@ -78,27 +78,27 @@ class Split:
 
     @property
     def classes(self) -> list[str]:
-        """The subfolder that each image is in; its own name where there is none."""
+        """The first-level subfolder of each image; its file name if there is none."""
         paths = (Path(self.source.path_of(row)) for row in self.rows)
         return [path.relative_to(self.source.path).parts[0] for path in paths]
 
 
 def find_data(folder: Path) -> Data:
-    """Look at ``train/CLASS/*`` and ``val/CLASS/*``, or a folder of images.
+    """Find ``train/CLASS/*`` and ``val/CLASS/*``, or a folder of images.
 
     Raises:
-        ValueError: there are fewer than two images, or other classes in ``val``.
+        ValueError: there are fewer than two images, or ``val`` has other classes.
     """
     train = folder / "train" if (folder / "train").is_dir() else folder
     val, classes = folder / "val", class_folders(str(train))
     if train == folder or len(classes) < 2 or not val.is_dir():
         return Data(train, None, len(FolderSource(train)))
-    labelled_folders(folder)  # which checks them
+    labelled_folders(folder)  # checks them
     return Data(train, val, len(FolderSource(train)))
 
 
 def quick_epochs(data: Data) -> int:
-    """Return the epochs in which about ``IMAGES_SEEN`` images are seen, at least one."""
+    """Return the number of epochs with about ``IMAGES_SEEN`` images, at least one."""
     return max(1, round(IMAGES_SEEN / data.num_train))
 
 
@@ -108,7 +108,7 @@ def quick_negatives(data: Data) -> str:
 
 
 def quick_linear(data: Data, checkpoint: Path) -> list[str]:
-    """Return overrides of the host's linear benchmark of a checkpoint, for any classes."""
+    """Return the overrides of the host's linear benchmark for a checkpoint and any classes."""
     return [
         "config=benchmark/pirl/quick_linear",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
@@ -121,16 +121,16 @@ def quick_linear(data: Data, checkpoint: Path) -> list[str]:
 def run_quickstart(
     folder: Path | None, out: Path, seed: int = 0, epochs: int | None = None
 ) -> None:
-    """Pre-train, evaluate and report; use what an earlier call with the same arguments finished.
+    """Pre-train, evaluate and report; skip parts that an earlier call finished.
 
     Args:
-        folder: of images; None for sample images.
-        out: for runs, ``results.json`` and ``report.html``.
-        seed: of weights and draws.
-        epochs: of pre-training; None for ``quick_epochs``.
+        folder: folder of images; None for sample images.
+        out: folder for runs, ``results.json`` and ``report.html``.
+        seed: seed of weights and draws.
+        epochs: epochs of pre-training; None for ``quick_epochs``.
 
     Raises:
-        ValueError: data that cannot be used, or ``out`` holds another run.
+        ValueError: the data cannot be used, or ``out`` holds another run.
         RuntimeError: a run of the host failed.
     """
     from pirl_plugin.quickstart.report import write_report
@@ -148,7 +148,7 @@ def run_quickstart(
         return
     print(f"{data.num_train:,} images in {data.train}; epochs: {epochs}")
     if data.val is None:
-        print("No accuracy will be measured: there are no train/CLASS/* and val/CLASS/*")
+        print("No accuracy is measured: there are no train/CLASS/* and val/CLASS/*")
 
     torch.manual_seed(seed)
     checkpoints = {"random": out / "random_init.torch"}
@@ -165,7 +165,7 @@ def run_quickstart(
         "seed": seed,
         "epochs": epochs,
         "processor": processor_name(),
-        "threads": torch.get_num_threads(),  # another number adds floats in another order
+        "threads": torch.get_num_threads(),  # their number changes the order of float sums
         "images_per_s": round(1000 * batch / times[-1], 1) if times else 0.0,
         "seconds": round(time.perf_counter() - start, 1),
     }
@@ -180,14 +180,14 @@ def run_host(
     """Train or evaluate through the host's engine; its log is ``out/log.txt``.
 
     Args:
-        overrides: Hydra overrides, beginning with ``config=…``.
+        overrides: Hydra overrides; the first is ``config=…``.
         out: folder for the host's log, checkpoints and metrics.
-        title: what messages call the run.
-        threads: of the run's process.
-        shown: whether the console shows its progress; else this is in ``out/console.log``.
+        title: name of the run in messages.
+        threads: number of threads of the run's process.
+        shown: whether the console shows the progress; otherwise it goes to ``out/console.log``.
 
     Raises:
-        RuntimeError: the run failed; quotes the last line of its errors.
+        RuntimeError: the run failed; the message has the last line of its errors.
     """
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
@@ -206,7 +206,7 @@ def run_host(
     ):
         try:
             status = process.wait()
-        except BaseException:  # SIGTERM, for instance: a run saves before it ends
+        except BaseException:  # such as SIGTERM: the run saves before it ends
             process.terminate()
             raise
     if status != 0:
@@ -215,7 +215,7 @@ def run_host(
 
 
 def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
-    """Train PIRL-jigsaw through the host's engine, where it is not finished; its checkpoint."""
+    """Train PIRL-jigsaw through the host's engine if not finished; return its checkpoint."""
     done = final_checkpoint(out)
     if done is not None:
         return done
@@ -234,7 +234,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
 
 
 def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None = None) -> Split:
-    """Take each trunk's features of a folder's images, at most ``limit``, evenly spread."""
+    """Return each trunk's features of a folder's images, at most ``limit`` evenly spread ones."""
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), limit or len(source))
     trunks = [load_trunk(file) for file in checkpoints.values()]
@@ -246,14 +246,14 @@ def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None 
 def _accuracies(
     data: Data, checkpoints: dict[str, Path], out: Path, seed: int, train: Split, test: Split
 ) -> dict[str, dict[str, float]]:
-    """Linear benchmark of the host and kNN of each checkpoint, top-1 in percent."""
+    """Return the host's linear benchmark and the kNN of each checkpoint, top-1 in percent."""
 
     def linear(name: str) -> float:
         folder = out / f"linear_{name}"
         with suppress(ValueError):  # not finished
             return linear_accuracy(folder)["res5"]
         overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
-        # Both take as long: one of them shows the time that is left.
+        # Both take equally long, so one of them shows the remaining time for both.
         run_host(overrides, folder, f"Linear benchmark, {name}", 1, shown=name == "pirl")
         return linear_accuracy(folder)["res5"]
 

@@ -1,7 +1,7 @@
-"""A small labelled data set drawn from nothing, for the quickstart and for tests.
+"""A small labelled data set of drawn images, for the quickstart and for tests.
 
-Ten classes of scene. Only the structure shows the class: palette, light, scale, place, occluders
-and grain come from the same distributions for all classes, so a histogram of colours does not help.
+It has ten classes of scenes. Only the structure depends on the class. All classes share the
+distributions of palette, light, scale, place, occluders and grain: colour histograms do not help.
 Pictures are float32 (S, S, 3) in about [0, 1]; maps are float32 (S, S).
 """
 
@@ -26,15 +26,15 @@ Rng = np.random.Generator
 def write_sample_dataset(
     out: Path, seed: int = 0, num_train: int = 2000, num_val: int = 400, size: int = 96
 ) -> None:
-    """Write ``out/{train,val}/CLASS/NUMBER.jpg``, balanced over the classes to within one image.
+    """Write ``out/{train,val}/CLASS/NUMBER.jpg``; class sizes differ by at most one image.
 
-    The same parameters give the same pictures. A folder that is there is kept.
+    The same parameters give the same pictures. An existing folder does not change.
 
     Args:
         out: the folder; its parents are made.
         seed: another seed gives other pictures of the same classes.
-        num_train: images under ``train``.
-        num_val: images under ``val``.
+        num_train: number of images under ``train``.
+        num_val: number of images under ``val``.
         size: side of the square images, pixels.
     """
     if out.exists():
@@ -226,7 +226,7 @@ SCENES: dict[str, Callable[[Rng, int], Array]] = {
     for draw in (balls, brick_wall, city, flowers, forest,
                  mountains, pebbles, roof_tiles, sea, tartan)
 }  # fmt: skip
-"""Every class and its painter, ``(rng, side) -> float32 (side, side, 3)``."""
+"""Class -> its drawing function, ``(rng, side) -> float32 (side, side, 3)``."""
 
 
 def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
@@ -261,7 +261,7 @@ def _palette(rng: Rng, count: int) -> list[Array]:
 
 
 def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
-    """Draw smooth fractal noise (S, S), mean 0, deviation 1: lattices, each twice as fine."""
+    """Draw smooth fractal noise (S, S), mean 0, deviation 1: a sum of finer and finer lattices."""
     total = np.zeros((side, side), np.float32)
     for octave in range(octaves):
         count = min(side, cells * 2**octave) + 1
@@ -271,7 +271,7 @@ def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
 
 
 def _relief(rng: Rng, colour: Array, height: Array) -> Array:
-    """Light a height map (S, S) from a random side: colour times Lambert's cosine."""
+    """Light a height map (S, S) from a random side: multiply colour by Lambert's cosine."""
     down, across = np.gradient(height, 192 / len(height))
     angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 1.2)
     slope = across * np.cos(angle) + down * np.sin(angle)
@@ -280,7 +280,7 @@ def _relief(rng: Rng, colour: Array, height: Array) -> Array:
 
 
 def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
-    """Return coordinates (across, down) in cells on a surface at a slant, from a random place."""
+    """Return coordinates (across, down), in cells, on a slanted surface with a random origin."""
     down, across = (axis - 0.5 for axis in _grid(side))
     lean, angle = rng.uniform(-0.45, 0.45, 2).tolist(), rng.normal(0, 0.25)
     distance = 1 + lean[0] * across + lean[1] * down
@@ -290,12 +290,12 @@ def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
 
 
 def _each(rng: Rng, u: Array, v: Array) -> Array:
-    """Draw a number in [-1, 1) for each cell: a map that is constant in a cell."""
+    """Draw a number in [-1, 1) for each cell: a map with a constant value in each cell."""
     return rng.uniform(-1, 1, (64, 64))[u.astype(int) % 64, v.astype(int) % 64]
 
 
 def _grid(side: int) -> tuple[Array, Array]:
-    """Return coordinates down and across in [0, 1]."""
+    """Return coordinates (down, across) in [0, 1]."""
     line = np.linspace(0, 1, side, dtype=np.float32)
     down, across = np.meshgrid(line, line, indexing="ij")
     return down, across

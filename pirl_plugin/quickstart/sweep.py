@@ -1,7 +1,7 @@
 """The effect of λ, of the permutations or of the negatives (Sec. 4): runs, table, figure.
 
-A model is two runs: pre-training and linear benchmark. What is finished is not run again, so the
-same command resumes.
+A model needs two runs: pre-training and linear benchmark. Finished runs are skipped, so the same
+command resumes a sweep.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Sweep:
     """One sweep.
 
     Attributes:
-        method: that is trained.
+        method: the trained method.
         axis: name of the swept value.
-        key: the Hydra key that sets it; "++" where a config need not name it.
-        values: of the paper.
+        key: the Hydra key of the value; with "++" if the config may not have the key.
+        values: the paper's values.
     """
 
     method: str
@@ -96,20 +96,20 @@ def linear_benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) 
 
 
 def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return our overrides without those that are given too: Hydra refuses a group twice."""
+    """Return our overrides and the given ones; a given one replaces ours with the same key."""
     keys = {override.partition("=")[0].lstrip("+~") for override in given}
     return [*(o for o in ours if o.partition("=")[0].lstrip("+~") not in keys), *given]
 
 
 def run_sweep(options: argparse.Namespace) -> None:
-    """Run what is not finished, and write the table and the figure after each model.
+    """Run the unfinished models, and write the table and the figure after each model.
 
     Args:
-        options: ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides`` and ``linear``,
-            as of the command.
+        options: the command's ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides``
+            and ``linear``.
 
     Raises:
-        ValueError: options that cannot be used, or ``out`` holds another sweep.
+        ValueError: the options cannot be used, or ``out`` holds another sweep.
         RuntimeError: a run failed.
     """
     data = find_data(options.data)
@@ -129,7 +129,7 @@ def run_sweep(options: argparse.Namespace) -> None:
 
 
 def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return the accuracies of the models in the folder, those of earlier calls too."""
+    """Return the accuracies of all models in the folder, also from earlier calls."""
     method, rows = SWEEPS[options.name].method, []
     folders = options.out.glob(f"{method.lower()}_*")
     for value, folder in sorted((float(f.name.partition("_")[2]), f) for f in folders):
@@ -145,11 +145,11 @@ def _plain(value: float) -> float:
 
 
 def _run_model(options: argparse.Namespace, data: Data, value: float) -> None:
-    """Pre-train and measure one model in ``OUT/METHOD_VALUE``, where this is not finished."""
+    """Pre-train and measure one model in ``OUT/METHOD_VALUE``, if it is not finished."""
     sweep = SWEEPS[options.name]
     folder = options.out / f"{sweep.method.lower()}_{value}"
     title = f"{sweep.method}, {sweep.axis} = {value:,}"
-    # At the paper's scale a machine has several processes, whose work is on GPUs.
+    # At the paper's scale, a machine runs several processes, which work on GPUs.
     threads = torch.get_num_threads() if options.scale == "quick" else 1
     if final_checkpoint(folder / "pretrain") is None:
         overrides = pretraining(options, data, value)
@@ -163,7 +163,7 @@ def _run_model(options: argparse.Namespace, data: Data, value: float) -> None:
 
 
 def _top1(folder: Path) -> dict[str, float]:
-    """Return layer → percent of a linear benchmark; nothing of one that is not finished."""
+    """Return layer → percent of a linear benchmark; empty if it is not finished."""
     try:
         return linear_accuracy(folder)
     except (ValueError, OSError):
@@ -173,14 +173,14 @@ def _top1(folder: Path) -> dict[str, float]:
 def write_results(
     out: Path, name: str, results: list[dict[str, Any]], settings: dict[str, str]
 ) -> str:
-    """Write ``results.md``, ``results.json`` and ``figure.png``; returns the table.
+    """Write ``results.md``, ``results.json`` and ``figure.png``; return the table.
 
     Args:
         out: the folder.
-        name: of the sweep.
-        results: ``method``, ``value``, ``top1`` (layer → percent, empty before it is measured),
-            ``best_layer`` and ``best_top1`` (or None) of each model.
-        settings: of the runs.
+        name: name of the sweep.
+        results: for each model ``method``, ``value``, ``top1`` (layer → percent, empty if not
+            measured), ``best_layer`` and ``best_top1`` (or None).
+        settings: settings of the runs.
     """
     from matplotlib.figure import Figure
 

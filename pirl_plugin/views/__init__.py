@@ -1,1 +1,1 @@
-"""The views of an image: pure functions of (pixels, rng) (App. A)."""
+"""The views of an image, as pure functions of (pixels, rng) (App. A)."""

@@ -1,4 +1,4 @@
-"""What the views of all tasks share, and the image I alone (NPID, Wu et al. 2018)."""
+"""The base class of all views, and views of only the image I (NPID, Wu et al. 2018)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Self = TypeVar("_Self", bound="Views")
 
 
 class Views:
-    """A transform: an image → a dictionary of uint8 views.
+    """A transform from an image to a dictionary of uint8 views.
 
-    New views are a subclass with ``_make``, from pixels and a generator to views, and ``shapes``.
+    For new views, write a subclass with ``shapes``, and with ``_make`` that makes the views.
 
     Args:
         image_size: side of I, pixels.
@@ -27,8 +27,8 @@ class Views:
         **photometric: parameters of ``Photometric``; each view draws its own.
 
     Raises:
-        TypeError: for an unknown parameter.
-        ValueError: for a parameter that is out of range.
+        TypeError: a parameter is unknown.
+        ValueError: a parameter is out of range.
     """
 
     labelled = False
@@ -51,14 +51,14 @@ class Views:
 
         Args:
             image: a PIL image, a uint8 array (H, W, 3) or a uint8 tensor (3, H, W).
-            rng: generator that all draws come from; None for one that is seeded by torch's, as
-                transforms of torchvision are.
+            rng: generator of all draws; None: a generator with a seed from torch's generator, as
+                in torchvision's transforms.
 
         Returns:
-            uint8 views by name, of the :attr:`shapes`.
+            uint8 views by name, with :attr:`shapes`.
 
         Raises:
-            ValueError: it is no such image.
+            ValueError: ``image`` is of another kind.
         """
         return self._make(as_pixels(image), torch_seeded_generator() if rng is None else rng)
 
@@ -71,7 +71,7 @@ class Views:
         return {"images": (3, self.image_size, self.image_size)}
 
     def placeholder(self) -> dict[str, torch.Tensor]:
-        """Black views of the same shapes, for an image that could not be read."""
+        """Return black views of the same shapes, for an unreadable image."""
         views = {name: torch.zeros(size, dtype=torch.uint8) for name, size in self.shapes.items()}
         return {**views, "label": torch.tensor(0)} if self.labelled else views
 
@@ -79,8 +79,8 @@ class Views:
     def from_entry(cls: type[_Self], entry: Mapping[str, Any]) -> _Self:
         """Make the views that an entry of a configuration's ``TRANSFORMS`` describes.
 
-        ``name`` and ``indices`` are the host's. ``photometric`` may hold photometric parameters
-        together; those beside it come first.
+        ``name`` and ``indices`` are for the host. ``photometric`` may hold several photometric
+        parameters; the same parameter beside it has priority.
 
         Example:
             >>> entry = {"name": "PIRLImage", "photometric": {"hue": 0.1}}
@@ -91,15 +91,15 @@ class Views:
         return cls(**{**(given.pop("photometric", None) or {}), **given})
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        """Random resized crop, photometric augmentation and flip: uint8 (3, S, S)."""
+        """Return a random resized crop, augmented and perhaps flipped: uint8 (3, S, S)."""
         crop = random_resized_crop(pixels, self.image_scale, self.image_size, rng)
         return render(crop, _CORNER, self.photometric.sample(rng, 1), self.image_size)[0]
 
 
 class ImageViews(Views):
-    """I alone, for λ = 0: NPID has no transformed version. Args as the rotation's.
+    """Only I, for λ = 0: NPID has no transformed version. Args as in :class:`RotationViews`.
 
-    For one generator it is the same I as every other task's.
+    For the same generator, all tasks have the same I.
 
     Example:
         >>> views = ImageViews(image_size=32)
@@ -113,7 +113,7 @@ class ImageViews(Views):
 
 
 def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Return the pair of area shares 0 < low <= high <= 1, else raise ValueError."""
+    """Return the pair of area shares; raise ``ValueError`` unless 0 < low <= high <= 1."""
     low, high = value
     if not 0 < low <= high <= 1:
         raise ValueError(f"{name} = {value}: expected shares of the image, such as [0.08, 1.0]")

@@ -1,6 +1,6 @@
-"""The image I and a jigsaw of nine patches (App. A.1), of a rotated crop too (§4.3).
+"""The image I and a jigsaw of nine patches (App. A.1), also of a rotated crop (Sec. 4.3).
 
-And the covariant pretext task, one of PIRL's baselines: to predict the permutation.
+The module also has the covariant pretext task, a baseline of PIRL: predict the permutation.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ _FLIPS = ("patch", "image", "none")
 
 
 class JigsawViews(Views):
-    """I, and nine patches of another crop in a random order (App. A.1).
+    """The image I, and nine patches of another crop in a random order (App. A.1).
 
     Args:
         image_size: side of I, pixels.
         patches_crop_size: side of the crop that is cut into patches, pixels.
-        patch_size: side of a patch, pixels, at most a cell: ``patches_crop_size // grid``.
-        grid: cells a side; the paper's 3 gives nine patches.
+        patch_size: side of a patch, pixels; at most one cell, ``patches_crop_size // grid``.
+        grid: number of cells on a side; the paper's 3 gives nine patches.
         image_scale: smallest and largest share of the image's area for I's crop.
         patches_scale: smallest and largest share of the image's area for the crop that is cut (the
             paper: at least 60 %).
-        num_permutations: size of the permutation set, None for all orders (§4.2).
-        flip: how the transformed view is mirrored, each time with probability ``flip_p``:
-            ``patch`` each patch on its own, ``image`` the whole crop before it is cut, ``none``.
-            The paper does not say; ``patch`` is what VISSL does, so what the published models
-            were trained with.
+        num_permutations: size of the permutation set, None for all orders (Sec. 4.2).
+        flip: how the transformed view is mirrored, with probability ``flip_p``: ``patch`` mirrors
+            each patch separately, ``image`` the whole crop before it is cut, ``none`` nothing. The
+            paper does not specify it. VISSL and its published models use ``patch``.
         **photometric: parameters of ``Photometric``; each patch draws its own.
 
     Raises:
-        ValueError: for a parameter that is out of range.
+        ValueError: a parameter is out of range.
 
     Example:
         >>> sample = JigsawViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
@@ -86,7 +85,7 @@ class JigsawViews(Views):
         return {"images": image, "patches": self._shuffled(pixels, rng)[1]}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
-        """The order's number in the permutation set, and uint8 (grid², 3, P, P) in that order."""
+        """Return the order's number in the set, and uint8 (grid², 3, P, P) in that order."""
         crop = random_resized_crop(pixels, self.patches_scale, self.patches_crop_size, rng)
         if self._turns:
             crop = _turn(crop, int(rng.integers(4)))
@@ -96,7 +95,7 @@ class JigsawViews(Views):
         if self.flip == "none":
             rows[:, FLIP] = 0
         elif self.flip == "image":
-            # A patch of the mirrored crop is the mirrored patch from the mirrored place.
+            # A patch of the mirrored crop is the mirrored patch at the mirrored position.
             rows[:, FLIP] = rows[0, FLIP]
             if rows[0, FLIP]:
                 corners[:, 1] = self.patches_crop_size - self.patch_size - corners[:, 1]
@@ -104,7 +103,7 @@ class JigsawViews(Views):
 
 
 class RotationJigsawViews(JigsawViews):
-    """I, and a jigsaw of a turned crop: rotate first, then cut (§4.3). Args as the jigsaw's.
+    """The image I, and the jigsaw of a rotated crop (Sec. 4.3). Args as in :class:`JigsawViews`.
 
     Example:
         >>> views = RotationJigsawViews(image_size=64, patches_crop_size=66, patch_size=16)
@@ -119,16 +118,16 @@ class RotationJigsawViews(JigsawViews):
 class JigsawTask(JigsawViews):
     """``patches``, and as ``label`` int64 () the number of their order in the permutation set.
 
-    The pretext task does not see I.
+    The pretext task does not use I.
 
     Source: Noroozi & Favaro 2016 (arXiv 1603.09246); Goyal et al. 2019 (arXiv 1905.01235).
 
     Args:
-        num_permutations: size of the permutation set, and so of the classifier's output.
-        **parameters: as the jigsaw's.
+        num_permutations: size of the permutation set, and of the classifier's output.
+        **parameters: as in :class:`JigsawViews`.
 
     Raises:
-        ValueError: for a parameter that is out of range.
+        ValueError: a parameter is out of range.
     """
 
     labelled = True
@@ -156,12 +155,12 @@ def patch_offsets(
 ) -> NDArray[np.int32]:
     """Draw one patch in each cell of a grid (App. A.1: 64 px in each 85-px cell of a 255 crop).
 
-    Each patch's position is uniform over all places inside its cell: 0 … 21 in both directions
+    Each patch's position is uniform over all positions inside its cell: 0 … 21 in both directions
     for the paper's sizes, both ends included.
 
     Args:
         crop_size: side of the square crop, pixels.
-        grid: cells a side.
+        grid: number of cells on a side.
         patch_size: side of a patch, pixels, at most ``crop_size // grid``.
         rng: generator to draw from.
 
@@ -179,6 +178,6 @@ def _cell_corners(grid: int, cell: int) -> NDArray[np.int32]:
 
 
 def _turn(canvas: NDArray[np.uint8], quarters: int) -> NDArray[np.uint8]:
-    """Turn (S, S, 3) counter-clockwise, moving pixels whole (twice as fast as byte by byte)."""
+    """Rotate (S, S, 3) counter-clockwise by whole pixels (twice as fast as by bytes)."""
     turned = np.rot90(canvas.view("V3")[..., 0], quarters)
     return np.ascontiguousarray(turned).view(np.uint8).reshape(canvas.shape)

@@ -1,13 +1,13 @@
 """The kernels of the views: photometric operations on all views of an image, in compiled loops.
 
-A view is cut into three planes of bytes. Chunks of them go through the colour jitter as float32
-that stays in the first-level cache, one vectorised loop an operation, rounded down after each one
-as PIL does when it stores bytes. The results equal PIL's bit for bit. Two operations need the
-whole view and so split the work into passes: contrast needs the mean grey level, autocontrast the
-extrema. Equalisation and blur, which are off by default, are PIL's own.
+A view is cut into three planes of bytes. The colour jitter computes chunks of them as float32 in
+the first-level cache, with one vectorised loop for each operation. Each operation rounds down, as
+PIL does when it stores bytes, so the results equal PIL's bit for bit. Two operations need the whole
+view, and so split the work into passes: contrast needs the mean grey level, autocontrast the
+extrema. PIL itself computes equalisation and blur, which are off by default.
 
-Loops run over slices that start at the neighbour wanted: an index such as ``x - width`` makes
-numba check for negative indices and keeps the loop from being vectorised.
+Loops run over slices that start at the wanted neighbour. With an index such as ``x - width``, numba
+would check for negative indices and could not vectorise the loop.
 """
 
 import numba
@@ -43,26 +43,26 @@ _HALF, _THIRTEENTH = np.float32(0.5), np.float32(1 / 13)
 _SIXTH = 1.0 / 6.0
 _RED, _GREEN, _BLUE = (np.float32(value) for value in (19595, 38470, 7471))
 _F32768, _PER_65536 = np.float32(32768), np.float32(2**-16)
-# 1/255 as 16 bits, whose product with a byte is exact, and what they lack.
+# 1/255 in 16 bits, so that its product with a byte is exact, and the remainder.
 _PER_255 = np.float32(32896 / 2**23)
 _PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
-# Floats: a quotient of two bytes times 255, rounded down, as PIL's doubles give it.
+# In floats: the quotient of two bytes times 255, rounded down, equal to PIL's in doubles.
 _BELOW_255 = np.float32(255 - 3 * 2**-16)
 _LEAST_STEP = np.float32(2**-14)
 
 
 @_jit
 def _blend(base, value, factor):
-    """PIL's blend: ``base`` + ``factor``·(``value`` − ``base``), clipped, rounded down."""
+    """Blend as PIL: ``base`` + ``factor``·(``value`` − ``base``), clipped, rounded down."""
     mixed = base + factor * (value - base)
     return np.floor(min(max(mixed, _F0), _F255))
 
 
 @_jit
 def _luma(r, g, b):
-    """ITU-R 601 luma as PIL's conversion to ``L`` has it, in 16-bit fixed point.
+    """Return ITU-R 601 luma as PIL's conversion to ``L``, in 16-bit fixed point.
 
-    Of floats: each value in between is a whole number below 2²⁴, which they hold exactly.
+    Floats are exact here: each intermediate value is a whole number below 2²⁴.
     """
     weighted = np.float32(r) * _RED + np.float32(g) * _GREEN + np.float32(b) * _BLUE
     return np.floor((weighted + _F32768) * _PER_65536)
@@ -72,7 +72,7 @@ def _luma(r, g, b):
 def _sum_luma(r, g, b):
     total = np.int32(0)
     for x in range(r.size):
-        total = np.int32(total + np.int32(_luma(r[x], g[x], b[x])))  # or numba widens it
+        total = np.int32(total + np.int32(_luma(r[x], g[x], b[x])))  # numba would widen it
     return np.int64(total)
 
 
@@ -95,7 +95,7 @@ def _blend_chunk(r, g, b, base, factor):
 
 @_jit
 def _share(level):
-    """``level`` / 255 rounded to a float, for whole levels: no division, and no double."""
+    """Return ``level`` / 255 as a float, for whole levels, without division or doubles."""
     return level * _PER_255 + level * _PER_255_REST
 
 
@@ -107,11 +107,11 @@ def _fall(value, saturation, depth):
 
 @_jit
 def _turn_hue(r, g, b, shift):
-    """To PIL's 8-bit HSV, turn the hue by ``shift``/256 turns (0 … 255), and back.
+    """Convert to PIL's 8-bit HSV, turn the hue by ``shift``/256 turns (0 … 255), convert back.
 
-    Doubles are used where PIL has doubles and a float would round across an integer; so it is
-    PIL's result for all 2²⁴ colours. PIL's hue is ``start`` + (value − ahead)/spread −
-    (value − behind)/spread sixths, where the darker of these two channels gives 1.
+    Doubles are used if PIL has doubles and a float would round across an integer. So the result
+    equals PIL's for all 2²⁴ colours. PIL's hue is ``start`` + (value − ahead)/spread −
+    (value − behind)/spread sixths. For the darker of these two channels, the quotient is 1.
     """
     for x in range(r.size):
         red, green, blue = r[x], g[x], b[x]
@@ -131,7 +131,7 @@ def _turn_hue(r, g, b, shift):
         hue = hue - _F256 if hue >= _F256 else hue
         level = np.floor(spread / max(value, _F1) * _BELOW_255 + _LEAST_STEP)
         saturation = _share(level)
-        # Back: each channel falls from `value` by a trapezoid of the hue, in 1/255 of a sector.
+        # To RGB: each channel is `value` minus a trapezoid of the hue, in 1/255 of a sector.
         place = hue * _F6
         r[x] = _fall(value, saturation, _F510 - abs(place - _F765))
         g[x] = _fall(value, saturation, abs(place - _F510) - _F255)
@@ -191,7 +191,7 @@ def _store(values, target):
 def _jitter_pass(planes, row, first, last, mean, chunk):
     """Run places ``first`` … ``last`` − 1 of the jitter over a view; return its sum of luma.
 
-    The sum is 0 for a pass that comes to the end: nothing needs it.
+    The sum is 0 for a last pass, which does not need it.
     """
     shift = np.float32(np.int32(np.float64(row[HUE]) * 255.0) & 255)
     total = 0
@@ -212,7 +212,7 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
 
 @_jit
 def _jitter(planes, row, chunk):
-    """Apply the colour jitter: in one pass up to contrast, which needs the mean, and another."""
+    """Apply the colour jitter: a pass up to contrast, which needs the mean, and a second pass."""
     contrast_at = 4
     for place in range(4):
         if row[ORDER + place] == _F1 and row[CONTRAST] != _F1:
@@ -225,10 +225,10 @@ def _jitter(planes, row, chunk):
 
 @_jit
 def _sharpen(plane, out, size, factor):
-    """Blend a channel with its 3×3 smoothing (weights 1, centre 5, sum 13); its border stays.
+    """Blend a channel with its 3×3 smoothing (weights 1, centre 5, sum 13), except its border.
 
-    The plane is one line of P·P bytes, in which a pixel's neighbours lie P − 1, P and P + 1 away;
-    what that gives at the ends of rows is overwritten.
+    The plane is one line of P·P bytes, with a pixel's neighbours at distances P − 1, P and P + 1.
+    At the ends of rows this is wrong, so they are overwritten.
     """
     count = plane.size - 2 * size - 2
     at_0, at_1, at_2 = plane[:count], plane[1 : count + 1], plane[2 : count + 2]
@@ -257,7 +257,7 @@ def _extras(plane, spare, size, row):
     for x in range(plane.size):
         plane[x] = plane[x] & mask
     _sharpen(plane, spare, size, row[SHARPNESS])
-    # Pixels from the threshold up are inverted; 256 inverts none.
+    # Pixels at or above the threshold are inverted; 256 inverts none.
     last_kept = np.uint8(max(int(row[SOLARIZE]) - 1, 0))
     invert_all = row[SOLARIZE] == _F0
     low, high = np.uint8(255), np.uint8(0)
@@ -286,7 +286,7 @@ def _greyscale(r, g, b):
 
 @compiled
 def _render(canvas, corners, rows, out):
-    """Fill ``out``, all but equalisation (with the greyscale after it) and blur."""
+    """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
     size = out.shape[3]
     flat_canvas = canvas.reshape(canvas.shape[0], canvas.shape[1] * 3)
     flat_out = out.reshape(out.shape[0], 3, size * size)
@@ -311,7 +311,7 @@ def render(
     Args:
         canvas: uint8 (H, W, 3), C-contiguous.
         corners: int32 (n, 2), top and left of each view in the canvas, pixels.
-        rows: float32 (n, NUM_COLUMNS), as drawn by ``Photometric.sample``.
+        rows: float32 (n, NUM_COLUMNS), from ``Photometric.sample``.
         size: side P of a view, pixels. Every view must lie inside the canvas.
 
     Returns:
@@ -333,8 +333,8 @@ def render(
 def warm_up() -> None:
     """Compile all kernels of the views, or load them from numba's cache on disk.
 
-    The first call on a machine takes seconds, later ones a fraction of one. Call it in the parent
-    before workers start, so that they need not compile them each.
+    The first call on a machine takes seconds, later calls a fraction of a second. Call it in the
+    parent before workers start, so that the workers do not compile.
     """
     rows = Photometric(blur_p=1).sample(np.random.default_rng(0), 1)
     render(np.zeros((4, 4, 3), np.uint8), np.zeros((1, 2), np.int32), rows, 4)

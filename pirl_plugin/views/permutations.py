@@ -1,4 +1,4 @@
-"""The jigsaw's permutation set, from 1 to all 9! = 362,880 orders (§4.2)."""
+"""The jigsaw's permutation set, from 1 to all 9! = 362,880 orders (Sec. 4.2)."""
 
 import itertools
 import math
@@ -7,32 +7,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 GREEDY_LIMIT = 10_000
-"""Sets up to this size are spread by Hamming distance; see ``PermutationSet``."""
+"""Largest set that is chosen by Hamming distance; see ``PermutationSet``."""
 
 _Orders = NDArray[np.int16]
 _POOL = 1024
-_LISTED = 9  # the most patches of which all orders are listed
-_LEAST_YIELD = 0.005  # of the set so far; a pool that adds less means that few candidates are left
+_LISTED = 9  # largest number of patches for a list of all orders
+_LEAST_YIELD = 0.005  # share of the set so far; a pool that adds less has few candidates left
 
 
 class PermutationSet:
     """A set of orders of the patches, and uniform draws from it.
 
-    ``None`` is all orders, drawn without listing them. A finite set is a pure function of its
-    size and ``num_patches``. Up to ``GREEDY_LIMIT`` orders are chosen greedily for a
-    large Hamming distance, as in Noroozi & Favaro 2016 (arXiv 1603.09246, Alg. 1), but from
-    candidates drawn at random instead of from a list of all n!. Above it nearly every greedy
-    choice would lie at the smallest distances there are, so the orders are distinct and uniform.
+    ``None`` means all orders; they are drawn without a list. Size and ``num_patches`` determine a
+    finite set. Up to ``GREEDY_LIMIT`` orders are chosen greedily for a large Hamming distance, as
+    in Noroozi & Favaro 2016 (arXiv 1603.09246, Alg. 1), but from random candidates instead of a
+    list of all n!. In larger sets, nearly every greedy choice would have the smallest possible
+    distance, so their orders are only distinct and uniform.
 
     Args:
-        num_permutations: 1 … num_patches!, or None for all of them.
+        num_permutations: 1 … num_patches!, or None for all orders.
         num_patches: length of an order.
 
     Attributes:
         orders: int16 (num_permutations, num_patches), or None for all orders.
 
     Raises:
-        ValueError: if ``num_permutations`` is out of range.
+        ValueError: ``num_permutations`` is out of range.
 
     Example:
         >>> PermutationSet(100).orders.shape
@@ -62,8 +62,8 @@ class PermutationSet:
             rng: generator to draw from.
 
         Returns:
-            The order's number in ``orders``, −1 where all orders are drawn from, and the order,
-            int64 (num_patches,): position i shows patch ``order[i]``.
+            The order's number in ``orders`` (−1 if the set has all orders), and the order, int64
+            (num_patches,): position i shows patch ``order[i]``.
         """
         if self.orders is None:
             return -1, rng.permutation(self.num_patches)
@@ -72,11 +72,11 @@ class PermutationSet:
 
 
 def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
-    """Choose up to ``size`` orders greedily; the distance asked for falls as candidates run out.
+    """Choose up to ``size`` orders greedily; lower the required distance if candidates run out.
 
-    Two orders agree in as many places as their one-hot codes have in common, so a pool is
-    compared with all chosen orders in one matrix product. Below a distance of 3 the criterion is
-    empty (distinct orders differ in two places at least), so there the choice stops.
+    The product of two one-hot codes is the number of equal places in their orders. So one matrix
+    product compares a pool with all chosen orders. Distinct orders differ in at least two places,
+    so a required distance below 3 has no effect, and the choice stops there.
 
     Returns:
         int16 (at most size, num_patches).
@@ -104,7 +104,7 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
 
 
 def _one_hot(orders: _Orders) -> NDArray[np.float32]:
-    """(n, p) orders → (n, p·p) zeros and ones."""
+    """Return the codes (n, p·p), zeros and ones, of orders (n, p)."""
     size = orders.shape[1]
     return np.eye(size, dtype=np.float32)[orders].reshape(len(orders), size * size)
 
@@ -116,7 +116,7 @@ def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Genera
     if num_patches <= _LISTED:
         listed = list(itertools.permutations(range(num_patches)))
         pool = rng.permutation(np.array(listed, np.int16))
-    else:  # so many orders that few of these are equal
+    else:  # there are so many orders that few of the random ones are equal
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (2 * size, 1)), axis=1)
     candidates = np.concatenate([chosen, pool])
     first = np.unique(candidates, axis=0, return_index=True)[1]

@@ -1,8 +1,8 @@
-"""Photometric augmentation: drawing its parameters.
+"""Photometric augmentation: draw its parameters.
 
-The operations and their order are those of VISSL's PIRL: colour jitter in random order, then
-with one probability posterize, sharpness, solarize and autocontrast together, then equalize (named
-in the paper, off by default), greyscale, blur (off by default) and a horizontal flip.
+The operations and their order are as in VISSL's PIRL: colour jitter in random order; then, with one
+probability, posterize, sharpness, solarize and autocontrast together; then equalize (in the paper,
+off by default), greyscale, blur (off by default) and a horizontal flip.
 """
 
 import functools
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from pirl_plugin.compiled import compiled
 
-# Columns of a row of parameters, and of the uniform draws that it is made from.
+# Columns of a row of parameters, and of its uniform draws.
 FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
 EXTRAS, POSTERIZE, SHARPNESS, SOLARIZE, EQUALIZE, BLUR = 10, 11, 12, 13, 14, 15
 NUM_COLUMNS = 16
-DRAWS = 20  # one for each column, the two below, and two to spare
+DRAWS = 20  # one for each column, the two below, and two unused
 _JITTER_DRAW, _BLUR_DRAW = 16, 17
 
 # Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
@@ -26,7 +26,7 @@ _BITS, _NUM_BITS = 4, 5
 _SHARP, _SHARP_SPAN = 0.1, 1.8
 _NUM_THRESHOLDS = 257
 
-# Places in ``chances``: probabilities, and the limits of the blur.
+# Positions in ``chances``: probabilities, and the limits of the blur.
 _FLIP_P, _GREY_P, _JITTER_P, _EXTRAS_P, _EQUALIZE_P, _BLUR_P, _BLUR_LOW, _BLUR_HIGH = range(8)
 
 _LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
@@ -34,14 +34,14 @@ _LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation
 
 @dataclass(frozen=True)
 class Photometric:
-    """Parameters of the photometric augmentation; a row is drawn for each view on its own.
+    """Parameters of the photometric augmentation; each view draws its own row.
 
     Attributes:
         brightness: factor uniform in [1 − brightness, 1 + brightness], not below 0.
         contrast: as for ``brightness``.
         saturation: as for ``brightness``.
         hue: shift uniform in [−hue, hue] turns of the colour circle, at most 0.5.
-        jitter_p: probability of the four above (together).
+        jitter_p: probability of brightness, contrast, saturation and hue (together).
         photometric_p: probability of posterize, sharpness, solarize and autocontrast (together).
         equalize_p: probability of histogram equalisation.
         grayscale_p: probability of greyscale.
@@ -50,7 +50,7 @@ class Photometric:
         flip_p: probability of a horizontal flip.
 
     Raises:
-        ValueError: if a number is out of its range.
+        ValueError: a number is out of its range.
     """
 
     brightness: float = 0.4
@@ -74,18 +74,18 @@ class Photometric:
                 )
 
     def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
-        """Draw the parameters of some views, each on its own.
+        """Draw the parameters of several views independently.
 
         Args:
-            rng: generator to draw from; it gives 20 numbers a view whatever the parameters.
-            num_views: how many.
+            rng: generator to draw from; a view always takes 20 numbers.
+            num_views: number of views.
 
         Returns:
-            float32 (num_views, NUM_COLUMNS). Columns: ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE``
-            0 or 1; ``ORDER`` and the next three the order of brightness 0, contrast 1, saturation
-            2, hue 3; ``BRIGHTNESS``, ``CONTRAST``, ``SATURATION``, ``SHARPNESS`` factors; ``HUE``
-            turns; ``POSTERIZE`` bits; ``SOLARIZE`` threshold; ``BLUR`` deviation in pixels, 0 for
-            none. Factors of 1 and a hue of 0 mean that the operation is skipped.
+            float32 (num_views, NUM_COLUMNS). Columns: ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE``:
+            0 or 1; ``ORDER`` and the next three: order of brightness 0, contrast 1, saturation 2
+            and hue 3; ``BRIGHTNESS``, ``CONTRAST``, ``SATURATION``, ``SHARPNESS``: factors;
+            ``HUE``: turns; ``POSTERIZE``: bits; ``SOLARIZE``: threshold; ``BLUR``: deviation in
+            pixels, 0 for none. With a factor of 1 or a hue of 0, the operation is skipped.
         """
         rows = np.empty((num_views, NUM_COLUMNS), np.float32)
         _fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
@@ -93,7 +93,7 @@ class Photometric:
 
     @functools.cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Lowest and highest factors (4,), and ``chances`` (8,), as ``_fill_rows`` takes them."""
+        """Lowest and highest factors (4,), and ``chances`` (8,), for ``_fill_rows``."""
         spans = np.array([self.brightness, self.contrast, self.saturation], np.float64)
         low = np.append(np.maximum(0.0, 1.0 - spans), -float(self.hue))
         high = np.append(1.0 + spans, float(self.hue))
@@ -106,12 +106,12 @@ class Photometric:
 
 @compiled
 def _fill_rows(draws, low, high, chances, rows):
-    """Turn uniform draws into rows of parameters, in one compiled call, not thirty of numpy.
+    """Turn uniform draws into rows of parameters, in one compiled call instead of thirty of numpy.
 
     Args:
         draws: float64 (n, DRAWS), uniform in [0, 1).
-        low: float64 (4,), smallest brightness, contrast and saturation factor and hue shift.
-        high: float64 (4,), the largest.
+        low: float64 (4,), smallest factor of brightness, contrast and saturation, and hue shift.
+        high: float64 (4,), the largest values.
         chances: float64 (8,), probabilities and the blur's limits, by the names above.
         rows: float32 (n, NUM_COLUMNS), filled; see ``Photometric.sample``.
     """
@@ -119,7 +119,7 @@ def _fill_rows(draws, low, high, chances, rows):
         draw, row = draws[v], rows[v]
         row[FLIP] = draw[FLIP] < chances[_FLIP_P]
         row[GREY] = draw[GREY] < chances[_GREY_P]
-        for place in range(4):  # the order that sorts the draws: insertion
+        for place in range(4):  # insertion sort of the draws gives the order
             at = place
             while at > 0 and draw[ORDER + int(row[ORDER + at - 1])] > draw[ORDER + place]:
                 row[ORDER + at] = row[ORDER + at - 1]

@@ -1,4 +1,4 @@
-"""Pixels of any kind of image, random generators and crops of views, and normalised floats."""
+"""Pixels of any kind of image, random generators and crops for views, and normalisation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
 def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     """Make the generator of all random numbers for one image in one epoch.
 
-    Philox is a counter-based generator: its 128-bit key alone fixes the stream, so the views of
-    an image depend on neither the number of workers, nor their order, nor on what was resumed.
+    Philox is a counter-based generator: only its 128-bit key determines the stream. So the views of
+    an image do not depend on the number of workers, on their order, or on a restart.
 
     Args:
         seed: the run's seed, any integer (taken modulo 2⁶⁴).
@@ -46,7 +46,7 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
 
 
 def torch_seeded_generator() -> np.random.Generator:
-    """Make one seeded by torch's, which a ``DataLoader`` seeds in each worker and each pass."""
+    """Make a generator with a seed from torch's; a ``DataLoader`` seeds torch's in each worker."""
     return np.random.Generator(np.random.Philox(key=int(torch.randint(2**62, ()))))
 
 
@@ -55,10 +55,10 @@ def as_pixels(image: Any) -> torch.Tensor:
 
     Args:
         image: a PIL image of any mode (alpha is dropped, 16-bit greys are scaled); a uint8 array
-            (H, W), (H, W, 3) or (H, W, 4); a uint8 tensor with the 1, 3 or 4 channels first.
+            (H, W), (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
 
     Raises:
-        ValueError: it is of another type or shape.
+        ValueError: it has another type or shape.
     """
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         image = Image.fromarray(image)
@@ -73,16 +73,16 @@ def as_pixels(image: Any) -> torch.Tensor:
     if not is_bytes or image.ndim != 3 or len(image) not in (1, 3, 4):
         raise ValueError(
             f"the image is {found}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
-            f"(H, W, 3) of uint8; put the views before ToTensor and Normalize"
+            f"(H, W, 3) of uint8; apply the views before ToTensor and Normalize"
         )
     return image[:3].expand(3, -1, -1)
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``), which PIL's conversion would clip.
+    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``); PIL's conversion would clip it.
 
-    ``I;16`` is full scale at 65,535. The other modes do not say: full scale is the smallest of 1,
-    255 and 65,535 that holds the brightest pixel, or else that pixel.
+    Full scale of ``I;16`` is 65,535. The other modes do not define it: it is the smallest of 1,
+    255 and 65,535 that is not below the brightest pixel, or else this pixel.
     """
     grey = np.nan_to_num(np.asarray(image, np.float32), posinf=0.0, neginf=0.0)
     scales = (65_535,) if image.mode.startswith("I;16") else (1, 255, 65_535)
@@ -103,18 +103,18 @@ class Box(NamedTuple):
 def random_resized_crop_box(
     height: int, width: int, scale: tuple[float, float], rng: np.random.Generator
 ) -> Box:
-    """Draw the box of a random resized crop, with the distribution of torchvision's.
+    """Draw the box of a random resized crop, with torchvision's distribution.
 
-    Up to ten tries: area uniform in ``scale`` (a share of the image), aspect ratio (width over
-    height) log-uniform in [3/4, 4/3], position uniform. If none fits, the largest central crop
-    whose aspect ratio lies in that range. It always takes 40 numbers from ``rng``, so what is drawn
-    next does not depend on the image's size.
+    There are up to ten tries: area uniform in ``scale`` (a share of the image), aspect ratio (width
+    over height) log-uniform in [3/4, 4/3], position uniform. If none fits, the box is the largest
+    central crop with an aspect ratio in this range. The function always takes 40 numbers from
+    ``rng``, so later draws do not depend on the image's size.
 
     Source: Szegedy et al. 2015 (arXiv 1409.4842), as in torchvision's ``RandomResizedCrop``.
 
     Args:
-        height: of the image, pixels, at least 1.
-        width: of the image, pixels, at least 1.
+        height: height of the image, pixels, at least 1.
+        width: width of the image, pixels, at least 1.
         scale: smallest and largest area, shares of the image's area.
         rng: generator to draw from.
 
@@ -142,7 +142,7 @@ def random_resized_crop_box(
 def random_resized_crop(
     pixels: torch.Tensor, scale: tuple[float, float], size: int, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Return a random crop, uint8 (size, size, 3); see the two functions that it consists of."""
+    """Return a random crop, uint8 (size, size, 3); see the two functions that it calls."""
     height, width = pixels.shape[1:]
     return crop_resize(pixels, random_resized_crop_box(height, width, scale, rng), size)
 
@@ -150,19 +150,19 @@ def random_resized_crop(
 def crop_resize(pixels: torch.Tensor, box: Box, size: int) -> NDArray[np.uint8]:
     """Crop ``box`` and resize it to a square, bilinear with antialiasing.
 
-    Torch's kernel for channels-last bytes: about 0.02 grey levels from PIL's on average. A copy
-    of the crop is made first, which is faster than resizing a strided view.
+    Torch's kernel for channels-last bytes differs from PIL by about 0.02 grey levels on average.
+    Copying the crop first is faster than resizing a strided view.
 
     Args:
         pixels: uint8 (3, H, W), best channels-last.
-        box: inside the image.
+        box: a box inside the image.
         size: side of the result, pixels.
 
     Returns:
         uint8 (size, size, 3), C-contiguous.
     """
     top, left, height, width = box
-    # Of numpy, because fewer calls do it; four dimensions, or torch would not see channels-last.
+    # numpy needs fewer calls; with three dimensions torch would not detect channels-last.
     crop = np.empty((1, height, width, 3), np.uint8)
     crop[0] = pixels.permute(1, 2, 0).numpy()[top : top + height, left : left + width]
     channels_last = torch.from_numpy(crop).permute(0, 3, 1, 2)
@@ -180,15 +180,15 @@ def normalize_images(
 
     Args:
         images: uint8 ``(B, 3, H, W)``, on any device.
-        mean: of the channels, on a scale of 0 to 1.
-        std: likewise.
-        memory_format: of the result; convolutions are faster in channels-last on CPUs and GPUs.
+        mean: mean of each channel, on a scale of 0 to 1.
+        std: standard deviation of each channel, on the same scale.
+        memory_format: format of the result; convolutions are faster in channels-last.
 
     Returns:
         float32 ``(B, 3, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images are not uint8, or of another shape.
+        ValueError: the images are not uint8, or have another shape.
 
     Example:
         >>> import torch
@@ -203,6 +203,6 @@ def normalize_images(
         )
     pairs = list(zip(mean, std, strict=True))
     constants = torch.tensor([[1 / (255 * s) for _, s in pairs], [-m / s for m, s in pairs]])
-    # Non-blocking, as a copy of a few bytes would otherwise wait for all queued work of a GPU.
+    # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
     scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)

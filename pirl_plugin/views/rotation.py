@@ -1,4 +1,4 @@
-"""The image I and a rotated view of it (App. A.2), and the task to predict the rotation."""
+"""The image I and a rotated view of it (App. A.2), and the task of predicting the rotation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pirl_plugin.views.base import Views
 
 
 class RotationViews(Views):
-    """I, and a second standard view turned by 0, 90, 180 or 270 degrees (App. A.2).
+    """The image I, and a second view rotated by 0, 90, 180 or 270 degrees (App. A.2).
 
     Args:
         image_size: side of both views, pixels.
@@ -17,7 +17,7 @@ class RotationViews(Views):
         **photometric: parameters of ``Photometric``; each view draws its own.
 
     Raises:
-        ValueError: for a parameter that is out of range.
+        ValueError: a parameter is out of range.
 
     Example:
         >>> sample = RotationViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
@@ -35,18 +35,18 @@ class RotationViews(Views):
         return {"images": image, "rotated": self._turned(pixels, rng)[1]}
 
     def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
-        """The number of quarters, counter-clockwise, and a standard view turned by it."""
+        """Return the number of quarter turns, counter-clockwise, and a view rotated by it."""
         upright = self._standard_view(pixels, rng)
         quarters = int(rng.integers(4))
         return quarters, torch.rot90(upright, quarters, dims=(1, 2)).contiguous()
 
 
 class RotationTask(RotationViews):
-    """``rotated``, a turned standard view, and its ``label``, quarter turns counter-clockwise.
+    """``rotated``, a rotated view, and its ``label``, the quarter turns counter-clockwise.
 
-    The covariant pretext task, one of PIRL's baselines: it does not see I.
+    This is the covariant pretext task, a baseline of PIRL. It does not use I.
 
-    Source: Gidaris et al. 2018 (arXiv 1803.07728). Args as the rotation's.
+    Source: Gidaris et al. 2018 (arXiv 1803.07728). Args as in :class:`RotationViews`.
     """
 
     labelled = True

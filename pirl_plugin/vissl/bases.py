@@ -1,4 +1,4 @@
-"""The host's base classes that our registered parts subclass."""
+"""The host's base classes of our registered parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ClassyHook", "ClassyLoss", "ClassyTransform", "QuietHook"]
 
 
 class QuietHook(ClassyHook):
-    """Does nothing at any point of the host's loop; subclasses override the points they need."""
+    """Does nothing at all points of the host's loop; subclasses override the needed points."""
 
     on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
     on_update = on_step = on_phase_end = on_end = ClassyHook._noop

@@ -1,4 +1,4 @@
-"""Data sets that one path finds: ``PIRL_DATASETS=DIR`` in the environment names them all."""
+"""Data sets in one folder: the environment variable ``PIRL_DATASETS=DIR`` names it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-# DATASET_NAMES of our configs -> where DIR has the data for training and for testing.
+# DATASET_NAMES in our configs -> paths in DIR of the training and the test data.
 LAYOUT: dict[str, tuple[str, str]] = {
     "imagenet1k_folder": ("imagenet1k/train", "imagenet1k/val"),
     "pirl_imagenet1k_1percent": ("imagenet1k/train/1percent.txt", "imagenet1k/val"),
@@ -19,10 +19,10 @@ LAYOUT: dict[str, tuple[str, str]] = {
 
 
 def register_our_datasets(module: Any) -> None:
-    """Add the data sets of ``PIRL_DATASETS`` to the host's catalog, which has no other of them.
+    """Add the data sets of ``PIRL_DATASETS`` to the host's catalog.
 
-    What the user's own catalog lists stays; git main's default one lists places to be filled in,
-    such as ``<img_path>``, which give way. Labels come from the data sources, not from files.
+    Entries of the user's own catalog have priority. Placeholders such as ``<img_path>`` in git
+    main's default catalog are replaced. Labels come from the data sources, not from files.
     """
     root, catalog = os.environ.get("PIRL_DATASETS"), module.VisslDatasetCatalog
     if not root:

@@ -1,7 +1,7 @@
-"""Checks of a run of ours before anything is started: mistakes that are common, silent and costly.
+"""Checks of our runs before the start: only mistakes that are common, silent and costly.
 
-Everything else is said by Hydra, OmegaConf, the host or torch, in the one sentence that the command
-line makes of any exception. A check raises ``ValueError`` or ``FileNotFoundError`` with
+Hydra, OmegaConf, the host or torch report all other mistakes; the command line turns any exception
+into one sentence. A check raises ``ValueError`` or ``FileNotFoundError`` with
 ``KEY = VALUE: expected …; do …``.
 """
 
@@ -32,11 +32,11 @@ _RATE = "config.OPTIMIZER.param_schedulers.lr."
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check our sections and the learning rate; configurations that are not ours pass.
+    """Check our sections and the learning rate; ignore configurations of other runs.
 
     Args:
-        composed: OmegaConf's, whole.
-        overrides: of the command line.
+        composed: the whole configuration of OmegaConf.
+        overrides: overrides of the command line.
 
     Raises:
         ValueError: the first mistake.
@@ -56,7 +56,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     for override in overrides:
         if override.lstrip("+").partition("=")[0].removeprefix(_RATE) in unread:
             raise ValueError(
-                f"{override}: expected a rate that is read, as {_RATE}auto_lr_scaling.auto_scale = "
+                f"{override}: expected a key that is used with {_RATE}auto_lr_scaling.auto_scale = "
                 f"{scales}; set {_RATE}{read}, or auto_scale={not scales} as well"
             )
 
@@ -65,12 +65,12 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
     """Check device, data and heads.
 
     Args:
-        config: the host's, inferred; configurations that are not ours pass.
-        engine_name: ``train``, or ``extract_features`` of the host's SVM scripts.
+        config: the host's complete configuration; configurations of other runs are ignored.
+        engine_name: ``train``, or ``extract_features`` in the host's SVM scripts.
 
     Raises:
         ValueError: the first mistake.
-        FileNotFoundError: data are not there.
+        FileNotFoundError: the data do not exist.
     """
     if not is_ours(config):
         return
@@ -103,7 +103,7 @@ def _check_device(config: AttrDict) -> None:
 
 
 def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
-    """Return name and path of a split's source if it is one of this plugin, else nothing."""
+    """Return name and path of a split's source if it is from this plugin, else an empty list."""
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
     data, key = config.DATA[split], f"config.DATA.{split}"
@@ -111,25 +111,25 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
     if pickles := [p for p in (*paths, *data.LABEL_PATHS) if str(p).endswith((".pkl", ".pickle"))]:
         raise ValueError(
             f"{key} names {pickles[0]}: expected no pickle, which could run code; name a .npy "
-            f"file, or a list of paths, one a line"
+            f"file, or a text file with a path on each line"
         )
     if not set(data.DATA_SOURCES) & set(SOURCES):
         return []
     if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
         raise ValueError(
-            f"{key}.DATA_PATHS = []: expected a path, as no catalog lists {names}; set "
+            f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
             f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
         )
     if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
         raise ValueError(
-            f"{key}.DATA_PATHS = {paths}: expected one path, of one source; name all images in one "
-            f"list, +config/pirl/datasets=filelist"
+            f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
+            f"list, with +config/pirl/datasets=filelist"
         )
     return list(zip(data.DATA_SOURCES, get_data_files(split, config.DATA)[0], strict=True))
 
 
 def _check_data(config: AttrDict) -> None:
-    """See that there are images, and that training and test images have the same classes."""
+    """Check that there are images, and that training and test images have the same classes."""
     from pirl_plugin.images.folders import class_folders
     from pirl_plugin.vissl.adapters.data import check_source
 
@@ -144,7 +144,7 @@ def _check_data(config: AttrDict) -> None:
         if trained != tested:
             raise ValueError(
                 f"config.DATA.TEST.DATA_PATHS: expected the same subfolders in {test} as in {train}"
-                f", as they number the classes; '{min(trained ^ tested)}' is in one alone"
+                f", because they are the classes; only one has '{min(trained ^ tested)}'"
             )
     count, head = max(map(len, classes.values()), default=0), config.MODEL.HEAD
     if count > head.get("NUM_CLASSES", count):
@@ -155,7 +155,7 @@ def _check_data(config: AttrDict) -> None:
 
 
 def _check_heads(config: AttrDict) -> None:
-    """See that our heads take the trunk's features."""
+    """Check that our heads take the trunk's features."""
     from pirl_plugin.models.trunks import trunk_width
 
     width = trunk_width(config.MODEL.TRUNK)

@@ -1,4 +1,4 @@
-"""The host's composition of YAML files: our folder, our functions in values, our checks."""
+"""The host's composition of YAML files: add our folder, our resolvers and our checks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from vissl.config import AttrDict
 
 
-_MOST_READERS = 16  # of a batch on a CPU
+_MOST_READERS = 16  # largest number of processes that read a batch on a CPU
 
 
 def add_our_configs(_module: Any) -> None:
-    """Append our folder to Hydra's search path, after the host's, and register our resolvers."""
+    """Append our folder to Hydra's search path, after the host's folder; register resolvers."""
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
     from omegaconf import OmegaConf
 
     class PIRLSearchPath(SearchPathPlugin):
-        """Adds ``configs/`` of this plugin to the folders that Hydra searches."""
+        """Adds ``configs/`` of this plugin to Hydra's search path."""
 
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
             search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
@@ -37,7 +37,7 @@ def add_our_configs(_module: Any) -> None:
 
 
 def check_composing(module: Any) -> None:
-    """Check what the host composes, and end a mistake in one sentence."""
+    """Check the host's composed configuration, and report a mistake in one sentence."""
     from omegaconf import OmegaConf
 
     compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
@@ -53,7 +53,7 @@ def check_composing(module: Any) -> None:
             if is_ours(composed.config):
                 follow_torchrun(composed)
             check_composed(composed, overrides)
-            OmegaConf.resolve(composed)  # the host would keep interpolations as text
+            OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
         return composed
 
     @functools.wraps(convert)
@@ -62,7 +62,7 @@ def check_composing(module: Any) -> None:
     ) -> tuple[AttrDict, AttrDict]:
         if not is_ours(cfg.config):
             return convert(cfg, cmdline_args, dump_config=dump_config)
-        with in_one_sentence():  # the file is written once the run has begun
+        with in_one_sentence():  # the run writes the file after its start
             return convert(cfg, cmdline_args, dump_config=False)
 
     module.compose_hydra_configuration = compose_hydra_configuration
@@ -70,7 +70,7 @@ def check_composing(module: Any) -> None:
 
 
 def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
-    """``${pirl_epoch:30,70}``: epoch 30 of 70, in proportion to the run's number of epochs."""
+    """``${pirl_epoch:30,70}``: epoch 30 of 70, scaled to the run's number of epochs."""
     return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
 
 
@@ -82,31 +82,31 @@ def _trunk_width(*, _root_: DictConfig) -> int | None:
 
 
 def _times(one: int, other: int) -> int:
-    """``${pirl_times:9,KEY}``: a width that is a multiple of another."""
+    """``${pirl_times:9,KEY}``: the product of two numbers, such as 9 and a width."""
     return int(one * other)
 
 
 def _batch(images: int, *, _root_: DictConfig) -> int:
-    """``${pirl_batch:32}``: micro-batches of 32 images, as many as config.TRAINER says."""
+    """``${pirl_batch:32}``: 32 images times the number of micro-batches in config.TRAINER."""
     from omegaconf import OmegaConf
 
     return images * int(OmegaConf.select(_root_, f"config.{MICRO_BATCHES}") or 1)
 
 
 def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
-    """``${pirl_cpu_workers:KEY}``: a reader for each thread of a process, but for one."""
+    """``${pirl_cpu_workers:KEY}``: a loader worker for each thread of a process except one."""
     import torch
 
     from pirl_plugin.images.names import VIEWS
 
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
-    if not names <= VIEWS.keys():  # their draws depend on the number of workers
+    if not names <= VIEWS.keys():  # other transforms' draws depend on the number of workers
         return 1
     return max(min(torch.get_num_threads() // processes, _MOST_READERS) - 1, 0)
 
 
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:
-    """``${pirl_half_of_images:4096}``: that many negatives; in a small folder, half its images."""
+    """``${pirl_half_of_images:4096}``: half of the number of images, at most 4096."""
     from itertools import chain, islice
 
     from pirl_plugin.images.folders import find_images

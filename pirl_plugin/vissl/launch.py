@@ -1,7 +1,7 @@
-"""Start a run: ``pirl-plugin train``, the host's own script, torchrun and SLURM come through here.
+"""Start a run of ``pirl-plugin train``, the host's own script, torchrun or SLURM.
 
-The host's launcher starts the processes. Around it this module checks the configuration, locks the
-run's folder, passes signals on and ends a failure in one sentence.
+The host's launcher starts the processes. This module wraps it: it checks the configuration, locks
+the run's folder, forwards signals and reports a failure in one sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
-finder.install()  # in spawned ranks too, before the host is imported
+finder.install()  # also in spawned ranks, before the import of the host
 _USAGE = """\
 usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]
 
@@ -44,13 +44,13 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
   pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
   torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
   pirl-plugin configs    lists configs and overlays"""
-_LONGEST_TMPDIR = 70  # characters; loader workers have sockets in it, of at most 107
-RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable: process number of the rank, for preload.py
-_GRACE_S = 5.0  # for the other ranks to fail by themselves, and again after SIGTERM
+_LONGEST_TMPDIR = 70  # characters; the paths of loader workers' sockets may have at most 107
+RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable with the rank's process ID, for preload.py
+_GRACE_S = 5.0  # time for the other ranks to end by themselves, and again after SIGTERM
 
 
 def main(overrides: list[str]) -> int:
-    """Compose a configuration and run it, here or through SLURM; returns the exit status.
+    """Compose a configuration and run it, here or through SLURM; return the exit status.
 
     Raises:
         ModuleNotFoundError: VISSL is not installed.
@@ -68,7 +68,7 @@ def main(overrides: list[str]) -> int:
     given = composed.config
     one_process = given.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or _torchrun_rank() is not None
     if one_process and not given.SLURM.USE_SLURM:
-        _prepare_workers(given)  # they import the host while this process does
+        _prepare_workers(given)  # their server imports the host at the same time as this process
     args, config = hydra_config.convert_to_attrdict(composed)
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher
@@ -83,7 +83,7 @@ def main(overrides: list[str]) -> int:
 
 
 def follow_torchrun(composed: DictConfig) -> None:
-    """Set nodes, processes and rendezvous of a configuration to torchrun's, if it started this."""
+    """If torchrun started this process, take nodes, processes and rendezvous from torchrun."""
     value = os.environ
     if _torchrun_rank() is None:
         return
@@ -91,13 +91,13 @@ def follow_torchrun(composed: DictConfig) -> None:
     composed.config.DISTRIBUTED.update(
         NUM_NODES=int(value["GROUP_WORLD_SIZE"]),
         NUM_PROC_PER_NODE=int(value["LOCAL_WORLD_SIZE"]),
-        INIT_METHOD="tcp",  # the host allows env on one node alone; torch finds torchrun's store
+        INIT_METHOD="tcp",  # the host allows env only on one node; torch finds torchrun's store
         RUN_ID=f"{value['MASTER_ADDR']}:{value['MASTER_PORT']}",
     )
 
 
 def guard_launcher(module: Any) -> None:
-    """Wrap the host's launcher, and what each rank runs, for runs of this plugin."""
+    """Wrap the host's launcher and its function of a rank, for runs of this plugin."""
     launch, run_rank = module.launch_distributed, module._distributed_worker
 
     @functools.wraps(launch)
@@ -124,7 +124,7 @@ def guard_launcher(module: Any) -> None:
 
 
 def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str) -> object:
-    """Run the host's launcher; any end but success is a ``SystemExit``."""
+    """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
     from torch import multiprocessing as torch_processes
     from vissl.utils.checkpoint import get_checkpoint_folder
 
@@ -170,7 +170,7 @@ def _spawn(
     nprocs: int = 1,
     **unused: object,
 ) -> None:
-    """Take the place of ``torch.multiprocessing.spawn``: one rank runs in this process."""
+    """Replace ``torch.multiprocessing.spawn``; a single rank runs in this process."""
     if rank is not None or nprocs == 1:
         function(rank or 0, *args)
         return
@@ -190,14 +190,14 @@ def _spawn(
 
 
 def _start_rank(local_rank: int, *args: Any) -> None:
-    """Begin a spawned process: unpickled, it imports this module before the host's."""
+    """Start a spawned process; unpickling this function imports this module before the host."""
     from vissl.utils import distributed_launcher
 
     distributed_launcher._distributed_worker(local_rank, *args)
 
 
 def _end(error: Any, folder: Path, rank: int) -> NoReturn:
-    """End the launcher as its ranks have ended."""
+    """End the launcher with the cause of the ranks' end."""
     code, name = getattr(error, "exit_code", 1), getattr(error, "signal_name", None)
     for number in signals.STOPPING:
         if code == 128 + number or (code == -number and number == signals.requested()):
@@ -206,14 +206,14 @@ def _end(error: Any, folder: Path, rank: int) -> NoReturn:
     lines = file.read_text().splitlines() if file.is_file() else []
     said = [line for line in lines if line.startswith("pirl_plugin: ")]
     said.sort(key=lambda line: "another rank" in line)  # causes before consequences
-    if name or not said:  # the system sends SIGKILL where it runs out of memory
+    if name or not said:  # the system sends SIGKILL if it runs out of memory
         how = f"was ended by {name}" if name else f"ended with exit status {code}"
         raise SystemExit(f"pirl_plugin: rank {rank} {how}") from None
     raise SystemExit(f"{said[0]} (traceback in {file})") from None
 
 
 def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node_id: int) -> None:
-    """Do the host's work of one rank; where it fails, write ``failure.txt`` and exit."""
+    """Do the host's work of one rank; if it fails, write ``failure.txt`` and exit."""
     from torch import distributed
     from vissl.engines import train
     from vissl.utils.checkpoint import get_checkpoint_folder
@@ -235,12 +235,12 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
         if spawned:
             stack.enter_context(signals.listening())
         stack.enter_context(patch.object(distributed, "init_process_group", init_process_group))
-        # The environment may hold secrets, and the host would log all of it.
+        # The host would log the whole environment, which may contain secrets.
         stack.enter_context(patch.object(train, "print_system_env_info", lambda variables: None))
         try:
             run()
             if distributed.is_initialized():
-                distributed.destroy_process_group()  # gloo's threads can abort the exit
+                distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
         except Exception as error:
             rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
             said = f"pirl_plugin: {rank_sentence(error, rank, minutes)}"
@@ -250,7 +250,7 @@ def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node
 
 
 def _prepare_workers(config: DictConfig | AttrDict) -> None:
-    """Start the server that loader workers are forked from, unless it runs already."""
+    """Start the server that forks loader workers, unless it is already running."""
     os.environ[RANK_PROCESS] = str(os.getpid())
     if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
         os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
@@ -260,10 +260,10 @@ def _prepare_workers(config: DictConfig | AttrDict) -> None:
 
 
 def _torchrun_store(timeout: datetime.timedelta) -> Any:
-    """Return torchrun's store, on one node with keys of this attempt alone.
+    """Return torchrun's store; on one node, only with keys of this attempt.
 
-    torchrun keeps one store for all attempts (pytorch issue 135712), and a rank could read the
-    address of a process of an earlier attempt. Several nodes do not count attempts alike.
+    torchrun keeps one store for all attempts (pytorch issue 135712). So a rank could read the
+    address of a process of an earlier attempt. On several nodes, the attempt numbers may differ.
     """
     from torch import distributed
 

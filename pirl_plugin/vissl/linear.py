@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pirl_plugin.models.trunks import AnyTrunk
 
-# (depth, width) -> the overlay with pools of this network's layers, as in the paper's App. C.
+# (depth, width) -> the overlay with the pooling of this network's layers, as in the paper's App. C.
 _OVERLAYS = {
     (18, 1): "resnet18",
     (50, 1): "resnet50",
@@ -23,7 +23,7 @@ _OVERLAYS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the benchmark in this process, and print the top-1 of each layer at its end."""
+    """Run the benchmark in this process, and print the top-1 of each layer."""
     options = _parse(arguments)
     require_host()
     import torch
@@ -62,13 +62,13 @@ def main(arguments: list[str]) -> int:
 def benchmark_of(trunk: AnyTrunk, checkpoint: Path, size: int | None = None) -> list[str]:
     """Return the overrides of the benchmark that fits a trunk.
 
-    Networks of the paper and ResNet-18 have five layers probed, as in its Table 2; others, such as
-    the narrow one of ``quick_jigsaw``, their pooled features alone.
+    For the paper's networks and ResNet-18, it measures five layers, as in the paper's Table 2. For
+    others, such as the narrow network of ``quick_jigsaw``, it measures only the pooled features.
 
     Args:
-        trunk: in the checkpoint.
-        checkpoint: of a run, whose image size is taken.
-        size: side of the images, pixels, in place of the run's.
+        trunk: the trunk in the checkpoint.
+        checkpoint: a checkpoint; its run determines the image size.
+        size: side of the images, pixels; None: the run's.
     """
     from pirl_plugin.checkpoints.training_run import image_size_of, run_config
     from pirl_plugin.models.resnet import ResNetTrunk, feature_width
@@ -100,17 +100,18 @@ def benchmark_of(trunk: AnyTrunk, checkpoint: Path, size: int | None = None) -> 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin linear",
-        description="Train linear classifiers on a checkpoint's frozen features, by VISSL's "
-        "benchmark: config=benchmark/pirl/linear_imagenet1k, or quick_linear for narrow networks.",
+        description="Train linear classifiers on a checkpoint's frozen features, with VISSL's "
+        "benchmark.\nExample: "
+        "pirl-plugin linear --checkpoint runs/mine/checkpoint.torch --data DIR",
         formatter_class=kinds.HelpFormatter,
     )
     add = parser.add_argument
-    add("--checkpoint", type=kinds.user_path, required=True, help="any that export reads")
+    add("--checkpoint", type=kinds.user_path, required=True, help="any file that export reads")
     add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
     add("--out", type=kinds.output_folder, default="runs/linear", help="folder of the run")
     add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
-    add("--trunk", help="where it is, of a file with several")
-    add("--timm", help="timm's name of the network, where the file does not say it")
+    add("--trunk", metavar="NAME", help="as in pirl-plugin export")
+    add("--timm", metavar="NAME", help="as in pirl-plugin export")
     add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="as of pirl-plugin train")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as in pirl-plugin train")
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""``pirl-plugin configs``: the configs and overlays of this plugin, a line each."""
+"""``pirl-plugin configs``: list the configs and overlays of this plugin."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _GROUPS = {
     "pretrain/pirl": "Pre-training, config=NAME",
     "benchmark/pirl": "Benchmarks, config=NAME",
 }
-_OVERLAYS = "Overlays, +config/pirl/GROUP=NAME beside config=…"
+_OVERLAYS = "Overlays, +config/pirl/GROUP=NAME after config=…"
 
 
 def main(arguments: list[str]) -> int:
-    """Print group, name and description of each."""
+    """Print group, name and description of each config and overlay."""
     argparse.ArgumentParser(
         prog="pirl-plugin configs",
-        description="The configs and overlays of this plugin, a line each.",
+        description="List the configs and overlays of this plugin. Example: pirl-plugin configs",
     ).parse_args(arguments)
     heading = ""
     for group, name, description in listed():
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def listed() -> list[tuple[str, str, str]]:
-    """Group, name and description of each config and overlay, in the order they are printed."""
+    """Return group, name and description of each config and overlay, in printing order."""
     root = config_root() / "config"
     found = []
     for group, heading in _GROUPS.items():
@@ -48,7 +48,7 @@ def listed() -> list[tuple[str, str, str]]:
 
 
 def describe(path: Path) -> str:
-    """The first sentence of the comment at the top of a YAML file."""
+    """Return the first sentence of the comment at the top of a YAML file."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines()[1:]:
         if not line.startswith("#") or line == "#":

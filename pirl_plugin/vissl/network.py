@@ -1,4 +1,4 @@
-"""The network interface by which ranks reach each other."""
+"""The network interface between ranks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ELSEWHERE = "198.51.100.1"  # documentation address (RFC 5737); nothing is sent
 
 
 def choose_interface(config: AttrDict) -> None:
-    """Set gloo's and NCCL's interface, unless the user has named one.
+    """Set gloo's and NCCL's interface, unless the user has set one.
 
-    By itself gloo takes the interface of the host name, which Debian and Ubuntu give the address
-    127.0.1.1: with several nodes it then waits for ever. One node gets the loopback interface.
+    By default, gloo takes the interface of the host name. On Debian and Ubuntu its address is
+    127.0.1.1, and several nodes would wait forever. One node gets the loopback interface.
     """
     several = config.DISTRIBUTED.NUM_NODES > 1
     host = str(config.DISTRIBUTED.RUN_ID).rpartition(":")[0]
@@ -32,7 +32,7 @@ def choose_interface(config: AttrDict) -> None:
 
 
 def interface_towards(host: str) -> str | None:
-    """Return the interface that routes to a host, or the default route's; never loopback."""
+    """Return the interface of the route to a host, or of the default route; never loopback."""
     for target in (host, _ELSEWHERE):
         with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))

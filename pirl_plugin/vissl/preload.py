@@ -1,4 +1,4 @@
-"""Imported once by multiprocessing's fork server: data-loader workers then start at once."""
+"""Preload modules in multiprocessing's fork server, so that loader workers start at once."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ def _handle(handler: signal.Handlers) -> None:
         signal.signal(number, handler)
 
 
-# A signal to the whole process group is for the ranks, which save; without this server their
-# workers would end first. What it forks begins with the usual handlers again.
+# Ranks save at a signal to the whole process group. Without this server, their workers would end
+# first. Forked processes get the default handlers back.
 _handle(signal.SIG_IGN)
 os.register_at_fork(after_in_child=lambda: _handle(signal.SIG_DFL))
 if RANK_PROCESS in os.environ:
-    # End with the rank: a worker watches its parent, this server, and not the rank.
+    # End with the rank: a worker watches only its parent, which is this server.
     _prctl_pr_set_pdeathsig(signal.SIGKILL)
     if os.environ[RANK_PROCESS] != str(os.getppid()):
         os._exit(1)

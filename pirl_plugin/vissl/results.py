@@ -1,8 +1,7 @@
 """``pirl-plugin results``: finished runs in the form of the paper's tables.
 
-A run fills a row of the paper if its settings, and those of the pre-training that made its
-checkpoint, are what the row's named configs compose to. Any other run has a row of its own, which
-names the keys that differ.
+A run fills a row of the paper if its settings, and the settings of its checkpoint's pre-training,
+equal the configs of this row. Any other run gets its own row, with the keys that differ.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _FREE = ("SEED_VALUE", "MODEL.WEIGHTS_INIT", "MODEL.TRUNK.PIRL_ENSEMBLE")
 _PHASE = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 _TORCHVISION = re.compile(r"resnet50-[0-9a-f]{8}\.pth")
 Differences = dict[str, tuple[object, object]]
-"""Key → what the run has, and what the row has."""
+"""Key → value of the run, and value of the row."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class Run:
     """Figures of one finished run."""
 
     path: Path
-    row: str  # of the paper's tables, or the name of its checkpoint's folder
-    tables: tuple[int, ...]  # of the paper that have the row
-    figures: dict[str, float]  # column → percent; a layer's are called "ImageNet res5"
-    layer: str | None = None  # the best, where there are several
+    row: str  # row of the paper's tables, or the name of the checkpoint's folder
+    tables: tuple[int, ...]  # numbers of the paper's tables with this row
+    figures: dict[str, float]  # column → percent; the column of a layer is "ImageNet res5"
+    layer: str | None = None  # the best of several layers
     differs: Differences = field(default_factory=dict)
 
     @property
@@ -91,7 +90,7 @@ def read_run(path: Path) -> Run:
 
     Raises:
         FileNotFoundError: it is not the folder of a run.
-        ValueError: the run is not finished, or is no benchmark of the paper.
+        ValueError: the run is not finished, or is not a benchmark of the paper.
     """
     if (path / "results.json").is_file():
         return _read_detection(path, json.loads((path / "results.json").read_text()))
@@ -146,7 +145,7 @@ def _read_detection(path: Path, results: dict[str, Any]) -> Run:
 
 
 def _origin(config: dict[str, Any]) -> tuple[str, Differences]:
-    """Return the row of the pre-training that a benchmark's weights come from."""
+    """Return the row of the pre-training of a benchmark's weights, and what differs."""
     if config["MODEL"]["TRUNK"]["NAME"] != "pirl_ensemble":
         return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     files = config["MODEL"]["TRUNK"]["PIRL_ENSEMBLE"]["PARAMS_FILES"]
@@ -157,7 +156,7 @@ def _origin(config: dict[str, Any]) -> tuple[str, Differences]:
 
 
 def _origin_of(checkpoint: str) -> tuple[str, Differences]:
-    """Return the row that a checkpoint's pre-training is of or nearest to, and what differs."""
+    """Return the nearest row to a checkpoint's pre-training, and what differs."""
     if not checkpoint:
         return "Random", {}
     file = run_config_file(Path(checkpoint))
@@ -199,7 +198,7 @@ def _differences(config: dict[str, Any], wanted: dict[str, Any]) -> Differences:
 
 
 def _settings(config: dict[str, Any]) -> dict[str, object]:
-    """Return dotted key → value of what a row fixes."""
+    """Return the settings that define a row: dotted key → value."""
     svm = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]
     unread = (*_FREE, "OPTIMIZER", "LOSS", "MODEL.HEAD") if svm else _FREE
     settings = run_settings(config).items()
@@ -220,13 +219,13 @@ def _data_set(config: dict[str, Any]) -> str:
 
 
 def lay_out(runs: list[Run]) -> list[dict[str, Any]]:
-    """Lay runs out in the paper's seven tables.
+    """Arrange runs in the paper's seven tables.
 
     Returns:
-        For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
-        and for each column ``published`` and ``measured`` (a number or None, the mean of several
-        runs), ``spread`` (their standard deviation) and ``runs`` (folder and best layer); and
-        ``differs``: key → values of run and row.
+        For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``
+        and ``differs`` (key → values of run and row). For each column, it has ``published`` and
+        ``measured`` (a number or None, the mean of several runs), ``spread`` (their standard
+        deviation) and ``runs`` (folder and best layer).
     """
     tables: list[dict[str, Any]] = []
     for table in published_tables():
@@ -260,7 +259,7 @@ def _row(
 
 
 def markdown(tables: list[dict[str, Any]]) -> str:
-    """Write tables as Markdown; beside each published column what was measured here."""
+    """Return tables as Markdown, with a column of measured figures after each published column."""
     parts = []
     for table in tables:
         heads = [name for column in table["columns"] for name in (column, "here")]
@@ -282,11 +281,11 @@ def _number(value: float | None) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; returns the exit status, 1 where a folder could not be read."""
+    """Run the command; return the exit status, 1 if a folder could not be read."""
     parser = argparse.ArgumentParser(
         prog="pirl-plugin results",
-        description="Print the paper's tables with what finished runs measured beside them. "
-        "Example: pirl-plugin results runs/linear runs/svm",
+        description="Print the paper's tables with the figures of finished runs.",
+        epilog="Example: pirl-plugin results runs/linear runs/svm",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help="folder of a benchmark")
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
@@ -301,7 +300,7 @@ def main(arguments: list[str]) -> int:
             status = 1
             print(f"pirl_plugin: {folder}: {type(error).__name__}: {error}", file=sys.stderr)
     if not runs:
-        raise ValueError(f"{options.runs}: expected the folder of a finished run; name one")
+        raise ValueError(f"{options.runs}: expected folders of finished runs; name at least one")
     tables = lay_out(list(runs.values()))
     text = json.dumps({"tables": tables}, indent=2)
     if options.out is not None:

@@ -1,4 +1,4 @@
-"""Sections of the configuration that are ours, read as dataclasses. Imports no host."""
+"""Our sections of the configuration, read as dataclasses. The module does not import a host."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class InputSettings:
         ValueError: a value cannot be used.
     """
 
-    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # of channels in [0, 1]
-    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))
+    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # per channel, 0 to 1
+    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))  # per channel, 0 to 1
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
-    autocast: str | None = None  # or bfloat16, to run the model (never the loss) in it
-    compile: bool = False  # the trunk by torch.compile, for minutes, and again for another shape
+    autocast: str | None = None  # or bfloat16: type of the model's computation; never of the loss
+    compile: bool = False  # compile the trunk; takes minutes, again for each new shape
 
     def __post_init__(self) -> None:
         if self.autocast not in (None, "bfloat16"):
@@ -40,10 +40,10 @@ class MonitorSettings:
     """Values of ``HOOKS.PIRL_MONITOR``, all optional.
 
     Attributes:
-        enabled: whether anything is measured.
+        enabled: whether the run measures.
         every: epochs from one measurement to the next.
         rows: size of the sample of the memory bank's rows, evenly spread over the data set.
-        k: neighbours of the leave-one-out kNN, where the images have classes.
+        k: neighbours of the leave-one-out kNN, if the images have classes.
     """
 
     enabled: bool = True
@@ -54,8 +54,8 @@ class MonitorSettings:
     def __post_init__(self) -> None:
         if min(self.every, self.k, self.rows - 1) < 1:
             raise ValueError(
-                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k of at least 1, and rows "
-                f"of at least 2"
+                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k to be at least 1, and "
+                f"rows at least 2"
             )
 
 
@@ -64,19 +64,19 @@ class RunSettings:
     """Values of ``HOOKS.PIRL_RUN``, all optional."""
 
     max_unreadable: float = 0.05  # share of the last 10,000 images; above it the run stops
-    timeout_minutes: float = 10  # how long a rank waits for another one
+    timeout_minutes: float = 10  # how long a rank waits for another rank
 
 
 def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:
-    """Read a section of the configuration as a dataclass, whose types and keys are checked.
+    """Read a section of the configuration as a dataclass, and check its keys and types.
 
     Args:
-        kind: the dataclass; its defaults stand for what the section leaves out.
+        kind: the dataclass; its defaults replace missing keys.
         config: the host's configuration, from its ``config`` section.
         key: dotted key of the section; a missing section has the defaults.
 
     Raises:
-        ValueError: a key is unknown, or a value is of another type or refused by the dataclass.
+        ValueError: a key is unknown, a value has another type, or the dataclass refuses it.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -90,12 +90,12 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     except OmegaConfBaseException as error:
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{at}: expected a known key, a value of its type; {reason}") from None
+        raise ValueError(f"{at}: expected a known key and a value of its type; {reason}") from None
     return settings
 
 
 def _plain(value: Any) -> Any:
-    """The host's dictionaries as OmegaConf takes them."""
+    """Return the host's dictionaries as plain ones, for OmegaConf."""
     if hasattr(value, "items"):
         return {name: _plain(below) for name, below in value.items()}
     return [_plain(below) for below in value] if isinstance(value, (list, tuple)) else value

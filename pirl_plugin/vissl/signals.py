@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""What people, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
+"""Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
 
 _state = {"requested": 0, "polled": False}
 
 
 class Interrupted(SystemExit):
-    """A signal ended this process outside training; the exit status is 128 and its number."""
+    """A signal ended this process outside training; the exit status is 128 plus its number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -33,18 +33,18 @@ def requested() -> int:
 
 
 def poll(polled: bool = True) -> None:
-    """Say whether training reads :func:`requested` after each step; if so, none interrupts it."""
+    """Set whether training reads :func:`requested` after each step, so that no signal stops it."""
     _state["polled"] = polled
 
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Handle the signals of :data:`STOPPING` meanwhile; in the main thread alone, as Python does.
+    """Handle the signals of :data:`STOPPING`, in the main thread only: others receive no signals.
 
-    Afterwards a handler that was there before, such as submitit's, is called with the signal.
+    At its end, call the previous handler, such as submitit's, with the received signal.
 
     Raises:
-        Interrupted: a signal arrived outside training, and no rank was there to receive it.
+        Interrupted: a signal arrived outside training, and no rank process was running.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

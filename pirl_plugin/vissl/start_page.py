@@ -1,4 +1,4 @@
-"""The first lines of a run, and a console without the host's log, which ``log.txt`` keeps.
+"""The first lines of a run, and a console without the host's log, which goes to ``log.txt``.
 
 ``PIRL_PLUGIN_CONSOLE=log`` shows the host's whole log on the console.
 """
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
-# Beginnings of the host's messages that are shown: where a run begins, and results of its SVMs.
+# Beginnings of the host's messages that are shown: initial weights, and results of its SVMs.
 _SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
 
 
 def shows_page() -> bool:
-    """Return whether the console shows progress and not the host's log."""
+    """Return whether the console shows progress instead of the host's log."""
     return os.environ.get(_VARIABLE) == "page"
 
 
 def page_of_our_runs(module: Any) -> None:
-    """Wrap ``setup_logging``: where progress is shown, the host's log goes to ``log.txt`` alone."""
+    """Wrap ``setup_logging``: if progress is shown, the host's log goes only to ``log.txt``."""
     original = module.setup_logging
 
     @functools.wraps(original)
@@ -51,7 +51,7 @@ def _for_a_page(record: logging.LogRecord) -> bool:
 
 
 def start_page(config: AttrDict, first: bool) -> None:
-    """Show progress in place of the host's log; ``first``: print what is about to run."""
+    """Show progress instead of the host's log; if ``first``, print a summary of the run."""
     import vissl
 
     from pirl_plugin import __version__

@@ -161,7 +161,7 @@ def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
     command = ["-m", "pirl_plugin.detection.trial", out, "0"]
     result = run(*command, root=voc)
     assert result.returncode != 0
-    assert "backbone and res5 of the model are not the file's: " in result.stderr
+    assert "backbone and res5 of the model differ from the file: " in result.stderr
     assert "Starting training" not in result.stdout
     assert not (out / "result.json").exists()
 

@@ -291,13 +291,13 @@ def test_prepare__copies_and_goes_on(folder, tmp_path, make_image, shards, capsy
     out = tmp_path / "out"
     command = [str(folder), str(out), "--size", "60", "--workers", "1", *shards]
     assert prepare.main(command) == 0
-    assert "4 images written, 0 found from before, 1 without" in capsys.readouterr().out
+    assert "4 images copied, 0 already there, 1 failed" in capsys.readouterr().out
     assert "4.jpg" in (out / "unreadable.txt").read_text()
     source = open_source(out)
     assert source.labels().tolist() == [0, 0, 1, 1]
     assert source[0][0].shape == (3, 60, 60)
     assert torch.equal(source[1][0], FolderSource(folder)[1][0])
     assert prepare.main(command) == 0
-    assert "0 images written, 4 found" in capsys.readouterr().out
+    assert "0 images copied, 4 already there" in capsys.readouterr().out
     with pytest.raises(ValueError, match="size 60 \\(now 61\\)"):
         prepare.main([*command, "--size", "61"])

@@ -1,1 +1,1 @@
-"""Thin classes through which VISSL uses our loss, head, trunks, transforms and data sources."""
+"""Thin classes that adapt our loss, head, trunks, transforms and data sources to VISSL."""

@@ -35,7 +35,7 @@ _VIEWS: dict[str, type[Views]] = {
 
 
 class SourceImage(NamedTuple):
-    """A decoded image and what its random draws are keyed on (with its row in the data set).
+    """A decoded image and the keys of its random draws (its row in the data set is another key).
 
     Attributes:
         pixels: uint8 (3, H, W), RGB.
@@ -49,21 +49,21 @@ class SourceImage(NamedTuple):
 
 
 class PIRLDiskDataset:
-    """Any source of :data:`pirl_plugin.images.names.SOURCES`, as VISSL constructs and reads it.
+    """Any source of :data:`pirl_plugin.images.names.SOURCES`, with VISSL's constructor and methods.
 
-    Where the split's first transform is one of PIRL's it yields ``SourceImage``, elsewhere PIL RGB
+    If the split's first transform is from this plugin, it yields ``SourceImage``, otherwise PIL RGB
     images.
 
     Args:
         cfg: VISSL's configuration.
         data_source: name of the source.
-        path: what the source reads: a folder or a file.
+        path: the folder or file of the source.
         split: key of ``cfg["DATA"]``: ``TRAIN`` or ``TEST``.
         dataset_name: not used.
 
     Raises:
-        FileNotFoundError: if ``path`` does not exist or is of the other kind.
-        ValueError: if it holds fewer than two images, or cannot be read.
+        FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
+        ValueError: it holds fewer than two images, or cannot be read.
     """
 
     def __init__(
@@ -96,26 +96,26 @@ class PIRLDiskDataset:
         return len(self.source)
 
     def num_samples(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self.source)
 
     def unreadable_paths(self) -> list[str]:
-        """Paths of files found unreadable so far, by this process and its loader workers."""
+        """Return the unreadable paths that this process and its loader workers have found."""
         return self.source.unreadable_paths()
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which pass over the data comes next; call it before the workers start."""
+        """Set the number of the next pass over the data; call it before the workers start."""
         self._epoch.array[0] = epoch
 
     def get_image_paths(self) -> list[str]:
-        """Paths of all images, in order."""
+        """Return the paths of all images, in order."""
         return self.source.paths()
 
     def get_labels(self) -> NDArray[np.int64]:
-        """Class of each image, (N,) or (N, classes).
+        """Return the class of each image, (N,) or (N, classes).
 
         Raises:
-            ValueError: the source has none.
+            ValueError: the source has no classes.
         """
         return self.source.labels()
 
@@ -126,7 +126,7 @@ class PIRLDiskDataset:
             index: row, in [0, len).
 
         Returns:
-            ``(image, is_valid)``; the image is grey where it could not be read.
+            ``(image, is_valid)``; an unreadable image is grey.
         """
         pixels, is_valid = self.source[index]
         if self._yields_tensors:
@@ -135,11 +135,11 @@ class PIRLDiskDataset:
 
 
 def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:
-    """Raise as ``PIRLDiskDataset`` would, without listing a folder that holds enough.
+    """Raise the errors of ``PIRLDiskDataset``, but stop at two images of a folder.
 
     Raises:
-        FileNotFoundError: if ``path`` does not exist or is of the other kind.
-        ValueError: if it holds fewer than two images, or a list cannot be read.
+        FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
+        ValueError: it holds fewer than two images, or a list cannot be read.
     """
     is_folder = data_source == names.DISK_FOLDER and os.path.isdir(path)
     if not is_folder or len(list(islice(find_images(path), 2))) < 2:
@@ -147,13 +147,13 @@ def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str
 
 
 class PIRLTransform(ClassyTransform):
-    """Replaces a sample's image by its views; a subclass for each name of ``_VIEWS``.
+    """Replaces a sample's image by its views; each name of ``_VIEWS`` has a subclass.
 
     It takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
-    draws are keyed on the image's row and an unreadable image gets black views.
+    image's row is a key of the draws, and an unreadable image gets black views.
 
     Args:
-        **parameters: of the views class.
+        **parameters: parameters of the views class.
 
     Raises:
         ValueError: a parameter is unknown or out of range.
@@ -163,7 +163,7 @@ class PIRLTransform(ClassyTransform):
         self.views = _VIEWS[type(self).__name__].from_entry(parameters)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Put the dict of views into ``sample["data"]``.
+        """Put the dictionary of views into ``sample["data"]``.
 
         Raises:
             ValueError: the image does not come from one of our sources.
@@ -171,8 +171,8 @@ class PIRLTransform(ClassyTransform):
         source = sample["data"][0]
         if not isinstance(source, SourceImage):
             raise ValueError(
-                f"{type(self).__name__}: expected it first in config.DATA.TRAIN.TRANSFORMS, and a "
-                f"pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
+                f"{type(self).__name__}: expected it as the first of config.DATA.TRAIN.TRANSFORMS, "
+                f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )
         if sample["data_valid"][0] == 1:
             rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
@@ -195,8 +195,8 @@ def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tenso
     """Collate the samples of the PIRL transforms.
 
     Returns:
-        What ``collate_views`` returns, each tensor in a list of one, as VISSL's collators return
-        them; ``label`` is the image's row unless a pretext task has its own.
+        The result of ``collate_views``, with each tensor in a list of one, as VISSL's collators
+        return it. ``label`` is the image's row, unless a pretext task has its own label.
     """
     samples = [
         {

@@ -1,4 +1,4 @@
-"""The loss as the host's registry builds it and as its loop calls it."""
+"""The loss, adapted to the host's registry and training loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         return cls(**{key: value for key, value in loss_config.items() if key != "name"})
 
     def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
-        """Compute the loss of the heads' outputs and of the images' rows in the data set."""
+        """Compute the loss from the heads' outputs and the images' rows in the data set."""
         return super().forward(*image_and_transformed(output), target)
 
 
 def image_and_transformed(output: Tensor | Sequence[Tensor]) -> tuple[Tensor, list[Tensor] | None]:
-    """Return f(v_I) and the g(v_It) of the host's ``[g(v_It), …, f(v_I)]``, or of f(v_I) alone."""
+    """Return f(v_I) and the list of g(v_It), from the host's ``[g(v_It), …, f(v_I)]`` or f(v_I)."""
     if not isinstance(output, (list, tuple)):
         return output, None  # type: ignore[return-value]
     return output[-1], list(output[:-1]) or None

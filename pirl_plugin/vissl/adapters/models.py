@@ -1,4 +1,4 @@
-"""Heads and trunks as VISSL's registries build them; two trunks as one (PIRL-ens, Sec. 3.2).
+"""Heads and trunks for VISSL's registries, and several trunks as one (PIRL-ens, Sec. 3.2).
 
 The host gives a trunk its whole ``MODEL`` section and the trunk's name.
 """
@@ -40,7 +40,7 @@ class PIRLResNet(ResNetTrunk):
             PIRL_RESNET: {DEPTH: 18, WIDTH_MULTIPLIER: 1, SMALL_STEM: false}
 
     Raises:
-        ValueError: an unknown key or depth, or a width that is not positive.
+        ValueError: a key or the depth is unknown, or the width is not positive.
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_resnet") -> None:
@@ -50,7 +50,7 @@ class PIRLResNet(ResNetTrunk):
 class PIRLTimm(TimmTrunk):
     """The trunk ``pirl_timm``: any network of timm (an optional dependency: ``pip install timm``).
 
-    ``OPTIONS``, keyword arguments of ``timm.create_model``, may be left out::
+    ``OPTIONS``, keyword arguments of ``timm.create_model``, are optional::
 
         MODEL:
           TRUNK:
@@ -58,7 +58,7 @@ class PIRLTimm(TimmTrunk):
             PIRL_TIMM: {NAME: vit_tiny_patch16_224, OPTIONS: {img_size: 64}}
 
     Raises:
-        ValueError: timm is not installed, or an unknown key, network or option.
+        ValueError: timm is not installed, or a key, the network or an option is unknown.
     """
 
     def __init__(self, model_config: AttrDict, model_name: str = "pirl_timm") -> None:
@@ -66,7 +66,7 @@ class PIRLTimm(TimmTrunk):
 
 
 class PIRLEnsemble(nn.Module):
-    """The trunk ``pirl_ensemble``: trained trunks of one kind, whose features are concatenated.
+    """The trunk ``pirl_ensemble``: it concatenates the features of trained trunks of one kind.
 
     ::
 
@@ -76,8 +76,8 @@ class PIRLEnsemble(nn.Module):
             PIRL_ENSEMBLE: {MEMBER: resnet, PARAMS_FILES: [FILE_1, FILE_2]}
             RESNETS: {DEPTH: 50}    # the member's own section
 
-    ``PARAMS_FILES`` takes every file that ``pirl-plugin export`` reads; ``""`` instead of a file
-    leaves that member at random initialisation.
+    ``PARAMS_FILES`` takes every file that ``pirl-plugin export`` reads. With ``""`` instead of a
+    file, the member has random weights.
 
     Raises:
         FileNotFoundError: a checkpoint does not exist.
@@ -107,10 +107,10 @@ class PIRLEnsemble(nn.Module):
 
         Args:
             images: ``(B, 3, H, W)`` float, normalised.
-            out_feat_keys: as the members take them.
+            out_feat_keys: names of features, as for the members.
 
         Returns:
-            One tensor a name, with the members' channels (dimension 1) one after the other.
+            One tensor for each name, with the members' channels (dimension 1) concatenated.
         """
         features = [trunk(images, out_feat_keys) for trunk in self.members]
         return [torch.cat(layer, dim=1) for layer in zip(*features, strict=True)]

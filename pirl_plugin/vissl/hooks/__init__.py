@@ -1,1 +1,1 @@
-"""What happens around a step of the host's training loop."""
+"""Hooks of the host's training loop."""

@@ -1,4 +1,4 @@
-"""When a run saves, what it adds to the host's checkpoints, and how it resumes from them."""
+"""Save a run on time or on a signal, add data to the host's checkpoints, and resume from them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 _SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
 HOOKS: dict[str, CheckpointHook] = {}
-"""Folder of a run to its hook, for the patch of the host's writer of checkpoints."""
+"""Folder of a run → its hook, for the patch of the host's ``save_checkpoint``."""
 
 
 class CheckpointHook(QuietHook):
-    """Saves by time and on signals, and adds to checkpoints what the host leaves out.
+    """Saves on time and on signals, and adds missing data to the host's checkpoints.
 
-    The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps; it saves
-    the loss of rank 0 alone. The shards of a sharded bank go to ``memory_bank/step_STEP`` before
-    the checkpoint, which holds their checksums. The section, all keys optional::
+    The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. It saves
+    only the loss of rank 0. The shards of a sharded bank go to ``memory_bank/step_STEP`` before
+    the checkpoint, which holds their checksums. All keys of the section are optional::
 
         CHECKPOINT:
           PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
@@ -55,13 +55,13 @@ class CheckpointHook(QuietHook):
         self._saved_at = time.monotonic()
         self._record: dict[str, Any] = {}
         self._shards: tuple[int, dict[str, str]] | None = None  # step, file to checksum
-        self._epoch_start = 0  # what task.num_updates was, which counts images
+        self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
 
     def on_start(self, task: SelfSupervisionTask) -> None:
         """Compare the images with the checkpoint's, load shards, and listen for signals.
 
         Raises:
-            ValueError: the list of images is another; on all ranks.
+            ValueError: the list of images differs; all ranks raise it.
         """
         self._task, folder = task, Path(task.checkpoint_folder)
         before: dict[str, Any] = (task.checkpoint or {}).get(SECTION) or {}
@@ -93,7 +93,7 @@ class CheckpointHook(QuietHook):
         signals.poll()
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
-        """Set the learning rate of the epoch's start, where it changes once an epoch."""
+        """Set the learning rate of the epoch's start, for a rate that changes once an epoch."""
         if not task.train:
             return
         done = samples_done(task)
@@ -104,12 +104,12 @@ class CheckpointHook(QuietHook):
             task.num_updates += done
 
     def on_step(self, task: SelfSupervisionTask) -> None:
-        """Save where it is time or a signal came, on all ranks after the same step.
+        """Save if it is time or a signal arrived, on all ranks after the same step.
 
-        A test has nothing to save: a signal ends it, and it is done again.
+        A test saves nothing: a signal ends it, and a resumed run repeats it.
 
         Raises:
-            SystemExit: 128 and the signal's number, once the checkpoint is written.
+            SystemExit: 128 plus the signal's number, after the checkpoint is written.
         """
         every = task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"]
         host_saves = bool(task.train and every > 0 and task.iteration % every == 0)
@@ -120,33 +120,33 @@ class CheckpointHook(QuietHook):
             self._save(task)
         if agreed > SAVE:
             done = f"after step {task.iteration}, which is saved" if task.train else "in a test"
-            _stop(agreed, f"{done}; the same command goes on from {task.checkpoint_folder}")
+            _stop(agreed, f"{done}; the same command resumes from {task.checkpoint_folder}")
 
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
-        """Save shards where the host is about to save at the end of an epoch."""
+        """Save shards if the host will save at the end of this epoch."""
         every = task.config["CHECKPOINT"]["CHECKPOINT_FREQUENCY"]
         last = task.train_phase_idx == task.num_train_phases - 1
         if task.train and (last or task.train_phase_idx % every == 0):
             self._save_shards(task)
 
     def on_end(self, task: SelfSupervisionTask) -> None:
-        """Let signals end the process at once again: no step reads them any more."""
+        """From now on, let signals end the process at once: no step reads them any more."""
         signals.poll(False)
 
     def complete(self, content: dict[str, Any], name: str) -> None:
-        """Complete what the host is about to save."""
+        """Add this plugin's data to a checkpoint before the host saves it."""
         inside = "model_iteration" in name
         done = self._task.num_updates - self._epoch_start if inside else 0
         content[SECTION] = {**self._record, "samples_done": done}
         if self._shards is not None:
             content[SECTION]["shards"] = self._shards[1]
         if (scaler := scaler_of(self._task)) is not None:
-            content[SECTION][_SCALER] = scaler.state_dict()  # which the host leaves out
+            content[SECTION][_SCALER] = scaler.state_dict()  # the host does not save it
         if inside:
-            content["iteration_num"] -= 1  # counted once more where the epoch begins again
+            content["iteration_num"] -= 1  # the host adds 1 when the epoch resumes
 
     def record(self, content: dict[str, Any], name: str) -> None:
-        """Remove checkpoints that are not kept, now that ``name`` is written."""
+        """Remove checkpoints that are not kept, after ``name`` was written."""
         self._saved_at = time.monotonic()
         self._folder.record(content, name)
 
@@ -157,7 +157,7 @@ class CheckpointHook(QuietHook):
 
     def _save(self, task: SelfSupervisionTask) -> None:
         self._save_shards(task)
-        # The host's own hook: _checkpoint_model in the wheel, checkpoint_model in git main.
+        # The method of the host's hook: _checkpoint_model in the wheel, checkpoint_model in main.
         from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 
         for hook in task.hooks:
@@ -169,7 +169,7 @@ class CheckpointHook(QuietHook):
                     hook._checkpoint_model(task, **when)
 
     def _save_shards(self, task: SelfSupervisionTask) -> None:
-        """Collective: write the shards of the step just done, unless the bank is replicated."""
+        """Collective: write the shards of the last step, unless the bank is replicated."""
         bank, step = getattr(task.loss, "bank", None), getattr(task.loss, "step", 0)
         if bank is None or bank.persistent or (self._shards and self._shards[0] == step):
             return
@@ -178,15 +178,15 @@ class CheckpointHook(QuietHook):
 
 
 def samples_done(task: SelfSupervisionTask) -> int:
-    """Return the images of the epoch that begins now which all ranks had done before the stop.
+    """Return how many images of the current epoch all ranks had processed before the stop.
 
-    Zero in every epoch but the first after a resume. At most an epoch's: what wrote the checkpoint
-    may have filled up a last batch that was larger than this run's.
+    It is 0, except in the first epoch after a resume. It is at most the size of this run's epoch:
+    the stopped run may have padded a larger last batch.
     """
     checkpoint = task.checkpoint
     if checkpoint is None or task.train_phase_idx not in (
         checkpoint["train_phase_idx"],  # while the checkpoint is loaded
-        checkpoint["train_phase_idx"] + 1,  # when the epoch begins
+        checkpoint["train_phase_idx"] + 1,  # at the start of the epoch
     ):
         return 0
     epoch = len(task.dataloaders["train"]) * int(task.datasets["train"].get_global_batchsize())
@@ -194,13 +194,13 @@ def samples_done(task: SelfSupervisionTask) -> int:
 
 
 def scaler_of(task: SelfSupervisionTask) -> GradScaler | None:
-    """Return what scales the loss with the host's float16; None where nothing does."""
+    """Return the scaler of the loss for the host's float16; None without one."""
     scaler = task.amp_grad_scaler
     return scaler if scaler is not None and scaler.is_enabled() else None
 
 
 def _images(task: SelfSupervisionTask) -> dict[str, str]:
-    """Return the digest of the images of each split that one of our data sources reads."""
+    """Return the digest of the images of each split with one of our data sources."""
     from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
 
     found = {}

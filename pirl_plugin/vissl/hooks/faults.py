@@ -1,4 +1,4 @@
-"""The exchange of ranks in each step, and the faults that stop a run on all of them."""
+"""The exchange between ranks in each step, and the faults that stop a run on all ranks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from vissl.trainer.train_task import SelfSupervisionTask
 
-SAVE = 1  # a request; the others are numbers of signals, which are larger
+SAVE = 1  # a request; other requests are numbers of signals, which are larger
 _REQUESTS = (SAVE, *STOPPING)
-WINDOW = 10_000  # images that the share of unreadable ones is of
-# Hooks of the host that look at each output: they save the broken model as the newest checkpoint.
+WINDOW = 10_000  # images for the share of unreadable images
+# Hooks of the host that check each output: they save the broken model as the newest checkpoint.
 _HOSTS = ("LogLossMetricsCheckpointHook", "CheckNanModelOutputHook")
 
 
@@ -28,21 +28,21 @@ class FiniteHook(QuietHook):
     """Stops a run whose loss is not finite, and names the step."""
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Switch the host's own checks of the output off."""
+        """Switch off the host's own checks of the output."""
         for hook in task.hooks:
             if type(hook).__name__ in _HOSTS:
                 hook.on_forward = lambda task: None
 
     def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
-        """Look at the loss, the mean over all ranks, which the host has just waited for.
+        """Check the loss, the mean over all ranks; the host has just waited for it.
 
         Raises:
-            FloatingPointError: it is not finite; the same on all ranks.
+            FloatingPointError: it is not finite; all ranks raise it.
         """
         if math.isfinite(task.losses[-1]):
             return
         raise FloatingPointError(
-            f"the loss is not finite, step {task.iteration}: nothing was saved from it; start "
+            f"the loss is not finite, step {task.iteration}: this step was not saved; start "
             f"again with a lower learning rate, from the last checkpoint"
         )
 
@@ -50,16 +50,16 @@ class FiniteHook(QuietHook):
 class ExchangeHook(QuietHook):
     """Adds up over ranks, in each step: unreadable images, and requests to save or to stop.
 
-    A signal reaches ranks at different moments; all must act on it after the same step. The share
-    of unreadable images is an exponential moving average over a window of images and begins at 0: a
-    few broken files among the first images stop nothing, and a lost mount stops the run after about
+    A signal reaches ranks at different times, but all must act on it after the same step. The share
+    of unreadable images is an exponential moving average over a window of images, and starts at 0.
+    So a few broken files at the start do not stop the run. A lost mount stops the run after about
     ``max_share`` of a window.
 
     Args:
-        max_share: of unreadable images.
+        max_share: largest share of unreadable images.
 
     Attributes:
-        request: returns what this rank requests: 0, ``SAVE`` or the number of a signal.
+        request: returns the request of this rank: 0, ``SAVE`` or the number of a signal.
         agreed: the largest request of all ranks in this step.
     """
 
@@ -72,10 +72,10 @@ class ExchangeHook(QuietHook):
         self._named: set[str] = set()
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
-        """Start counting again: training and test images are other files."""
+        """Reset the share: training and test images are different files."""
         self._share = 0.0
         images = len(task.datasets["train" if task.train else "test"])
-        self._window = min(WINDOW, 5 * images)  # passes: in one, a single file of 20 is 5 %
+        self._window = min(WINDOW, 5 * images)  # 5 passes: in one pass, one file of 20 is 5 %
 
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
@@ -86,22 +86,22 @@ class ExchangeHook(QuietHook):
         self._named.update(new)
         if new and rank() == 0:
             logging.warning(
-                f"{len(new)} files could not be read, and were left out of loss and memory bank: "
+                f"{len(new)} files could not be read; loss and memory bank do not use them: "
                 f"{', '.join(new)}"
             )
 
     def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
-        """Exchange where the host has waited for the loss anyway, before the optimiser's step."""
+        """Exchange after the host has waited for the loss, before the optimiser's step."""
         self.exchange(task, task.last_batch.sample)
 
     def exchange(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
         """Collective: count a batch's unreadable images, and agree on a request.
 
         Raises:
-            RuntimeError: too many of the last images could not be read; the same on all ranks.
+            RuntimeError: too many of the last images could not be read; all ranks raise it.
         """
         valid = sample.get("data_valid")
-        valid = valid[0] if isinstance(valid, list) else valid  # the host gives both
+        valid = valid[0] if isinstance(valid, list) else valid  # the host uses both forms
         mine, counts = self.request(), [0, 0]
         if isinstance(valid, torch.Tensor):
             counts = [int((valid.long() < 1).sum()), valid.numel()]
@@ -117,6 +117,6 @@ class ExchangeHook(QuietHook):
             raise RuntimeError(
                 f"config.DATA.{split}.DATA_PATHS = {list(task.config.DATA[split].DATA_PATHS)}: "
                 f"{self._share:.0%} of the last {self._window:,} images cannot be read, expected "
-                f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; see that the "
-                f"folder is mounted, and give the same command again"
+                f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; check that "
+                f"the folder is mounted, and repeat the command"
             )

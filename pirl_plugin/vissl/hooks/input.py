@@ -1,4 +1,4 @@
-"""How the model runs: normalised batches, memory format, precision, compilation, micro-batches."""
+"""Normalisation of batches, memory format, precision, compilation and micro-batches."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class PIRLInputHook(QuietHook):
-    """Replaces the model's ``forward``, as the host has no hook before it: batches are uint8.
+    """Replaces the model's ``forward``: batches are uint8, and the host has no hook before it.
 
     Args:
-        settings: of the section ``HOOKS.PIRL_INPUT``.
-        micro_batch: images in a micro-batch at most; None: the batch is not split.
-        views: tensors of an image in a batch of one kind of view, which is a single tensor.
+        settings: settings of the section ``HOOKS.PIRL_INPUT``.
+        micro_batch: largest number of images in a micro-batch; None: the batch is not split.
+        views: number of views of an image in a batch that is a single tensor.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class PIRLInputHook(QuietHook):
         )
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Replace ``forward`` of the model that DistributedDataParallel wraps."""
+        """Replace ``forward`` of the model inside DistributedDataParallel."""
         model: Any = task.base_model
         forward = model.forward
 
@@ -72,17 +72,17 @@ class PIRLInputHook(QuietHook):
         model.forward = run
 
     def prepare_model(self, model: nn.Module) -> None:
-        """Lay the weights out as the inputs, and compile the trunk, if so configured; in place.
+        """Set the weights' memory format, and compile the trunk if configured; in place.
 
-        Call it before DistributedDataParallel lays out its buckets of gradients.
+        Call it before DistributedDataParallel allocates its gradient buckets.
         """
         model.to(memory_format=self._format)
         if self.settings.compile:
-            # Image and patches are two shapes: dynamic ones would be slower for both.
+            # Images and patches have two shapes; dynamic shapes would be slower for both.
             getattr(model, "trunk", model).compile(dynamic=False)
 
     def prepare(self, batch: object) -> Any:
-        """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised, in float32."""
+        """Return a tensor or dictionary with uint8 ``(B, 3, H, W)`` normalised to float32."""
         if isinstance(batch, dict):
             return {key: self.prepare(value) for key, value in batch.items()}
         if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
@@ -98,13 +98,13 @@ def in_micro_batches(
 
     The loss gets the outputs of the whole batch. The backward pass computes the activations of each
     micro-batch again (Chen et al. 2016, arXiv 1604.06174), which costs one more forward pass. The
-    gradient is that of the whole batch, except for BatchNorm, which sees one micro-batch at a time.
+    gradient equals the whole batch's, except for BatchNorm: it sees one micro-batch at a time.
 
     Args:
-        forward: inputs to one output ``(B, …)`` for each head.
-        model: the module of ``forward``; a batch in evaluation mode stays whole.
-        largest: images in a micro-batch at most.
-        views: as :func:`split` takes it.
+        forward: maps inputs to one output ``(B, …)`` for each head.
+        model: the module of ``forward``; in evaluation mode, batches are not split.
+        largest: largest number of images in a micro-batch.
+        views: see :func:`split`.
     """
 
     def run(batch: Inputs) -> list[Tensor]:
@@ -125,13 +125,13 @@ def in_micro_batches(
 
 
 def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
-    """Split a batch into ⌈B / largest⌉ micro-batches as equal as can be.
+    """Split a batch into ⌈B / largest⌉ micro-batches of nearly equal size.
 
     Args:
-        batch: ``(views·B, …)``, the views of an image one after the other; or a dictionary of
-            tensors with any number of views, one of them with a single view.
-        largest: number of images in a micro-batch at most.
-        views: of an image, in a batch that is a tensor.
+        batch: ``(views·B, …)`` with consecutive views of an image; or a dictionary of tensors with
+            any number of views, one of them with a single view.
+        largest: largest number of images in a micro-batch.
+        views: number of views of an image, if the batch is a tensor.
 
     Example:
         >>> patches = torch.arange(10)  # 2 of each image
@@ -152,7 +152,7 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
 
 @contextmanager
 def _buffers_kept(model: nn.Module) -> Iterator[None]:
-    """Restore the buffers of BatchNorm, which the first pass has updated already."""
+    """Restore the buffers of BatchNorm at the end: the first pass has already updated them."""
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield

@@ -1,4 +1,4 @@
-"""Fill the memory bank, and move it after each optimiser step, the same on every rank."""
+"""Fill the memory bank, and move it after each optimiser step, identically on all ranks."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class MemoryBankHook(QuietHook):
-    """Calls :meth:`PIRLLoss.update` where the host's loop is, in training only (Sec. 2.2)."""
+    """Calls :meth:`PIRLLoss.update` in the host's training loop (Sec. 2.2)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._index: Tensor | None = None
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Fit the bank to the run: its seed, a row for each training image, equal on all ranks."""
+        """Set the bank's seed and size (a row for each training image), equal on all ranks."""
         loss = task.loss
         loss.resolve_seed(task.config["SEED_VALUE"])
         expected = len(task.datasets["train"]) if "train" in task.datasets else loss.bank.num_rows
         if loss.bank.num_rows != expected:
-            # The configuration has another number, or the host sized the loss by another split.
+            # The configuration has another number, or the host used the size of another split.
             logging.warning(
                 f"The memory bank had {loss.bank.num_rows} rows for {expected} training images: "
-                f"made again with {expected}"
+                f"it is replaced by a bank of {expected} rows"
             )
             loss.resize(expected)
         if world_size() > 1 and loss.bank.persistent:
             distributed.broadcast(loss.bank.rows, src=0)
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
-        """Fill a new bank where ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""
+        """Fill a new bank if ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""
         bank = task.loss.bank
         if task.train and task.loss.config.bank.init == "embeddings":
             if not sum_over_ranks(bank.visited.count_nonzero()):
@@ -58,7 +58,7 @@ class MemoryBankHook(QuietHook):
         """Move the rows of the batch, and count the step.
 
         Raises:
-            FloatingPointError, ValueError: as :meth:`PIRLLoss.update`.
+            FloatingPointError, ValueError: see :meth:`PIRLLoss.update`.
         """
         if task.train:
             task.loss.update(self._index, image_and_transformed(task.last_batch.model_output)[0])
@@ -66,11 +66,10 @@ class MemoryBankHook(QuietHook):
 
 @torch.no_grad()
 def _fill(task: SelfSupervisionTask) -> None:
-    """Make each row the embedding of its image, in a pass over the training images.
+    """Set each row to the embedding of its image, in a pass over the training images.
 
-    The network is in training mode: BatchNorm takes the statistics of each batch, or micro-batch,
-    as in the steps to come. Afterwards the host's loader begins the epoch again, with the same
-    views.
+    The network is in training mode: BatchNorm takes the statistics of each batch or micro-batch, as
+    in training. Afterwards the host's loader restarts the epoch with the same views.
     """
     began = time.monotonic()
     if rank() == 0:
@@ -93,7 +92,7 @@ def _fill(task: SelfSupervisionTask) -> None:
 
 
 def _samples(task: SelfSupervisionTask) -> Iterator[dict[str, Any]]:
-    """Yield the batches of the epoch as the host's train step gives them to the model."""
+    """Yield the batches of the epoch in the form that the host gives to the model."""
     from vissl.trainer.train_steps import standard_train_step as host
 
     if hasattr(host, "construct_sample_for_model"):  # 0.1.6

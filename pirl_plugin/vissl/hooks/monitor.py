@@ -1,4 +1,4 @@
-"""Measures of the memory bank at the end of an epoch, and a warning where it collapses."""
+"""Measures of the memory bank at the end of an epoch, and a warning if it collapses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MonitorHook(QuietHook):
     """Measures a sample of the bank's rows, and embeddings of the epoch's last step.
 
     Writes to the log, to ``stdout.json`` (a line with the key ``PIRL_MONITOR``) and to TensorBoard.
-    It draws no random number of the run's: results are the same to the bit without it.
+    It draws no random numbers of the run, so the results do not change by a single bit.
     """
 
     def __init__(self, settings: MonitorSettings) -> None:
@@ -37,17 +37,17 @@ class MonitorHook(QuietHook):
         self._labels: Tensor | None = None
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Choose the rows, the same on all ranks, and read their classes on the first."""
+        """Choose the rows, the same on all ranks, and read their classes on rank 0."""
         self._rows = torch.tensor(evenly_spaced(task.loss.bank.num_rows, self.settings.rows))
         if rank() == 0:
             self._labels = labels_of(task, self._rows)
 
     def on_update(self, task: SelfSupervisionTask) -> None:
-        """Keep the loss, which the task no longer has at the end of the epoch."""
+        """Keep the loss: at the end of the epoch, the task no longer has it."""
         self._loss = task.last_batch.loss.detach()
 
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
-        """Collective: measure, every so many epochs."""
+        """Collective: measure, every ``every`` epochs."""
         step = task.loss.last_step
         due = (task.train_phase_idx + 1) % self.settings.every == 0
         if not (task.train and due and step.queries):
@@ -58,12 +58,12 @@ class MonitorHook(QuietHook):
             self._report(task, measure_bank(sample, self._labels, **pairs, k=self.settings.k))
 
     def _report(self, task: SelfSupervisionTask, measured: Mapping[str, Measure]) -> None:
-        """Write the measures everywhere, and name a collapse."""
+        """Write the measures to all outputs, and warn of a collapse."""
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
         parts = [f"{name}: {v:.4g} (chance: {c:.4g})" for name, (v, c) in measured.items()]
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(parts)}")
-        # The first keys are those of the host's own lines, for programs that read every line.
+        # The first keys are as in the host's own lines, for programs that read every line.
         line = {"Rank": 0, "ep": epoch, "iter": task.iteration - 1, "loss": float(self._loss)}
         values = {name: {"value": v, "chance": c} for name, (v, c) in measured.items()}
         for hook in task.hooks:
@@ -78,7 +78,7 @@ class MonitorHook(QuietHook):
 
 
 def _pairs(step: LastStep) -> dict[str, Tensor]:
-    """Collective: f, g and m of a step's valid images on all ranks, ``(B, D)`` each."""
+    """Collective: return f, g and m of a step's valid images on all ranks, ``(B, D)`` each."""
     transformed = [term for term in step.queries if term.startswith("invariance")]
     found = {
         "f": step.queries.get("image"),
@@ -91,13 +91,13 @@ def _pairs(step: LastStep) -> dict[str, Tensor]:
 
 
 def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:
-    """Return the classes of training images ``(N,)``, int64 ``(N,)``; None where there are none."""
+    """Return the classes of training images ``rows``, int64 ``(N,)``; None if there are none."""
     data = task.datasets["train"]
     try:
-        if data.data_limit >= 0:  # the host chooses the images when it reads the first
+        if data.data_limit >= 0:  # the host chooses the images when it reads the first one
             raise ValueError("config.DATA.TRAIN.DATA_LIMIT chooses the images")
         labels = torch.as_tensor(data.data_objs[0].get_labels())
     except (AttributeError, ValueError) as error:  # a data source without classes
-        logging.info(f"PIRL monitor: no kNN, as {error}")
+        logging.info(f"PIRL monitor: no kNN, because {error}")
         return None
-    return labels[rows].long() if labels.ndim == 1 else None  # else an image has several classes
+    return labels[rows].long() if labels.ndim == 1 else None  # 2 dimensions: several classes

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class PIRLReportHook(QuietHook):
-    """Every ``LOG_FREQUENCY`` steps: each term of Eq. 5, and the statistics of the bank's rows.
+    """Logs each term of Eq. 5 and statistics of the bank's rows, every ``LOG_FREQUENCY`` steps.
 
-    ``row norm`` is the mean norm of the rows just moved, before they were normalised: 0.71 at first
-    (orthogonal, for a weight of 0.5), towards 1 as embeddings settle.
+    ``row norm`` is the mean norm of the last moved rows, before normalisation. It is 0.71 at first
+    (orthogonal, for a weight of 0.5), and approaches 1 as the embeddings converge.
     """
 
     def on_update(self, task: SelfSupervisionTask) -> None:
-        """Collective at the steps that are reported, and nothing at the others."""
+        """Log at every ``LOG_FREQUENCY``-th step. Collective."""
         loss = task.loss
         if not task.train or loss.step % task.config["LOG_FREQUENCY"]:
             return
@@ -49,7 +49,7 @@ class PIRLReportHook(QuietHook):
 
 
 def write_scalars(task: SelfSupervisionTask, group: str, values: Mapping[str, float]) -> None:
-    """Write values to TensorBoard, where the host does, as ``GROUP/NAME`` at the loss's step."""
+    """Write values to the host's TensorBoard, if on, as ``GROUP/NAME`` at the loss's step."""
     for hook in task.hooks:
         writer = getattr(hook, "tb_writer", None)
         if writer is not None:
@@ -61,7 +61,7 @@ class ProgressHook(QuietHook):
     """Writes :data:`pirl_plugin.console.LINE` on rank 0; the rate is the mean of the epoch."""
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Say how much there is to do."""
+        """Show the number of images, epochs and steps."""
         self._began = time.monotonic()
         if done := _steps_done(task):
             _say(f"resumed   at step {done:,} of {task.max_iteration:,}")
@@ -70,11 +70,11 @@ class ProgressHook(QuietHook):
             _say(f"training  {len(data):,} images, {epochs}, {counted(task.max_iteration, 'step')}")
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
-        """Begin an epoch; its first step, which starts the loader's workers, is not timed."""
+        """Begin an epoch. Its first step is not timed, because it starts the loader's workers."""
         self._mark: tuple[float, int] | None = None
 
     def on_step(self, task: SelfSupervisionTask) -> None:
-        """Show the step, where it is time to."""
+        """Show the step, if the progress line is due."""
         if rank() != 0 or not task.train:
             return
         done = _steps_done(task)
@@ -92,13 +92,13 @@ class ProgressHook(QuietHook):
             )
 
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
-        """Show what a test measured."""
+        """Show the results of a test."""
         for meter in [] if task.train else task.meters:
             value = re.sub(r"(\.\d\d)\d+", r"\1", str(meter.value))  # two decimals
             _say(f"test      epoch {task.train_phase_idx + 1}: {value}")
 
     def on_end(self, task: SelfSupervisionTask) -> None:
-        """Say that the run is over, where its files are, and what to do next."""
+        """Show that the run has finished, its folder, and the next commands."""
         took, folder = span(time.monotonic() - self._began), Path(task.checkpoint_folder)
         _say(f"finished  in {took}; checkpoints and log.txt in {folder}")
         if task.config["LOSS"]["name"] == "pirl_loss":
@@ -118,5 +118,5 @@ def _batch(task: SelfSupervisionTask) -> int:
 
 
 def _steps_done(task: SelfSupervisionTask) -> int:
-    """Steps of this run's batch; the host's ``iteration`` counts those of earlier batches too."""
+    """Return the steps in this run's batch size; ``iteration`` counts steps of any batch size."""
     return int(task.num_updates) // _batch(task)

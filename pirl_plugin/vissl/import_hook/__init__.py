@@ -1,1 +1,1 @@
-"""How our parts get into an unmodified VISSL: the bootstrap, the finder, the table."""
+"""The import hook that registers our parts in an unmodified VISSL."""

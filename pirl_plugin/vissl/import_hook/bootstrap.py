@@ -1,18 +1,18 @@
 """The module ``pirl_plugin_autoload``: installs the import hook when the host is imported.
 
-``setup.py`` copies this file to the root of site-packages, beside the two start-up files that have
-every Python process import it: ``pirl_plugin_autoload.pth``, with the line ``import
+``setup.py`` copies this file to the root of site-packages, with two start-up files that make every
+Python process import it: ``pirl_plugin_autoload.pth``, with the line ``import
 pirl_plugin_autoload``, and ``pirl_plugin_autoload.start`` (PEP 829), which Python 3.15 and later
-read in its place. A process that never imports VISSL pays for one small class and does not look for
-this package. ``PIRL_PLUGIN_AUTOLOAD=0`` leaves the import hook out.
+read instead. A process that does not import VISSL loads only one small class, and does not search
+for this package. ``PIRL_PLUGIN_AUTOLOAD=0`` switches the import hook off.
 
-Standard library only, and as little of it as can be: this runs at each start of Python.
+It uses only a few modules of the standard library, because it runs at each start of Python.
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # the typing module itself would take longer than this one
+TYPE_CHECKING = False  # importing typing would take longer than this module
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 class PIRLBootstrap:
-    """Meta-path finder that finds nothing; the host's import puts the import hook in its place."""
+    """Meta-path finder that finds nothing; at the host's import, the import hook replaces it."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Install the import hook and delegate to it, if ``name`` is the host's."""
-        if name not in ("vissl", "classy_vision", "extra_scripts"):  # the last imports the first
+        """If ``name`` is a package of the host, install the import hook and delegate to it."""
+        if name not in ("vissl", "classy_vision", "extra_scripts"):  # extra_scripts imports vissl
             return None
         sys.meta_path.remove(self)
         try:
             from pirl_plugin.vissl.import_hook import finder
-        except ModuleNotFoundError:  # the package is gone, or the clone of an editable install
+        except ModuleNotFoundError:  # the package, or the clone of an editable install, is removed
             return None
         return finder.install().find_spec(name, path, target)
 
 
 def install() -> None:
-    """Install the bootstrap, unless it or the import hook is there already.
+    """Install the bootstrap, unless it or the import hook is already installed.
 
     A virtual environment may process its start-up files twice (cpython issue 75723).
     """

@@ -1,10 +1,10 @@
-"""A lazy import hook that runs our code when, and only when, a module of the host is imported."""
+"""A lazy import hook: it runs our code only when a module of the host is imported."""
 
 import sys
 
 from pirl_plugin.vissl.import_hook.table import AFTER, BEFORE
 
-TYPE_CHECKING = False  # the typing module itself would double the cost of this module
+TYPE_CHECKING = False  # importing typing would double the import time of this module
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class ImportHook:
-    """Meta-path finder that lets the other finders find, then adds our steps."""
+    """Meta-path finder that adds our steps to the result of the other finders."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return the other finders' spec of a module in the table, its loader taking our steps."""
+        """Return the other finders' spec of a module in the table; its loader runs our steps."""
         if name not in BEFORE and name not in AFTER:
             return None
-        for finder in sys.meta_path:  # an editable install of the host has a finder of its own
+        for finder in sys.meta_path:  # an editable install of the host has its own finder
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             if spec := finder.find_spec(name, path, target):
@@ -33,7 +33,7 @@ class ImportHook:
 def install() -> ImportHook:
     """Install the import hook in this process, once, and return it.
 
-    Of parts of the host that are loaded already, as in a notebook, the ``AFTER`` steps are taken.
+    For modules of the host that are already loaded, as in a notebook, run the ``AFTER`` steps.
     """
     for finder in sys.meta_path:
         if isinstance(finder, ImportHook):
@@ -48,7 +48,7 @@ def install() -> ImportHook:
 
 
 def _take_steps_in(loader: object, name: str) -> None:
-    """Shadow ``loader.exec_module`` so that our steps run around the body of module ``name``."""
+    """Replace ``loader.exec_module``, so that our steps run around the body of module ``name``."""
     body: Callable[[ModuleType], None] = loader.exec_module  # type: ignore[attr-defined]
 
     def exec_module(module: "ModuleType") -> None:

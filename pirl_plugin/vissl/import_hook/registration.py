@@ -1,4 +1,4 @@
-"""Put our parts into the host's registries, and our hooks into its trainer."""
+"""Register our parts in the host's registries, and our hooks in its trainer."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 def register_parts(module: Any) -> None:
-    """Register what the table lists for ``module``. Registering twice changes nothing."""
+    """Register the table's parts of ``module``. A second registration changes nothing."""
     where, parts = PARTS[module.__name__]
     resolve_name(where).update({name: resolve_name(part) for name, part in parts.items()})
 
 
 def give_whole_sample_to_our_transforms(module: Any) -> None:
-    """Have the host pass our transforms the row and validity of an image, not pixels alone."""
+    """Make the host pass the row and validity of an image to our transforms, besides pixels."""
     types = importlib.import_module("vissl.data.ssl_transforms.ssl_transforms_wrapper")
     whole = types.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
     whole.extend(name for name in PARTS[module.__name__][1] if name not in whole)
 
 
 def let_data_limit_apply_to_our_sources(module: Any) -> None:
-    """``DATA_LIMIT`` works only for the sources in this set of the host."""
+    """Add our sources to the host's set of sources that support ``DATA_LIMIT``."""
     module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(PARTS[module.__name__][1])
 
 
 def add_our_hooks(module: Any) -> None:
-    """Wrap ``add_loss_hooks``, which the host's hook generator looks up in every rank."""
+    """Wrap ``add_loss_hooks``, which the host's hook generator calls in every rank."""
     original = module.add_loss_hooks
 
     @functools.wraps(original)
@@ -57,7 +57,7 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
     from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
 
-    # First those that stop a run on faults, before another hook acts on them.
+    # Hooks that stop a run on faults come first, before another hook acts on the fault.
     settings = read_section(RunSettings, cfg, "HOOKS.PIRL_RUN")
     hooks: list[ClassyHook] = [ExchangeHook(settings.max_unreadable), FiniteHook()]
     wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
@@ -67,15 +67,15 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
         monitor = read_section(MonitorSettings, cfg, "HOOKS.PIRL_MONITOR")
         hooks += [MemoryBankHook(), PIRLReportHook()]
         hooks += [MonitorHook(monitor)] if monitor.enabled else []
-    # After the bank has its size, and before the host's own hook, which saves.
+    # It comes after the hook that sets the bank's size, and before the host's hook that saves.
     hooks.append(CheckpointHook(read_section(Keep, cfg, "CHECKPOINT.PIRL")))
     return [*hooks, ProgressHook()] if shows_page() else hooks
 
 
 def prepare_models(module: Any) -> None:
-    """Have our input hook prepare a model that the host has built and not yet wrapped.
+    """Make our input hook prepare a model after the host has built it, and before it is wrapped.
 
-    The host has no hook before DistributedDataParallel lays out its gradients.
+    The host has no hook before DistributedDataParallel allocates its gradient buckets.
     """
     task = module.SelfSupervisionTask
     build = task._build_model

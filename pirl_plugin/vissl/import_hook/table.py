@@ -1,13 +1,13 @@
-"""The one table of what this plugin puts into the host, and where.
+"""The table of everything that this plugin adds to the host.
 
-Strings only: nothing is imported until the host's module is. A part's class or function is named
-``package.module:attribute``; a step is a function that is given the host's module.
+It contains only strings: nothing is imported before the host's module. ``package.module:attribute``
+names the class or function of a part. A step is a function that takes the host's module.
 """
 
 from pirl_plugin.images.names import SOURCES, VIEWS
 
-# Host module whose import completes a registry -> (the registry, what we add to it: the name that
-# users write in YAML, and the part). Losses and transforms live in Classy Vision's registries.
+# Host module whose import completes a registry -> (the registry, our parts by their names in YAML).
+# Losses and transforms are in Classy Vision's registries.
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "vissl.losses": (
         "classy_vision.losses:LOSS_REGISTRY",
@@ -47,7 +47,7 @@ _SVM = "pirl_plugin.vissl.patches.svm"
 _TENSORS = "pirl_plugin.vissl.patches.tensors"
 _LABELS = "pirl_plugin.vissl.patches.labels"
 
-# Steps taken before the body of a host module runs.
+# Steps before the body of a host module.
 BEFORE: dict[str, tuple[str, ...]] = {
     "vissl": (f"{_PATCHES}:silence_host_warnings",),
     "classy_vision": (f"{_PATCHES}:silence_host_warnings",),
@@ -56,7 +56,7 @@ BEFORE: dict[str, tuple[str, ...]] = {
     "vissl.utils.collect_env": (f"{_PATCHES}:provide_pkg_resources",),
 }
 
-# Steps taken after it.
+# Steps after the body of a host module.
 AFTER: dict[str, tuple[str, ...]] = {
     module: (f"{_REGISTRATION}:register_parts",) for module in PARTS
 } | {

@@ -1,1 +1,1 @@
-"""Patches of VISSL: repairs on today's Python and torch, and how our runs save, resume and load."""
+"""Patches of VISSL: for today's Python and torch, and for saving, resuming and loading our runs."""

@@ -1,4 +1,4 @@
-"""Checkpoints that the host starts from: read safely, in any layout, and compared."""
+"""Initial weights of the host: read files safely, in any layout, and compare them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def refuse_mismatches(module: Any) -> None:
-    """Never worked: weights that fit nothing were skipped with a log line each.
+    """Never worked: the host skipped each weight that did not fit, with only a log line.
 
-    The host went on from random initialisation, or from a part of the weights. Heads are not
-    compared, nor what ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` names. The trunk is also found in files
-    of other layouts, such as a plain state dictionary of torchvision.
+    Then it continued from random weights, or from a part of the weights. Heads and the layers of
+    ``MODEL.WEIGHTS_INIT.SKIP_LAYERS`` are not compared. The trunk is also found in files
+    of other layouts, such as a state dictionary of torchvision.
     """
     original = module.init_model_from_consolidated_weights
 
@@ -38,7 +38,7 @@ def refuse_mismatches(module: Any) -> None:
         **more: object,
     ) -> object:
         prefixes = (replace_prefix, append_prefix)
-        if is_ours(config) and not any(prefixes):  # else the user names the layout
+        if is_ours(config) and not any(prefixes):  # with prefixes, the user describes the layout
             state_dict = fitting(config, model, state_dict, skip_layers)
             state_dict_key_name = "classy_state_dict"
         return original(
@@ -49,7 +49,7 @@ def refuse_mismatches(module: Any) -> None:
 
 
 def read_more_formats(module: Any) -> None:
-    """Feature: ``PARAMS_FILE`` takes all that the export reads, without running code in it."""
+    """Feature: ``PARAMS_FILE`` takes any file that the export reads, without running its code."""
     task = module.SelfSupervisionTask
     original = task._restore_model_weights
 
@@ -77,10 +77,10 @@ def fitting(
     state: Mapping[str, Any],
     skipped: list[str],
 ) -> Mapping[str, Any]:
-    """Return the checkpoint in VISSL's layout, once its trunk fits the model's.
+    """Return the checkpoint in VISSL's layout, if its trunk fits the model's.
 
     Raises:
-        ValueError: it holds no trunk, or one that does not fit.
+        ValueError: it holds no trunk, or its trunk does not fit.
     """
     from pirl_plugin.checkpoints.compare import compare_with_model
     from pirl_plugin.checkpoints.load import trunk_of_checkpoint, vissl_checkpoint
@@ -95,10 +95,10 @@ def fitting(
     if mismatch := compare_with_model(wanted, found):
         raise ValueError(
             f"{path} does not fit the trunk '{trunk}': {mismatch}; give config.MODEL.TRUNK the "
-            f"values of the run that made it"
+            f"values of the run that wrote the file"
         )
     inside = state.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
     if inside.get("trunk", {}).keys() == found.keys():
         return state  # with its heads
-    logging.info(f"{path}: the trunk was found by its names, for the layout is not VISSL's")
+    logging.info(f"{path}: the trunk was found by its names, because the layout is not VISSL's")
     return vissl_checkpoint(found)

@@ -1,4 +1,4 @@
-"""What fails in VISSL between the configuration's paths and the labels of data sources."""
+"""Patches of VISSL's data paths and labels."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def data_paths_suffice(module: Any) -> None:
 
 
 def labels_of_our_sources(module: Any) -> None:
-    """Broke: ``load_labels`` knows a few label sources alone; ours are asked for ``get_labels()``.
+    """Broke: ``load_labels`` supports only a few label sources; ours give ``get_labels()``.
 
-    It reads files of labels with ``allow_pickle=True``, which runs code in them: a run of ours
-    refuses a file that holds any.
+    It reads label files with ``allow_pickle=True``, which can run code in them. Our runs refuse a
+    file with pickled objects.
     """
     import numpy as np
 
@@ -53,7 +53,7 @@ def labels_of_our_sources(module: Any) -> None:
         sources, paths = self.label_sources, self.label_paths
         if is_ours(self.cfg):
             for path in chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
-                if os.path.isfile(path):  # '' of a source that needs none
+                if os.path.isfile(path):  # not '', the path of a source without a label file
                     np.load(path, "r")  # refuses pickled objects
         self.label_sources = [
             "torchvision_dataset" if {label, data} <= set(SOURCES) else label

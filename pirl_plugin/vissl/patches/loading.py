@@ -1,4 +1,4 @@
-"""The host's loader: it resumes in the middle of an epoch, and its workers ignore stop signals."""
+"""Patches of the host's loader: resume within an epoch; workers ignore stop signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ResumingSampler(DistributedSampler[Any]):
-    """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` is of a whole epoch.
+    """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` counts all batches.
 
     Example:
         >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
@@ -34,7 +34,7 @@ class ResumingSampler(DistributedSampler[Any]):
         self.start_iter = 0
 
     def set_start_iter(self, start_iter: int) -> None:
-        """Skip the first ``start_iter`` batches of the epochs to come."""
+        """Skip the first ``start_iter`` batches of the next epochs."""
         self.start_iter = start_iter
 
     def __iter__(self) -> Iterator[Any]:
@@ -42,7 +42,7 @@ class ResumingSampler(DistributedSampler[Any]):
 
 
 def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
-    """The host's ``get_sampler``, whose plain ``DistributedSampler`` becomes one that resumes."""
+    """Wrap the host's ``get_sampler``: replace ``DistributedSampler`` by a sampler that resumes."""
 
     def get(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
         sampler = get_sampler(dataset, dataset_config, *args, **kwargs)
@@ -54,11 +54,11 @@ def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def kill_workers_at_exit() -> None:
-    """Have this process kill its loader workers before it waits for them, however it ends.
+    """Make this process kill its loader workers when it ends, before it waits for them.
 
-    Python would send them SIGTERM, which they leave alone, and wait for ever.
+    Otherwise Python sends SIGTERM, which the workers ignore, and waits forever.
     """
-    Finalize(None, _kill_workers, exitpriority=100)  # again at each call, which changes nothing
+    Finalize(None, _kill_workers, exitpriority=100)  # repeated calls do no harm
 
 
 def _kill_workers() -> None:
@@ -67,17 +67,17 @@ def _kill_workers() -> None:
             child.kill()
 
 
-NICE = 10  # not SCHED_IDLE, which starves beside other programs
+NICE = 10  # not SCHED_IDLE: then other programs would take all processor time
 
 
 class WorkerStart:
-    """What a loader worker runs first: it leaves signals to the rank, which saves on them.
+    """The start function of a loader worker: ignore signals, because the rank saves on them.
 
-    Beside a model on a CPU it is nice: threads of the model that wait for one whose core the worker
-    holds cost more than the worker saves.
+    If the model runs on a CPU, the worker lowers its priority. Otherwise it could delay a thread of
+    the model, and all other threads would wait for this thread.
 
     Args:
-        then: the host's function for a worker's number.
+        then: the host's function, which takes the worker's number.
         on_cpu: whether the model runs on a CPU.
     """
 
@@ -86,7 +86,7 @@ class WorkerStart:
         self.on_cpu = on_cpu
 
     def __call__(self, worker: int) -> None:
-        """Set the process up, then go on as before."""
+        """Set up the process, then call the host's function."""
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
         if self.on_cpu:

@@ -1,7 +1,7 @@
-"""What today's Python, torchvision and setuptools broke at the host's import.
+"""Patches of the host's import on today's Python, torchvision and setuptools.
 
 Each function of these modules is a step of :mod:`pirl_plugin.vissl.import_hook.table`. It tests for
-the feature it needs rather than for a version, and changes nothing where the host works.
+the needed feature, not for a version, and changes nothing if the host works.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import types
 import warnings
 from pathlib import Path
 
-# Beginnings of warnings that a user of the host can do nothing about.
+# Beginnings of warnings that a user of the host cannot avoid.
 _WARNINGS = (
     r"The 'torchvision\.[\w.]*_video' module is deprecated",  # Classy Vision's video transforms
     r"pkg_resources is deprecated",  # vissl.utils.misc, with setuptools below 82
@@ -26,7 +26,7 @@ _WARNINGS = (
 
 def silence_host_warnings(module: types.ModuleType) -> None:
     """Install the filters in this process, before the host's modules run and warn."""
-    # Its message "No CUDA runtime is found" is for those who compile extensions.
+    # Its message "No CUDA runtime is found" is only relevant for compiling extensions.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
@@ -41,10 +41,10 @@ def alias_kinetics400(module: types.ModuleType) -> None:
 
 
 def provide_pkg_resources(module: types.ModuleType) -> None:
-    """Broke: setuptools 82 dropped ``pkg_resources``, which two modules of VISSL import.
+    """Broke: setuptools 82 removed ``pkg_resources``, which two modules of VISSL import.
 
-    Those two alone get a stand-in, while they are imported: the rest of the process goes on
-    seeing that there is no ``pkg_resources``.
+    Only these two modules get a replacement, during their import. For the rest of the process,
+    ``pkg_resources`` does not exist.
     """
     if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
         return
@@ -64,12 +64,12 @@ class _PkgResources(types.ModuleType):
 
     @staticmethod
     def resource_filename(package: str, resource: str) -> str:
-        """Path of ``resource`` in the package beside VISSL, which asks for ``configs``."""
+        """Return the path of ``resource`` in a package beside VISSL, such as ``configs``."""
         host = Path(sys.modules["vissl"].__path__[0])
         return str(host.parent / package / resource)
 
 
 def go_on_without_nvtx(module: types.ModuleType) -> None:
-    """Broke: git main takes ``nvtx`` for installed, and imports it in each step."""
+    """Broke: git main assumes that ``nvtx`` is installed, and imports it in each step."""
     if hasattr(module, "is_nvtx_available") and importlib.util.find_spec("nvtx") is None:
         module.is_nvtx_available = lambda: False  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: each is written whole, and a run resumes from the newest that loads."""
+"""Checkpoints of a run: write each one whole, and resume from the newest that loads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def save_whole(module: Any) -> None:
-    """Never worked: checkpoints were written in place, and lost when that was cut short.
+    """Never worked: the host writes checkpoints in place, so an interruption destroys them.
 
-    They are written beside, flushed and renamed, for all approaches. In runs of this plugin its
-    hook completes what is saved, and removes checkpoints that are not kept.
+    Now they are written to another file, flushed and renamed, for all approaches. In runs of this
+    plugin, its hook adds data to the checkpoint, and removes checkpoints that are not kept.
     """
     in_place = module.save_checkpoint
 
@@ -38,7 +38,7 @@ def save_whole(module: Any) -> None:
         from pirl_plugin.files import atomic_write
         from pirl_plugin.vissl.hooks.checkpoint import HOOKS
 
-        if "://" in checkpoint_folder:  # not a disk: the host's path managers know how
+        if "://" in checkpoint_folder:  # not a disk: the host's path managers write it
             return str(in_place(checkpoint_folder, state, checkpoint_file))
         hook = HOOKS.get(os.path.realpath(checkpoint_folder))
         if hook is not None:
@@ -53,9 +53,9 @@ def save_whole(module: Any) -> None:
 
 
 def link_newest(module: Any) -> None:
-    """Broke: ``checkpoint.torch`` was an absolute link, from a relative folder a dangling one.
+    """Broke: ``checkpoint.torch`` is an absolute link, or a dangling link for a relative folder.
 
-    Moved folders lost it, and a dangling one was never replaced: ``[Errno 17] File exists``.
+    It breaks if the folder moves. A dangling link is never replaced: ``[Errno 17] File exists``.
     """
     original = module.create_file_symlink
 
@@ -75,25 +75,25 @@ def link_newest(module: Any) -> None:
 
 
 def resume_from_what_loads(module: Any) -> None:
-    """Never worked: the host looks at names of files, not at their content.
+    """Never worked: the host checks the names of files, not their content.
 
-    A final file of 0 bytes ended a run as succeeded, and a damaged newest one ended every restart.
+    A final file of 0 bytes ends a run as finished, and a damaged newest file ends every restart.
     """
     finished, resume = module.is_training_finished, module.get_resume_checkpoint
-    looked: dict[str, Found] = {}  # what the first of the two found, for the second
+    looked: dict[str, Found] = {}  # results of the first function, for the second
 
     @functools.wraps(finished)
     def is_training_finished(cfg: AttrDict, checkpoint_folder: str) -> bool:
         if not _applies(cfg, checkpoint_folder):
             return bool(finished(cfg, checkpoint_folder))
-        # Its link is to the newest checkpoint; ours is the newest that loads.
+        # The host's link is to the newest checkpoint; we need the newest that loads.
         cfg.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = False
         found = looked[checkpoint_folder] = _look(cfg, checkpoint_folder)
         if not found.final or (cfg.TEST_MODEL and _last_test_is_left(found)):
             return False
         logging.warning(
             f"The run in {checkpoint_folder} is finished, with {found.path}; for another "
-            f"one give another config.CHECKPOINT.DIR"
+            f"run, give another config.CHECKPOINT.DIR"
         )
         return True
 
@@ -113,10 +113,10 @@ def resume_from_what_loads(module: Any) -> None:
 
 
 def skip_batches_done(module: Any) -> None:
-    """Broke: resuming in the middle of an epoch began it again, and went past the run's end.
+    """Broke: resuming within an epoch repeats the epoch, and continues after the run's end.
 
-    The host's remedy, ``StatefulDistributedSampler``, gives each rank one fixed slice of the data.
-    Here the order stays that of ``DistributedSampler``.
+    The host's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. Here
+    the order is the same as in ``DistributedSampler``.
     """
     from pirl_plugin.vissl.hooks.checkpoint import samples_done
 
@@ -137,8 +137,8 @@ def skip_batches_done(module: Any) -> None:
     ) -> object:
         result = update(self, state_dict)
         if state_dict is not None and is_ours(self.config) and self.train:
-            # The host counts whole batches, whose sum depends on the batch of the run before: its
-            # place in the schedule would pass the end.
+            # The host counts batches. If the earlier run had another batch size, the position in
+            # the schedule would be wrong, and could pass the end.
             epoch = self.num_batches_per_phase * int(self.get_global_batchsize())
             updates = (self.train_phase_idx + 1) * epoch + samples_done(self)
             if updates != self.num_updates:
@@ -151,7 +151,7 @@ def skip_batches_done(module: Any) -> None:
 
 
 def sample_what_is_left(module: Any) -> None:
-    """The loader of our runs: :mod:`pirl_plugin.vissl.patches.loading`."""
+    """Patch the loader of our runs: see :mod:`pirl_plugin.vissl.patches.loading`."""
     original = module.build_dataloader
 
     @functools.wraps(original)
@@ -179,10 +179,10 @@ def _applies(config: AttrDict, folder: str) -> bool:
 
 
 def _look(config: AttrDict, folder: str) -> Found:
-    """Find what to go on from.
+    """Find the checkpoint to resume from.
 
     Raises:
-        ValueError: it is of another run, or there are checkpoints and none loads.
+        ValueError: it belongs to another run, or no checkpoint in the folder loads.
     """
     from pirl_plugin.checkpoints.run_folder import SECTION, find_newest
     from pirl_plugin.checkpoints.training_run import describe_difference, run_settings
@@ -198,7 +198,7 @@ def _look(config: AttrDict, folder: str) -> Found:
     if found.path is None and found.skipped:
         raise ValueError(
             f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
-            f"{', '.join(found.skipped)}; bring a good one, or remove these to start over"
+            f"{', '.join(found.skipped)}; restore a good one, or remove these to start again"
         )
     if found.path is not None:
         before = (found.content.get(SECTION) or {}).get("settings") or {}
@@ -210,7 +210,7 @@ def _look(config: AttrDict, folder: str) -> Found:
 def _last_test_is_left(found: Found) -> bool:
     """Return whether a run was stopped between its final checkpoint and the end of its test.
 
-    Each phase that ends has its line in ``metrics.json``.
+    Each finished phase has its line in ``metrics.json``.
     """
     lines = read_json_lines(Path(str(found.path)).with_name("metrics.json"))
     return not lines or int(lines[-1]["phase_idx"]) <= int(found.content["phase_idx"])

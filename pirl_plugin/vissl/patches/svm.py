@@ -1,4 +1,4 @@
-"""Patches of the host's feature extraction and SVMs, and results of an earlier run in a folder."""
+"""Patches of the host's feature extraction and SVMs, and the removal of old results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def average_precision_on_current_numpy(module: Any) -> None:
-    """Broke: ``np.float`` is gone, and a one-element array no longer assigns to a matrix cell.
+    """Broke: numpy has no ``np.float`` any more, and a matrix cell takes no one-element array.
 
-    The VOC07 SVM tool lost its child process to either and printed ``AP: [-1]``.
+    Either error ends the child process of the VOC07 SVM tool, and it prints ``AP: [-1]``.
     """
     original = module.get_precision_recall
 
@@ -65,9 +65,9 @@ def extract_features_on_cpu(module: Any) -> None:
 
 
 def low_shot_means_are_numbers(module: Any) -> None:
-    """Broke: the low-shot tool puts a mean of one element, an array, into a cell of a matrix.
+    """Broke: the low-shot tool puts a mean of one element, an array, into a matrix cell.
 
-    Its module is given a numpy whose ``mean`` of one element is a number.
+    The patch gives its module a numpy whose ``mean`` of one element is a number.
     """
     import numpy as np
 
@@ -79,7 +79,7 @@ def low_shot_means_are_numbers(module: Any) -> None:
 
 
 def low_shot_samples_from_a_list(module: Any) -> None:
-    """Broke: the low-shot tool passes its list of k to a ``split``, and one argument too few."""
+    """Broke: the low-shot tool calls ``split`` on its list of k, and passes too few arguments."""
     original = module.generate_low_shot_samples
 
     @functools.wraps(original)
@@ -88,7 +88,7 @@ def low_shot_samples_from_a_list(module: Any) -> None:
     ) -> object:
         if not isinstance(k_values, str):
             k_values = ",".join(map(str, k_values))
-        missing = len(args) < 4  # images_data_file, of Places alone
+        missing = len(args) < 4  # images_data_file, which only Places needs
         return original(dataset_name, targets, k_values, *args, *[None] * missing)
 
     module.generate_low_shot_samples = generate_low_shot_samples
@@ -97,8 +97,8 @@ def low_shot_samples_from_a_list(module: Any) -> None:
 def remove_old_results(config: AttrDict) -> None:
     """Remove features and results that an earlier run left in the same folder.
 
-    The host's tools read all features that are there, and with ``SVM.force_retrain`` too they take
-    up the costs chosen for other features. Features of a split that is not extracted now stay.
+    The host's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse
+    the costs chosen for other features. Features of a split that is not extracted now are kept.
     """
     from pirl_plugin.vissl.checks import splits_of
 

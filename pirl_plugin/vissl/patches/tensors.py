@@ -1,4 +1,4 @@
-"""What VISSL gets wrong, or torch broke, of tensors sent to other processes and to GPUs."""
+"""Patches of VISSL's transfer of tensors to other processes and to GPUs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 def broadcast_without_copies(module: Any) -> None:
     """Broke: ``torch.ByteTensor(memoryview)`` copies a checkpoint byte by byte, 12 s for 194 MB.
 
-    Its module is given a torch whose ``ByteTensor`` shares the memory. One process sends nothing.
+    Its module gets a torch whose ``ByteTensor`` shares the memory. A single process sends nothing.
     """
     import torch
 
     class Torch:
-        """torch, with another way from a buffer to a tensor."""
+        """torch with another ``ByteTensor``."""
 
         ByteTensor = staticmethod(functools.partial(torch.frombuffer, dtype=torch.uint8))
 
@@ -31,10 +31,10 @@ def broadcast_without_copies(module: Any) -> None:
 
 
 def copy_after_the_step_before(module: Any) -> None:
-    """Never worked: the copy of a batch could overwrite one that the backward pass still read.
+    """Never worked: the copy of a batch could overwrite a batch that the backward pass still reads.
 
-    ``DATA.ENABLE_ASYNC_GPU_COPY`` copies in a stream of its own, which reuses memory once Python
-    has let go of it. The stream now waits for what was queued before the copy.
+    ``DATA.ENABLE_ASYNC_GPU_COPY`` copies in a separate stream, which reuses memory as soon as
+    Python frees it. With the patch, the stream waits for all work queued before the copy.
     """
     import torch
 
