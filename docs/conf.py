@@ -20,7 +20,9 @@ extensions = [
     "sphinx.ext.napoleon",  # Google-style docstrings
     "sphinx.ext.viewcode",
 ]
-nb_execution_mode = "off"  # the notebook trains for a minute
+nb_execution_mode = "force"  # the tutorial runs in each build, and an error ends the build
+nb_execution_raise_on_error = True
+nb_execution_timeout = 900  # seconds; the tutorial trains for one minute
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
