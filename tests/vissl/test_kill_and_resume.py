@@ -1,6 +1,7 @@
-"""Runs of the unmodified host that are killed or stopped: they end as if nothing had happened."""
+"""The unmodified host's own script trains PIRL, and a run that is stopped ends the same."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from tests.helpers import faults
-from tests.helpers.host_runs import run, settings
+from tests.helpers.host_runs import losses, run, settings, state
 
 FINAL = "model_final_checkpoint_phase1.torch"
 ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
@@ -21,10 +22,10 @@ RATE = [
 ]
 
 
-def train(data, out, placement, *overrides, fault=None):
+def train(data, out, placement, *overrides, fault=None, workers=0):
     """Two epochs of three steps on two ranks, with a fault where one is named."""
     return run(
-        *settings(data, out, epochs=2, processes=2),
+        *settings(data, out, epochs=2, processes=2, workers=workers),
         *RATE,
         f"config.LOSS.pirl_loss.bank.placement={placement}",
         *overrides,
@@ -35,9 +36,10 @@ def train(data, out, placement, *overrides, fault=None):
 
 @pytest.fixture(scope="module")
 def whole(request, image_folder, tmp_path_factory):
+    """An undisturbed run, with loader workers, which the others do without."""
     out = tmp_path_factory.mktemp(request.param)
-    train(image_folder, out, request.param, ALL)
-    return request.param, out
+    result = train(image_folder, out, request.param, ALL, "config.LOG_FREQUENCY=1", workers=2)
+    return request.param, out, result
 
 
 def tensors(content, name=""):
@@ -62,10 +64,26 @@ def assert_same(out, whole):
     assert found["classy_state_dict"]["num_updates"] == expected["classy_state_dict"]["num_updates"]
 
 
+@pytest.mark.parametrize("whole", ["replicated"], indirect=True)
+def test_host__trains_pirl_in_two_processes(whole):
+    _, out, result = whole
+    assert all(0 < loss < 50 for loss in losses(out).values())
+    loss, _ = state(out)
+    assert loss["bank.rows"].shape == (20, 128)
+    torch.testing.assert_close(loss["bank.rows"].norm(dim=1), torch.ones(20))
+    assert loss["_extra_state"]["step"] == 6  # 20 images / 2 processes / 4 = 3 steps an epoch
+    assert "Warning" not in result.stdout + result.stderr
+    # Rows that agree with what moves them keep their norm of 1; beside random ones it is 0.71.
+    assert result.stdout.count("PIRL: filled the memory bank in ") == 1
+    norms = re.findall(r"row norm: ([\d.]+); rows visited: 1.0000", result.stdout)
+    assert norms[0] == "1.0000"
+    assert len(norms) == 6
+
+
 @pytest.mark.parametrize("whole", ["replicated", "sharded"], indirect=True)
 def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
     """SIGTERM to the launcher in mid-epoch, and the run goes on."""
-    placement, whole = whole
+    placement, whole, _ = whole
     a, b = tmp_path / "a", tmp_path / "b"
     fault = {"FAULT_IN_STEP": "2:SIGTERM:launcher"}
     stopped = train(image_folder, a, placement, ALL, fault=fault)
