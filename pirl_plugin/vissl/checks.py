@@ -28,7 +28,8 @@ SECTIONS = {
     "HOOKS.PIRL_RUN": RunSettings,
     "CHECKPOINT.PIRL": Keep,
 }
-_RATE = "config.OPTIMIZER.param_schedulers.lr."
+_RATE, _SCALES = "config.OPTIMIZER.param_schedulers.lr.", "auto_lr_scaling.auto_scale"
+_RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}  # scheduler → key
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
@@ -50,14 +51,14 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
-    scales = OmegaConf.select(composed, f"{_RATE}auto_lr_scaling.auto_scale")
-    unread = ("value", "values", "start_value") if scales else ("auto_lr_scaling.base_value",)
-    read = "auto_lr_scaling.base_value" if scales else "start_value"
+    name, scales = (OmegaConf.select(composed, _RATE + key) for key in ("name", _SCALES))
+    used = "auto_lr_scaling.base_value" if scales else _RATES.get(name)
     for override in overrides:
-        if override.lstrip("+").partition("=")[0].removeprefix(_RATE) in unread:
+        key = override.lstrip("+").partition("=")[0].removeprefix(_RATE)
+        if used and key != used and key in ("auto_lr_scaling.base_value", *_RATES.values()):
             raise ValueError(
-                f"{override}: expected a key that is used with {_RATE}auto_lr_scaling.auto_scale = "
-                f"{scales}; set {_RATE}{read}, or auto_scale={not scales} as well"
+                f"{override}: expected a key that is used with {_RATE}name = {name} and "
+                f"{_RATE}{_SCALES} = {scales}; set {_RATE}{used}"
             )
 
 

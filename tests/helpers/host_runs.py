@@ -53,8 +53,8 @@ def settings(data, out, epochs, processes=1, workers=0):
         "[{name: PIRLJigsaw, image_size: 24, patches_crop_size: 30, patch_size: 8}]",
         "config.LOSS.pirl_loss.num_negatives=8",
         "config.CHECKPOINT.CHECKPOINT_FREQUENCY=1",
-        "config.OPTIMIZER.param_schedulers.lr.name=constant",
-        "config.OPTIMIZER.param_schedulers.lr.value=0.01",
+        "config.OPTIMIZER.param_schedulers.lr.start_value=0.01",
+        "config.OPTIMIZER.param_schedulers.lr.end_value=0.01",
         "config.HOOKS.PIRL_INPUT.autocast=null",
         "config.LOG_FREQUENCY=5",
     ]

@@ -64,8 +64,9 @@ JIGSAW = "config=pretrain/pirl/jigsaw_8node"
     [
         (["config=pretrain/pirl/jigsaw_9node"], "Could not find 'config/pretrain/pirl/jigsaw_9no"),
         ([QUICK, "config.OPTIMIZER.num_epoch=3"], "Could not override 'config.OPTIMIZER.num_epoch"),
-        ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "set .*lr.start_value, or auto_scale="),
-        ([JIGSAW, f"{RATE}start_value=1"], "set .*auto_lr_scaling.base_value, or auto_scale="),
+        ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "set .*lr.start_value"),
+        ([QUICK, f"{RATE}value=1"], "name = cosine .* set .*lr.start_value"),
+        ([JIGSAW, f"{RATE}start_value=1"], "set .*auto_lr_scaling.base_value"),
         ([QUICK, "config.HOOKS.PIRL_RUN.max_unreadable=null"], "PIRL_RUN.max_unreadable: expected"),
         (
             [QUICK, "+config.HOOKS.PIRL_MONITOR.evry=2"],

@@ -15,7 +15,6 @@ FINAL = "model_final_checkpoint_phase1.torch"
 ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
 # The rate changes once an epoch, so that going on in mid-epoch must find it again.
 RATE = [
-    "config.OPTIMIZER.param_schedulers.lr.name=cosine",
     "config.OPTIMIZER.param_schedulers.lr.start_value=0.02",
     "config.OPTIMIZER.param_schedulers.lr.end_value=0.001",
     "config.OPTIMIZER.param_schedulers.lr.update_interval=epoch",
