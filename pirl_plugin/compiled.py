@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from numbers import Number
@@ -23,15 +24,32 @@ def compiled(
 
     Numba compiles again when the function's file changes. Constants that the file imports are part
     of the machine code too: so the name of numba's cache file contains their digest. A kernel may
-    only call kernels of its own file. If numba finds no folder for the cache, each process
-    compiles; ``NUMBA_CACHE_DIR`` names a folder.
+    only call kernels of its own file. If the cache cannot be used (no folder can be written, a file
+    is damaged or belongs to another user), this process compiles the kernel and warns once.
+    ``NUMBA_CACHE_DIR`` names another folder.
     """
     constants = {k: v for k, v in function.__globals__.items() if isinstance(v, Number | tuple)}
     digest = hashlib.sha256(repr(sorted(constants.items())).encode()).hexdigest()[:8]
     function.__qualname__ += f"_{digest}"
     options = {"nogil": True, "error_model": "numpy", **options}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError as error:
-        logging.root.warning(f"{function.__name__} is compiled in each process: {error}")
-        return numba.njit(**options)(function)
+    kernel: Callable[Parameters, Result] | None = None
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        nonlocal kernel
+        if kernel is not None:
+            return kernel(*args, **kwargs)
+        try:
+            cached = numba.njit(cache=True, **options)(function)
+            result: Result = cached(*args, **kwargs)
+            kernel = cached
+        except Exception as error:  # a damaged pickle can raise any
+            kernel = numba.njit(**options)(function)
+            result = kernel(*args, **kwargs)
+            logging.root.warning(
+                f"{function.__name__} is compiled in this process: its cache cannot be used "
+                f"({error!r}); remove it, or set NUMBA_CACHE_DIR"
+            )
+        return result
+
+    return call
