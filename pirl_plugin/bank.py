@@ -234,6 +234,10 @@ class MemoryBank(nn.Module):
                 missing.append(f"{prefix}{name}")
             else:
                 check_size(tuple(found.shape), tuple(tensor.shape))
+                if not found.isfinite().all():
+                    raise ValueError(
+                        f"{prefix}{name}: expected finite values; resume from an older checkpoint"
+                    )
                 tensor.copy_(found)
 
 

@@ -373,7 +373,8 @@ class PIRLLoss(nn.Module):
         needs another Z: it is estimated again.
 
         Raises:
-            ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa.
+            ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa;
+                or its Z is not positive.
         """
         config, found = self.config, state["placement"]
         fits = config.bank.placement == found
@@ -383,7 +384,9 @@ class PIRLLoss(nn.Module):
             self.seed = state["seed"]
         estimated = config.norm_constant is None or config.norm_constant_momentum < 1
         if estimated and state["temperature"] == config.temperature:
-            self.norm_constant = state["norm_constant"]
+            z = state["norm_constant"]
+            _check("norm_constant", z, z is None or 0 < z < math.inf, "a positive number")
+            self.norm_constant = z
         if isinstance(self.bank, ShardedMemoryBank):
             self.bank.awaits_load = self.step > 0
 

@@ -13,6 +13,7 @@ _SHARED = -2  # key of a draw that the whole batch shares
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _WORD = 0xFFFFFFFF
+_MOST_IMAGES = 2**31
 
 
 def draw_negatives(
@@ -44,7 +45,8 @@ def draw_negatives(
         ``(B, N)`` int64; with ``per_batch`` an expanded view of one draw.
 
     Raises:
-        ValueError: there are not enough other images; on a CPU, an index is outside the data set.
+        ValueError: there are not enough other images, or more than 2³¹; on a CPU, an index is
+            outside the data set.
 
     Example:
         >>> import torch
@@ -59,6 +61,8 @@ def draw_negatives(
                 f"index = {index.tolist()[:8]}: expected rows of the data set, from 0 to "
                 f"{num_images - 1}; give each image's number in the data set"
             )
+    if num_images > _MOST_IMAGES:
+        raise ValueError(f"num_images = {num_images}: expected at most 2³¹; draw in parts")
     needed = 1 if replacement else num_negatives
     if per_batch:
         taken = exclude[exclude >= 0].unique()

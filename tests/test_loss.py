@@ -238,6 +238,12 @@ def test_load__lets_the_configuration_win():
 
 def test_load__refuses_a_state_that_is_not_usable():
     state = make_loss(norm_constant=80.0).state_dict()
+    for key, value, message in (
+        ("bank.rows", torch.full((40, 8), torch.nan), "bank.rows: expected finite"),
+        ("_extra_state", {**state["_extra_state"], "norm_constant": -1.0}, "norm_constant = -1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_loss().load_state_dict({**state, key: value})
     with pytest.raises(ValueError, match=r"memory bank is \(40, 8\), this run's is \(41, 8\)"):
         make_loss(num_train_samples=41).load_state_dict(state)
     sharded = make_loss(bank={"placement": "sharded"})

@@ -57,6 +57,8 @@ def test_kernel__gives_the_numbers_of_tensors():
 
 
 def test_draw__refuses_what_cannot_be_drawn():
+    with pytest.raises(ValueError, match="expected at most 2³¹"):
+        draw_negatives(torch.tensor([0]), 2**31 + 1, 4, seed=0, step=0)
     with pytest.raises(ValueError, match="num_negatives = 10: expected at least 10 other images"):
         draw_negatives(torch.tensor([0]), 10, 10, seed=0, step=0, replacement=False)
     for row in (-1, 10):
