@@ -158,7 +158,8 @@ class MemoryBank(nn.Module):
         if embeddings.shape != expected or not embeddings.is_floating_point():
             raise ValueError(
                 f"embeddings are {embeddings.dtype} of shape {tuple(embeddings.shape)}: expected "
-                f"floats {expected}; make the head's out_dim and LOSS.pirl_loss.embedding_dim equal"
+                f"floats {expected}; the head's out_dim must be LOSS.pirl_loss.embedding_dim, and "
+                f"num_patches of g the number of patches"
             )
         return index
 

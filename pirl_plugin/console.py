@@ -84,12 +84,14 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
         images: the training images. They have classes if they are in ``train/`` beside ``val/``.
         to: the format of the export: torchvision or timm.
     """
-    labelled = images.name == "train" and (images.parent / "val").is_dir()
+    val = images.parent / "val"
+    labelled = images.name == "train" and val.is_dir()
     data = shlex.quote(str(images.parent)) if labelled else "DIR"
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
     out = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
+    linear = f"{file} --data {data} --out {shlex.quote(str(checkpoint.with_name('linear')))}"
     return {
         "kNN accuracy on labelled images": f"pirl-plugin knn {file} --data {data}",
-        "Linear benchmark on labelled images": f"pirl-plugin linear {file} --data {data}",
+        "Linear benchmark on labelled images": f"pirl-plugin linear {linear}",
         "The network for other programs": f"pirl-plugin export {file} --to {to} --out {out}",
     }

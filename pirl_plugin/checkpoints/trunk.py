@@ -52,7 +52,7 @@ class Trunk:
         options: keyword arguments of ``timm.create_model``.
     """
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, Tensor] = field(repr=False)
     found_at: str = ""
     depth: int = 50
     width: float = 1
@@ -113,11 +113,15 @@ def find_any_trunk(
 
 def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:
     """Find the ResNet trunk of a checkpoint: see :func:`find_any_trunk`."""
-    places = [place for place in _resnets(checkpoint) if at is None or _is_at(place[0], at)]
+    everywhere = list(_resnets(checkpoint))
+    places = [place for place in everywhere if at is None or _is_at(place[0], at)]
+    if everywhere and not places:
+        where = ", ".join(place[0] for place in everywhere)
+        raise ValueError(f"{name} holds no trunk at {at}: expected one of {where}")
     if not places:
         raise ValueError(
-            f"{name} holds no ResNet trunk{f' at {at}' if at else ''}: expected names such as "
-            f"layer1.0.conv1.weight, with or without a prefix"
+            f"{name} holds no ResNet trunk: expected names such as layer1.0.conv1.weight, with or "
+            f"without a prefix"
         )
     where, prefix, tensors = _one(places, name)
     part = re.compile(rf"{re.escape(prefix)}(?:conv1|bn1|layer[1-4])\.")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +20,8 @@ from tqdm import tqdm
 from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.sources import FolderSource, ImageSource, open_source
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
-
-if TYPE_CHECKING:
-    from pirl_plugin.images.sources import ImageSource
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -97,12 +95,35 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
         )
     classes, tested = class_folders(str(train)), class_folders(str(test))
     if classes != tested or len(classes) < 2:
-        found = sorted(set(classes) ^ set(tested)) or classes
+        found = sorted(set(classes) ^ set(tested))
         raise ValueError(
             f"--data = {root}: expected the same two or more class folders in {train.name} and "
-            f"{test.name}, found {len(classes)} and {len(tested)}; look at {found[:3]}"
+            f"{test.name}, found {len(classes)} and {len(tested)}"
+            + (f"; look at {found[:3]}" if found else "")
         )
     return train, test, classes
+
+
+def labelled_sources(root: Path) -> list[ImageSource]:
+    """Open ``train`` and ``val``: folders of class folders, tars or tables, or lists ``train.*``.
+
+    Raises:
+        FileNotFoundError: one is missing.
+        ValueError: the two have different classes, or a folder has fewer than two.
+    """
+    paths = [root / split for split in ("train", "val")]
+    paths = [p if p.is_dir() else next(iter(sorted(root.glob(f"{p.name}.*"))), p) for p in paths]
+    if not all(path.exists() for path in paths):
+        labelled_folders(root)  # names the missing one
+    train, test = sources = [open_source(path) for path in paths]
+    if isinstance(train, FolderSource):
+        labelled_folders(root)
+    if train.classes != test.classes:
+        raise ValueError(
+            f"--data = {root}: expected the same classes in {train.path} and {test.path}, found "
+            f"{train.classes} and {test.classes}"
+        )
+    return sources
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):

@@ -45,12 +45,11 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     from pirl_plugin.evaluation.features import (
         Crops,
         extract_features,
-        labelled_folders,
+        labelled_sources,
         normalization_of,
         store_features,
     )
     from pirl_plugin.evaluation.knn import FeatureRows, find_neighbors, vote
-    from pirl_plugin.images.sources import FolderSource
     from pirl_plugin.models.trunks import untrained
 
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -58,7 +57,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
     config = run_config(options.checkpoint)
     size = options.size or image_size_of(config) or 224
-    train, test = map(FolderSource, labelled_folders(options.data)[:2])
+    train, test = labelled_sources(options.data)
     print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
     networks = [each.to(device) for each in trunks]
     images = [Crops(train, size), Crops(test, size)]
@@ -120,7 +119,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add, count = parser.add_argument, kinds.whole_number(1)
     add("--checkpoint", type=kinds.user_path, required=True, help="any file that export reads")
-    add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
+    add(
+        "--data",
+        type=kinds.user_path,
+        required=True,
+        help="folder with train and val: class "
+        "folders, tars, Hugging Face data sets, or lists train.csv, val.csv",
+    )
     add("--out", type=kinds.output_folder, help="folder for results.json")
     add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     add("--temperature", type=float, default=0.07, help="temperature of the votes")

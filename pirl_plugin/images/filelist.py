@@ -49,6 +49,8 @@ class FileListSource(ImageSource):
             known, labels = np.unique(names, return_inverse=True)
             if all(name.isdigit() for name in known):
                 labels = known.astype(np.int64)[labels]
+            else:
+                self.classes = known.tolist()
         super().__init__(path, images, os.path.dirname(os.fspath(path)), labels)
         if labels is not None and len(labels) != len(images):
             raise ValueError(f"{self.path} has {len(labels)} labels of {len(images)} images")

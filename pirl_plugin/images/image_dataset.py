@@ -99,8 +99,11 @@ class ImageDataset(Dataset[dict[str, Any]]):
         return {**self.views(pixels, rng), "index": row, "data_valid": True}
 
 
-def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def collate_views(samples: Sequence[Any]) -> Any:
     """Collate dictionaries of views: the ``collate_fn`` of a ``DataLoader``.
+
+    Tuples that begin with one, such as (views, class) of a torchvision data set with views as its
+    transform, give a list: the batch of views, and torch's collation of each other item.
 
     Args:
         samples: at least one, with the same keys: views (uint8: ``images`` (3, S, S), ``patches``
@@ -111,6 +114,9 @@ def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         together; numbers as a tensor (B,); other values as a list. If ``data_valid`` is false,
         ``index`` and ``label`` are −1: loss and memory bank ignore the image.
 
+    Raises:
+        ValueError: the samples hold no dictionary of views.
+
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
         >>> rows = [{"images": image, "index": r, "data_valid": r != 1} for r in range(3)]
@@ -118,6 +124,14 @@ def collate_views(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         >>> batch["images"].shape, batch["index"].tolist()
         (torch.Size([3, 3, 8, 8]), [0, -1, 2])
     """
+    if isinstance(samples[0], (tuple, list)):
+        views, *others = zip(*samples, strict=True)
+        return [collate_views(views), *(default_collate(list(values)) for values in others)]
+    if not isinstance(samples[0], Mapping):
+        raise ValueError(
+            f"collate_views got a {type(samples[0]).__name__}: expected dictionaries of views; "
+            f"give the images to ImageDataset(images, views)"
+        )
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():
         values = [sample[name] for sample in samples]

@@ -58,6 +58,7 @@ class ImageSource:
     """
 
     grey_size = 224
+    classes: list[str] | None = None  # names of the labels 0, 1, … of a list with names
 
     def __init__(
         self,
@@ -226,7 +227,9 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
         accepted = inspect.signature(source).parameters
         return source(where, **{k: value for k, value in options.items() if k in accepted})
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
-        if os.path.isdir(where[0]):
+        if not any(map(os.path.exists, where[:8])):
+            raise FileNotFoundError(f"{where[0]}: expected a folder or an image that exists")
+        if any(map(os.path.isdir, where[:8])):
             where = chain.from_iterable(FolderSource(folder).paths() for folder in where)
         return ImageSource("the list", PathTable(map(os.fspath, where)), root="")
     return MapSource(where, options.get("key"))

@@ -50,10 +50,18 @@ class PIRLHead(nn.Module):
 
         Returns:
             ``(B, out_dim)``, not normalised.
+
+        Raises:
+            ValueError: the number of features is not a multiple of P.
         """
         if isinstance(features, list):
             (features,) = features
         projected = self.project(features.flatten(1))  # (B·P, out_dim)
         if self.merge is None:
             return projected
+        if len(projected) % self.num_patches:
+            raise ValueError(
+                f"{len(projected)} features: expected a multiple of num_patches = "
+                f"{self.num_patches}; give this head the patches, and the head of images the images"
+            )
         return self.merge(projected.reshape(-1, self.num_patches * projected.shape[1]))

@@ -107,10 +107,19 @@ def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
 
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:
     """``${pirl_half_of_images:4096}``: half of the number of images, at most 4096."""
-    from itertools import chain, islice
+    from itertools import islice
 
     from pirl_plugin.images.folders import find_images
+    from pirl_plugin.images.names import DISK_FOLDER
+    from pirl_plugin.images.sources import open_source
 
-    folders = [str(path) for path in _root_.config.DATA.TRAIN.DATA_PATHS]
-    images = chain.from_iterable(map(find_images, folders))
-    return sum(1 for _ in islice(images, 2 * most)) // 2 or most
+    data = _root_.config.DATA.TRAIN
+    try:
+        (path,), (source,) = data.DATA_PATHS, data.DATA_SOURCES
+        if source == DISK_FOLDER:
+            count = sum(1 for _ in islice(find_images(path), 2 * most))
+        else:
+            count = len(open_source(path, source))
+    except (OSError, ValueError):
+        count = 0  # the checks of the run name the mistake
+    return min(count // 2, most) or most

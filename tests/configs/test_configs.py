@@ -69,6 +69,19 @@ def test_first_transform__of_another_kind_is_what_it_says():
     assert config.DATA.TRAIN.TRANSFORMS[0]["size"] == 96
 
 
+def test_own_images__counts_the_images_of_a_list(image_folder, tmp_path):
+    names = sorted(map(str, (image_folder / "train").rglob("*.jpg")))[:12]
+    (tmp_path / "list.csv").write_text("\n".join(names))
+    words = ["config=pretrain/pirl/own_images", "+config/pirl/datasets=filelist"]
+    config = compose(*words, f"config.DATA.TRAIN.DATA_PATHS=[{tmp_path / 'list.csv'}]")
+    assert config.LOSS.pirl_loss["num_negatives"] == 6
+
+
+def test_benchmark__tests_on_the_kind_of_data_that_it_trains_on():
+    config = compose("config=benchmark/pirl/quick_linear", "+config/pirl/datasets=hf")
+    assert list(config.DATA.TEST.DATA_SOURCES) == ["pirl_disk_hf"]
+
+
 def test_own_images__draws_at_most_half_of_the_images(image_folder):
     data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
     cpu = ["+config/pirl/machines=cpu", "+config/pirl/models=resnet18"]

@@ -38,6 +38,18 @@ def knn(checkpoint, data, out, *options):
     return json.loads((out / "results.json").read_text())
 
 
+def test_knn__takes_lists_with_the_same_classes(checkpoint, data, tmp_path):
+    for split in ("train", "val"):
+        files = sorted((data / split).rglob("*.png"))
+        lines = ["path,label", *(f"{file},{file.parent.name}" for file in files)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(lines))
+    results = knn(checkpoint, tmp_path, tmp_path / "out", "--size", "32", "--no-untrained")
+    assert (results["knn_top1"], results["classes"]) == (100.0, 3)
+    (tmp_path / "val.csv").write_text("\n".join(lines[:4]))  # of one class
+    with pytest.raises(ValueError, match="expected the same classes"):
+        knn(checkpoint, tmp_path, tmp_path / "out", "--size", "32")
+
+
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsys):
     options = ["--size", "32", "-k", "3", "30", "--batch", "5", "--workers", workers]

@@ -162,6 +162,8 @@ def test_image_dataset__takes_any_data_set_of_images(folder):
         assert [images[row]["index"] for row in range(len(images))] == list(range(count))
         assert all(images[row]["data_valid"] for row in range(count))
     assert ImageDataset([(1, t) for t in tensors], VIEWS)[3]["data_valid"]
+    with pytest.raises(FileNotFoundError, match=r"nowhere/0\.jpg: expected"):
+        ImageDataset(["nowhere/0.jpg", "nowhere/1.jpg"], VIEWS)
     for key, items in (
         (1, [(1, tensors[1])] * 2),
         ("b", [{"image": 0, "b": tensors[1]}] * 2),
@@ -180,6 +182,10 @@ def test_collate__patches_pretext_labels_and_other_keys():
     turned = collate_views([ImageDataset(pixels, RotationTask(16))[row] for row in range(3)])
     assert set(turned["label"].tolist()) <= {0, 1, 2, 3}
     assert turned["index"].tolist() == [0, 1, 2]
+    views, classes = collate_views([(sample, 5) for sample in samples])  # as of ImageFolder
+    assert (len(views["patches"]), classes.tolist()) == (27, [5, 5, 5])
+    with pytest.raises(ValueError, match="expected dictionaries of views"):
+        collate_views(pixels)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The heads f and g."""
 
+import pytest
 import torch
 
 from pirl_plugin.models.head import PIRLHead
@@ -20,6 +21,8 @@ def test_head__concatenates_the_patches_of_an_image_in_their_order():
     for image in range(2):
         nine = [head.project(features[9 * image + p]) for p in range(9)]
         torch.testing.assert_close(merged[image], head.merge(torch.cat(nine)))
+    with pytest.raises(ValueError, match="16 features: expected a multiple of num_patches = 9"):
+        head(features[:16])
 
 
 def test_head__mlp_form_is_not_linear_and_takes_4d_lists():

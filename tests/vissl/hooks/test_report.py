@@ -119,6 +119,6 @@ def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
     given = "--checkpoint runs/a/checkpoint.torch"
     assert commands == [
         f"next      pirl-plugin knn {given} --data DIR",
-        f"next      pirl-plugin linear {given} --data DIR",
+        f"next      pirl-plugin linear {given} --data DIR --out runs/a/linear",
         f"next      pirl-plugin export {given} --to torchvision --out runs/a/trunk.pth",
     ]
