@@ -44,7 +44,10 @@ def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> st
             f"rank {rank}: another rank ended, or did not respond for {timeout_minutes:g} minutes "
             f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
         )
-    return sentence(error) if _REFUSAL.search(str(error)) else f"rank {rank}: {sentence(error)}"
+    said = sentence(error)
+    if "more than 1 value per channel" in said:  # torch's, of BatchNorm
+        said += "; the last batch has one image: give config.DATA.TRAIN.DROP_LAST=true"
+    return said if _REFUSAL.search(str(error)) else f"rank {rank}: {said}"
 
 
 def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
