@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 import pirl_plugin as pirl
 
-epochs, device = 25, "cuda" if torch.cuda.is_available() else "cpu"
+epochs, device = 40, "cuda" if torch.cuda.is_available() else "cpu"
 views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0))
 data = pirl.ImageDataset("photos", views)
 loader = DataLoader(data, 32, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)

@@ -50,7 +50,7 @@ def run_here(name, folder, monkeypatch, *arguments):
 
 def test_plain_pytorch__runs(photos, monkeypatch, capsys):
     run_here("plain_pytorch.py", photos, monkeypatch)
-    assert len(capsys.readouterr().out.splitlines()) == 25
+    assert len(capsys.readouterr().out.splitlines()) == 40
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
 
 def test_parse__refuses_in_one_sentence(tmp_path, capsys):
     for words, said in (
-        (["--data", str(tmp_path / "nowhere")], "expected a folder of images"),
+        (["--data", str(tmp_path / "nowhere")], "expected an existing folder of images"),
         (["--epochs=0"], "argument --epochs: 0: expected"),
     ):
         with pytest.raises(SystemExit) as stopped:
