@@ -89,7 +89,13 @@ def low_shot_samples_from_a_list(module: Any) -> None:
         if not isinstance(k_values, str):
             k_values = ",".join(map(str, k_values))
         missing = len(args) < 4  # images_data_file, which only Places needs
-        return original(dataset_name, targets, k_values, *args, *[None] * missing)
+        try:
+            return original(dataset_name, targets, k_values, *args, *[None] * missing)
+        except ValueError as error:  # of random.sample
+            raise SystemExit(
+                f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: expected each class "
+                f"to have k images, and k · (classes − 1) others; lower them ({error})"
+            ) from None
 
     module.generate_low_shot_samples = generate_low_shot_samples
 
