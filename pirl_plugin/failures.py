@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 FAILURE_FILE = "failure.txt"
 _REFUSAL = re.compile(r": expected |not installed|needs ")  # such a sentence needs no traceback
+_HINTS = {  # part of a message of torch -> what to do
+    "more than 1 value per channel": "; the last batch has one image: give "
+    "config.DATA.TRAIN.DROP_LAST=true",
+    "unable to allocate shared memory": "; give the container more of it, such as docker run "
+    "--shm-size=8g, or take no workers",
+}
 _OF_A_PEER = re.compile(
     r"timed? ?out|wait timeout|connection (was )?(closed|reset|refused)|broken pipe|"
     r"socket.*(failed|closed)|gloo.*error|nccl.*(abort|remote|watchdog|unhandled)",
@@ -32,6 +38,7 @@ def sentence(error: BaseException) -> str:
     if "Original Traceback" in text:  # an error in a loader's worker: the last line has the cause
         text = text.splitlines()[-1]
     text = " ".join(text.split("\n\n")[0].split())
+    text += "".join(hint for part, hint in _HINTS.items() if part in text)
     library = type(error).__module__.startswith(("hydra", "omegaconf"))
     clear = library or isinstance(error, (ValueError, OSError, FloatingPointError, RuntimeError))
     return text if clear and text else f"{type(error).__name__}: {text}".removesuffix(": ")
@@ -45,8 +52,6 @@ def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> st
             f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
         )
     said = sentence(error)
-    if "more than 1 value per channel" in said:  # torch's, of BatchNorm
-        said += "; the last batch has one image: give config.DATA.TRAIN.DROP_LAST=true"
     return said if _REFUSAL.search(str(error)) else f"rank {rank}: {said}"
 
 
