@@ -7,6 +7,7 @@ into one sentence. A check raises ``ValueError`` or ``FileNotFoundError`` with
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.run_folder import Keep
@@ -51,10 +52,13 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
+    loss = config["LOSS"]["name"]
     name, scales = (OmegaConf.select(composed, _RATE + key) for key in ("name", _SCALES))
     used = "auto_lr_scaling.base_value" if scales else _RATES.get(name)
     for override in overrides:
         key = override.lstrip("+").partition("=")[0].removeprefix(_RATE)
+        if key.startswith("config.LOSS.") and key.split(".")[2] not in ("name", loss):
+            logging.root.warning(f"{override}: not used, as config.LOSS.name = {loss}")
         if used and key != used and key in ("auto_lr_scaling.base_value", *_RATES.values()):
             raise ValueError(
                 f"{override}: expected a key that is used with {_RATE}name = {name} and "

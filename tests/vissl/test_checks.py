@@ -113,6 +113,13 @@ def test_benchmark__is_refused_where_classes_do_not_fit(image_folder, tmp_path):
         check_run(compose(*linear, "config.MODEL.HEAD.NUM_CLASSES=1"))
 
 
+def test_section__that_the_loss_does_not_read_is_said(caplog):
+    compose(QUICK, "config.LOSS.pirl_loss.temperature=0.3")
+    assert not caplog.records
+    compose(f"{QUICK}_baseline", override := "+config.LOSS.pirl_loss.temperature=0.3")
+    assert [record.message.partition(":")[0] for record in caplog.records] == [override]
+
+
 def test_svms__are_not_trained_by_the_engine():
     with pytest.raises(ValueError, match=r"write python -m tools.train_svm or"):
         check_run(compose("config=benchmark/pirl/svm_voc07"))
