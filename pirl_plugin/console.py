@@ -84,8 +84,7 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
         images: the training images. They have classes if they are in ``train/`` beside ``val/``.
         to: the format of the export: torchvision or timm.
     """
-    val = images.parent / "val"
-    labelled = images.name == "train" and val.is_dir()
+    labelled = images.name == "train" and (images.parent / "val").is_dir()
     data = shlex.quote(str(images.parent)) if labelled else "DIR"
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
     out = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))

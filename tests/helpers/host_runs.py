@@ -66,5 +66,5 @@ def losses(out):
 
 
 def state(out):
-    file = torch.load(out / "checkpoint.torch", weights_only=False)
+    file = torch.load(out / "checkpoint.torch", weights_only=True)
     return file["loss"], file["classy_state_dict"]["base_model"]["model"]["trunk"]

@@ -131,7 +131,7 @@ def test_run__goes_on_in_fewer_processes_with_the_same_batch(image_folder, tmp_p
     assert list(found) == [3, 4, 5]
     assert found == pytest.approx({step: expected[step] for step in found}, abs=2e-5)
     files = [
-        torch.load(folder / "model_final_checkpoint_phase1.torch", weights_only=False)
+        torch.load(folder / "model_final_checkpoint_phase1.torch", weights_only=True)
         for folder in (whole, fewer)
     ]
     for name in ("bank.rows", "bank.visited"):
