@@ -162,12 +162,11 @@ def crop_resize(pixels: torch.Tensor, box: Box, size: int) -> NDArray[np.uint8]:
         uint8 (size, size, 3), C-contiguous.
     """
     top, left, height, width = box
-    # numpy needs fewer calls; with three dimensions torch would not detect channels-last.
-    crop = np.empty((1, height, width, 3), np.uint8)
-    crop[0] = pixels.permute(1, 2, 0).numpy()[top : top + height, left : left + width]
-    channels_last = torch.from_numpy(crop).permute(0, 3, 1, 2)
-    resized = F.interpolate(channels_last, size=(size, size), mode="bilinear", antialias=True)
-    return np.ascontiguousarray(resized.permute(0, 2, 3, 1).numpy()[0])
+    # With three dimensions torch would not detect channels-last.
+    crop = pixels[None, :, top : top + height, left : left + width]
+    crop = crop.contiguous(memory_format=torch.channels_last)
+    resized = F.interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
+    return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
 
 
 def normalize_images(
