@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, distributed
@@ -69,16 +70,21 @@ def _fill(task: SelfSupervisionTask) -> None:
     """Set each row to the embedding of its image, in a pass over the training images.
 
     The network is in training mode: BatchNorm takes the statistics of each batch or micro-batch, as
-    in training. Afterwards the host's loader restarts the epoch with the same views.
+    in training. It gets only the images, the last input. Afterwards the host's loader restarts the
+    epoch with the same views.
     """
     began = time.monotonic()
+    inputs = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
     for sample in _samples(task):
         for hook in task.hooks:
             if isinstance(hook, ExchangeHook):
                 hook.exchange(task, sample)
-        with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
+        with (
+            torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None),
+            patch.dict(task.config["MODEL"], MULTI_INPUT_HEAD_MAPPING=inputs[-1:]),
+        ):
             output = task.model(sample["input"])
         task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
     if rank() == 0:
