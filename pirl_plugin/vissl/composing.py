@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 _MOST_READERS = 16  # largest number of processes that read a batch on a CPU
 
 
-def add_our_configs(_module: Any) -> None:
+@functools.cache
+def _add_our_configs() -> None:
     """Append our folder to Hydra's search path, after the host's folder; register resolvers."""
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -36,25 +39,35 @@ def add_our_configs(_module: Any) -> None:
         OmegaConf.register_new_resolver(f"pirl{resolver.__name__}", resolver, replace=True)
 
 
-def check_composing(module: Any) -> None:
-    """Check the host's composed configuration, and report a mistake in one sentence."""
+def compose(overrides: list[str]) -> DictConfig:
+    """Compose a configuration as the host does, but without importing torch."""
+    import hydra
+
+    _add_our_configs()
+    with in_one_sentence(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
+        with hydra.initialize_config_module("vissl.config"):
+            return hydra.compose("defaults", overrides)
+
+
+def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
+    """Check and resolve a composed configuration, and report a mistake in one sentence."""
     from omegaconf import OmegaConf
 
-    compose, convert = module.compose_hydra_configuration, module.convert_to_attrdict
+    from pirl_plugin.vissl.checks import check_composed
 
-    @functools.wraps(compose)
-    def compose_hydra_configuration(overrides: list[str]) -> DictConfig:
-        from pirl_plugin.vissl.checks import check_composed
+    with in_one_sentence():
+        if is_ours(composed.config):
+            follow_torchrun(composed)
+        check_composed(composed, overrides)
+        OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+    return composed
 
-        with in_one_sentence(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
-            warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
-            composed: DictConfig = compose(overrides)
-            if is_ours(composed.config):
-                follow_torchrun(composed)
-            check_composed(composed, overrides)
-            OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
-        return composed
+
+def check_composing(module: Any) -> None:
+    """Give the host's functions our configs and checks."""
+    convert = module.convert_to_attrdict
 
     @functools.wraps(convert)
     def convert_to_attrdict(
@@ -65,7 +78,7 @@ def check_composing(module: Any) -> None:
         with in_one_sentence():  # the run writes the file after its start
             return convert(cfg, cmdline_args, dump_config=False)
 
-    module.compose_hydra_configuration = compose_hydra_configuration
+    module.compose_hydra_configuration = lambda overrides: check(compose(overrides), overrides)
     module.convert_to_attrdict = convert_to_attrdict
 
 
@@ -95,14 +108,14 @@ def _batch(images: int, *, _root_: DictConfig) -> int:
 
 def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
     """``${pirl_cpu_workers:KEY}``: a loader worker for each thread of a process except one."""
-    import torch
-
     from pirl_plugin.images.names import VIEWS
 
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
     if not names <= VIEWS.keys():  # other transforms' draws depend on the number of workers
         return 1
-    return max(min(torch.get_num_threads() // processes, _MOST_READERS) - 1, 0)
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cores)  # torch's number, without torch
+    return max(min(threads // processes, _MOST_READERS) - 1, 0)
 
 
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:

@@ -1,10 +1,12 @@
 """Preload modules in multiprocessing's fork server, so that loader workers start at once."""
 
+import gc
 import os
 import signal
 
 from pirl_plugin.vissl.import_hook import finder
 
+gc.disable()
 finder.install()
 
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
@@ -31,3 +33,5 @@ if RANK_PROCESS in os.environ:
     if os.environ[RANK_PROCESS] != str(os.getppid()):
         os._exit(1)
 warm_up()  # compiled once for all workers
+gc.freeze()  # what is imported stays, and its memory is shared with the workers
+gc.enable()

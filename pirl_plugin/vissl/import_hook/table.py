@@ -98,9 +98,6 @@ AFTER: dict[str, tuple[str, ...]] = {
     ),
     "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),
     "vissl.hooks": (f"{_REGISTRATION}:add_our_hooks",),
-    "vissl.utils.hydra_config": (
-        "pirl_plugin.vissl.composing:add_our_configs",
-        "pirl_plugin.vissl.composing:check_composing",
-    ),
+    "vissl.utils.hydra_config": ("pirl_plugin.vissl.composing:check_composing",),
     "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.launch:guard_launcher",),
 }

@@ -139,7 +139,15 @@ def filling(task):
         for rows, rows_images in task.batches
     )
     task.dataloaders = {"train": task.batches}
-    task.model = torch.nn.BatchNorm1d(DIM, affine=False)
+    norm = torch.nn.BatchNorm1d(DIM, affine=False)
+    task.config["MODEL"] = {"MULTI_INPUT_HEAD_MAPPING": [["patches", []], ["images", []]]}
+
+    def model(images):
+        # as the host, which would compute each input of the mapping
+        assert task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] == [["images", []]]
+        return [norm(images)]
+
+    task.model = model
     task.phase_idx = task.train_phase_idx = 0
     task.hooks, task.amp_grad_scaler, task.device = [], None, torch.device("cpu")
     task.begun_again = []
@@ -169,7 +177,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     guard = ExchangeHook(max_share=0.02)
     filling.hooks = [guard]
     filling.datasets = {"train": range(4)}
-    filling.config = AttrDict({"DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
+    filling.config = AttrDict({**filling.config, "DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
     batches = list(filling.data_iterator)
     batches[0]["data_valid"] = [torch.tensor([1, 0])]
     filling.data_iterator = iter(batches)
