@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 FAILURE_FILE = "failure.txt"
 _REFUSAL = re.compile(r": expected |not installed|needs ")  # such a sentence needs no traceback
 _HINTS = {  # part of a message of torch -> what to do
-    "more than 1 value per channel": "; the last batch has one image: give "
-    "config.DATA.TRAIN.DROP_LAST=true",
     "unable to allocate shared memory": "; give the container more of it, such as docker run "
     "--shm-size=8g, or take no workers",
 }

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 class ResumingSampler(DistributedSampler[Any]):
     """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` counts all batches.
 
+    A last batch of one image is left out: BatchNorm may need two values.
+
     Example:
         >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
         >>> whole = list(sampler)
         >>> sampler.set_start_iter(1)
         >>> list(sampler) == whole[2:], len(sampler)
         (True, 5)
+        >>> len(ResumingSampler(range(9), batch_size=4, num_replicas=1, rank=0))
+        8
     """
 
     def __init__(self, dataset: Any, batch_size: int, **options: Any) -> None:
@@ -37,8 +41,12 @@ class ResumingSampler(DistributedSampler[Any]):
         """Skip the first ``start_iter`` batches of the next epochs."""
         self.start_iter = start_iter
 
+    def __len__(self) -> int:
+        alone = self.num_samples > self.batch_size > 1 == self.num_samples % self.batch_size
+        return self.num_samples - alone
+
     def __iter__(self) -> Iterator[Any]:
-        return islice(super().__iter__(), self.start_iter * self.batch_size, None)
+        return islice(super().__iter__(), self.start_iter * self.batch_size, len(self))
 
 
 def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
