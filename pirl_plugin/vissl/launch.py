@@ -6,6 +6,7 @@ the run's folder, forwards signals and reports a failure in one sentence.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import functools
@@ -77,7 +78,8 @@ def main(overrides: list[str]) -> int:
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher
 
-    gc.freeze()
+    gc.freeze()  # what is imported is not looked at again, until the exit
+    atexit.register(gc.unfreeze)
     gc.enable()
     if config.SLURM.USE_SLURM:
         distributed_launcher.launch_distributed_on_slurm(config, args.engine_name)
