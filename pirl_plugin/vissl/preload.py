@@ -5,17 +5,7 @@ import os
 import signal
 
 from pirl_plugin.vissl.import_hook import finder
-
-gc.disable()
-finder.install()
-
-import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
-from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402
-
-import pirl_plugin.vissl.adapters.data  # noqa: E402, F401
-from pirl_plugin.views.kernels import warm_up  # noqa: E402
-from pirl_plugin.vissl.launch import RANK_PROCESS  # noqa: E402
-from pirl_plugin.vissl.signals import STOPPING  # noqa: E402
+from pirl_plugin.vissl.signals import STOPPING
 
 
 def _handle(handler: signal.Handlers) -> None:
@@ -27,6 +17,16 @@ def _handle(handler: signal.Handlers) -> None:
 # first. Forked processes get the default handlers back.
 _handle(signal.SIG_IGN)
 os.register_at_fork(after_in_child=lambda: _handle(signal.SIG_DFL))
+gc.disable()
+finder.install()
+
+import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
+from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]  # noqa: E402
+
+import pirl_plugin.vissl.adapters.data  # noqa: E402, F401
+from pirl_plugin.views.kernels import warm_up  # noqa: E402
+from pirl_plugin.vissl.launch import RANK_PROCESS  # noqa: E402
+
 if RANK_PROCESS in os.environ:
     # End with the rank: a worker watches only its parent, which is this server.
     _prctl_pr_set_pdeathsig(signal.SIGKILL)
