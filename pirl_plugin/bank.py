@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,8 +16,6 @@ from pirl_plugin.distributed import gather, gather_objects, on_all_ranks, rank, 
 from pirl_plugin.scores import wide_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Self
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

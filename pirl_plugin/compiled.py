@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+from collections.abc import Callable
 from numbers import Number
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Parameters = ParamSpec("Parameters")
-    Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def compiled(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Found = TypeVar("Found")
+Found = TypeVar("Found")
 
 
 def world_size() -> int:

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int) -> Tensor:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import tempfile
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FAILURE_FILE = "failure.txt"
 _REFUSAL = re.compile(r": expected |not installed|needs ")  # such a sentence needs no traceback

@@ -6,13 +6,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 UNFINISHED = ".unfinished."
 """Prefix of the name of a file while it is being written."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import platform
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextlib.contextmanager

@@ -7,16 +7,14 @@ scores. One product with the same rows then gives the gradient of the embeddings
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pirl_plugin.gather import gather_rows, score_rows, sum_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of gathered rows
 

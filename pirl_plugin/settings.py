@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +18,6 @@ from pirl_plugin.distributed import (
     world_size,
 )
 from pirl_plugin.files import atomic_write, sha256_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class ShardedMemoryBank(MemoryBank):

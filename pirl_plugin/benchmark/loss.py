@@ -6,24 +6,21 @@ and the bank's update. ``info_nce`` is compared with VISSL's ``cross_entropy``, 
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import itertools
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tabulate import tabulate
+from torch import Tensor
 
 from pirl_plugin.benchmark.timing import interleave, peak_extra_bytes, summary
 from pirl_plugin.estimators import ESTIMATORS
 from pirl_plugin.loss import PIRLLoss
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 _DIM = 128
 _Z = 2_876_934.0  # VISSL's norm_constant for ImageNet

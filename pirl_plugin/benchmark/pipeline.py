@@ -11,13 +11,15 @@ from the image's upper left corner, without resizing or cropping.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,10 +31,6 @@ from pirl_plugin.benchmark.timing import interleave, ratio
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.settings import VISSL_PIRL, quoted
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tabulate import tabulate
@@ -16,10 +18,6 @@ from tabulate import tabulate
 from pirl_plugin.benchmark.loss import vissl_loss
 from pirl_plugin.benchmark.timing import interleave, summary
 from pirl_plugin.loss import PIRLLoss
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
 
 _DIM = 128
 _MODEL = 194_000_000  # bytes of a ResNet-50 and its optimiser

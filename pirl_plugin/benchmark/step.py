@@ -7,13 +7,16 @@ input pipeline is timed separately on one core: this gives the number of workers
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torchvision
 from tabulate import tabulate
+from torch import Tensor
 
 from pirl_plugin import (
     ImageDataset,
@@ -25,12 +28,6 @@ from pirl_plugin import (
 )
 from pirl_plugin.benchmark.pipeline import image_folder
 from pirl_plugin.benchmark.timing import interleave, seconds_between
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 _PARTS = ("copy", "normalise", "forward", "loss", "backward", "update", "bank")
 _PLUGIN = ("normalise", "loss", "bank")  # what PIRL adds to training a network

@@ -8,11 +8,9 @@ import itertools
 import re
 import statistics
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 _HEAD_START = 10_000_000  # GPU cycles, about 6 ms, while Python launches kernels
 

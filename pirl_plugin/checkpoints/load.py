@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import DESCRIPTION, TimmTrunk, describe
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.models.trunks import AnyTrunk
 
 
 def load_trunk(

@@ -9,6 +9,7 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from pirl_plugin.files import claim_folder, sha256_of, write_json, write_text
 from pirl_plugin.processes import ended_by_sigterm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from detectron2.config import CfgNode
 
 LOG = "console.log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from pirl_plugin import __version__
 from pirl_plugin.settings import config_root
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from detectron2.config import CfgNode
 
 

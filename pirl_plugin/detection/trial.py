@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from pirl_plugin.detection.setup import load_config, metric_kind
 from pirl_plugin.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from detectron2.config import CfgNode
     from detectron2.engine import DefaultTrainer, HookBase
     from detectron2.evaluation import DatasetEvaluator

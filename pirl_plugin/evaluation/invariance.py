@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +20,6 @@ from pirl_plugin.evaluation.pretext_model import (
     load_pretext_model,
 )
 from pirl_plugin.images.sources import FolderSource, ImageSource
-
-if TYPE_CHECKING:
-    import argparse
 
 LARGEST = 2.0  # distance of two opposite unit vectors
 _FOR_STATISTICS = 256  # images for BatchNorm's statistics of each kind of input

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pirl_plugin.files import read_json_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 def final_checkpoint(folder: Path) -> Path | None:

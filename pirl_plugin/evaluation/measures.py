@@ -7,7 +7,8 @@ a ``ValueError`` if features are not finite, or not of shape (images, dimensions
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +16,6 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.estimators import at_least_float32
 from pirl_plugin.evaluation.knn import leave_one_out_accuracy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 LINE_KEY = "PIRL_MONITOR"  # key of an epoch's measures in a line of stdout.json
 

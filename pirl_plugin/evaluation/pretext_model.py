@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +19,10 @@ from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.features import centre_crop, normalization_of
 from pirl_plugin.images import names
 from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import image_generator, normalize_images
 from pirl_plugin.views.rotation import RotationViews
-
-if TYPE_CHECKING:
-    from pirl_plugin.models.trunks import AnyTrunk
 
 Views = JigsawViews | RotationViews
 _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {

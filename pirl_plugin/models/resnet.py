@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _POOLED = ("flatten", "res5avg")
 DESCRIPTION = "timm_model"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -13,9 +14,6 @@ from pirl_plugin.models.timm_trunk import (
     network_width,
     read_timm_section,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 AnyTrunk = ResNetTrunk | TimmTrunk
 

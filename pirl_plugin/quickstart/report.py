@@ -13,11 +13,14 @@ import io
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from PIL import Image
+from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
@@ -29,12 +32,6 @@ from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.files import read_json_lines, write_text
 from pirl_plugin.quickstart.run import Data, Split
 from pirl_plugin.views.pixels import image_generator
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-    from torch import Tensor
 
 _SHOWN, _NEIGHBORS, _PICTURE = 6, 6, 112
 _BLUE, _GREY = "#2457c5", "#8b929b"

@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,9 +38,6 @@ from pirl_plugin.models.resnet import new_trunk
 from pirl_plugin.processes import processor_name
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.settings import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
 IMAGE_SIZE = 64

@@ -6,9 +6,12 @@ command resumes a sweep.
 
 from __future__ import annotations
 
+import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,11 +26,6 @@ from pirl_plugin.quickstart.run import (
     run_host,
 )
 from pirl_plugin.settings import quoted
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

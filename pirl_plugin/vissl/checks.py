@@ -8,6 +8,7 @@ into one sentence. A check raises ``ValueError`` or ``FileNotFoundError`` with
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.run_folder import Keep
@@ -17,8 +18,6 @@ from pirl_plugin.settings import is_ours
 from pirl_plugin.vissl.sections import InputSettings, MonitorSettings, RunSettings, read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,8 +33,6 @@ from pirl_plugin.vissl import network, signals
 from pirl_plugin.vissl.import_hook import finder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import arguments as kinds
 from pirl_plugin.settings import quoted, require_host
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pirl_plugin.models.trunks import AnyTrunk
 
 # (depth, width) -> the overlay with the pooling of this network's layers, as in the paper's App. C.

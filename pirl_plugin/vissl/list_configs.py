@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pirl_plugin.settings import config_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _GROUPS = {
     "pretrain/pirl": "Pre-training, config=NAME",

@@ -11,10 +11,11 @@ import json
 import re
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pirl_plugin.checkpoints.training_run import (
     RUN_CONFIG,
@@ -26,9 +27,6 @@ from pirl_plugin.evaluation.linear_run import epochs_trained, linear_accuracy, s
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
 from pirl_plugin.files import write_text
 from pirl_plugin.vissl.import_hook import finder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _JIGSAW = "config=pretrain/pirl/jigsaw_8node"
 _BASELINE = "config=pretrain/pirl/jigsaw_baseline_8node"

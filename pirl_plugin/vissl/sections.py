@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Settings = TypeVar("Settings")
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,9 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
+from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""

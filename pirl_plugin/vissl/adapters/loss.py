@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
 
 from pirl_plugin.loss import PIRLLoss
 from pirl_plugin.vissl.bases import ClassyLoss
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
 
 
 class VISSLPIRLLoss(PIRLLoss, ClassyLoss):

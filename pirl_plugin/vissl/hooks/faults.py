@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,8 +14,6 @@ from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from vissl.trainer.train_task import SelfSupervisionTask
 
 SAVE = 1  # a request; other requests are numbers of signals, which are larger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.sections import InputSettings, read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from vissl.config import AttrDict
     from vissl.trainer.train_task import SelfSupervisionTask
 

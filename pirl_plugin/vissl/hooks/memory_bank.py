@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -17,8 +18,6 @@ from pirl_plugin.vissl.hooks.checkpoint import scaler_of
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from vissl.trainer.train_task import SelfSupervisionTask
 
 

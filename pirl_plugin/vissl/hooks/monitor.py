@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,8 +17,6 @@ from pirl_plugin.vissl.bases import QuietHook
 from pirl_plugin.vissl.hooks.report import write_scalars
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vissl.trainer.train_task import SelfSupervisionTask
 
     from pirl_plugin.loss import LastStep

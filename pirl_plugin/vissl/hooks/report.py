@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.bases import QuietHook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vissl.trainer.train_task import SelfSupervisionTask
 
 

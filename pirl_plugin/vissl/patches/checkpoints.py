@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.settings import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from vissl.config import AttrDict
     from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
     from vissl.trainer.train_task import SelfSupervisionTask

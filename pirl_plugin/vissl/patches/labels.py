@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from pirl_plugin.images.names import SOURCES
 from pirl_plugin.settings import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from vissl.config import AttrDict
     from vissl.data.ssl_dataset import GenericSSLDataset
 

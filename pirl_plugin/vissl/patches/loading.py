@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
 from itertools import islice
 from multiprocessing import active_children
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DistributedSampler
 
 from pirl_plugin.vissl.signals import STOPPING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class ResumingSampler(DistributedSampler[Any]):
