@@ -57,29 +57,6 @@ def normalization_of(config: Mapping[str, Any] | None) -> Callable[[Tensor], Ten
     return partial(normalize_images, mean=mean or IMAGENET_MEAN, std=std or IMAGENET_STD)
 
 
-@torch.no_grad()
-def trunk_features(
-    trunk: nn.Module,
-    images: Tensor,
-    batch: int = 128,
-    normalize: Callable[[Tensor], Tensor] = normalize_images,
-) -> Tensor:
-    """Compute pooled res5 features.
-
-    Args:
-        trunk: from :func:`~pirl_plugin.checkpoints.load.load_trunk`, in evaluation mode.
-        images: uint8 ``(N, 3, H, W)``, on any device; moved to the trunk's a batch at a time.
-        batch: images at a time.
-        normalize: maps uint8 images to floats, as in the trunk's training.
-
-    Returns:
-        float32 ``(N, D)``, on the trunk's device.
-    """
-    device = next(trunk.parameters()).device
-    parts = [trunk(normalize(part.to(device)), ["flatten"])[0] for part in images.split(batch)]
-    return torch.cat(parts)
-
-
 def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
     """Return the folders of training and of test images, and the names of the classes.
 
@@ -227,6 +204,7 @@ def store_features(
     return readable
 
 
+@torch.no_grad()
 def _compute(
     trunks: Sequence[nn.Module],
     crops: Dataset[tuple[Tensor, bool]],
@@ -242,10 +220,12 @@ def _compute(
         workers = workers if workers > 1 else 0
     remaining, context = Subset(crops, range(done, count)), "forkserver" if workers else None
     loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
+    device = next(trunks[0].parameters()).device
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log
     with tqdm(
         total=count, initial=done, desc="features", unit=" images", mininterval=interval
     ) as bar:
         for images, valid in loader:
-            yield torch.stack([trunk_features(t, images, batch, normalize) for t in trunks]), valid
+            pixels = normalize(images.to(device))
+            yield torch.stack([trunk(pixels, ["flatten"])[0] for trunk in trunks]), valid
             bar.update(len(valid))

@@ -11,9 +11,10 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.features import Crops, extract_features, trunk_features
+from pirl_plugin.evaluation.features import Crops, extract_features
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.views.pixels import normalize_images
 from tests.helpers.host_tools import write_checkpoint, write_classes
 
 
@@ -69,7 +70,7 @@ def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     crops = Crops(FolderSource(data / "train"), 32)
     features, readable = extract_features([trunk], crops, batch=5)
-    expected = trunk_features(trunk, pixels(crops))
+    expected = trunk(normalize_images(pixels(crops)), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
 

@@ -5,8 +5,8 @@ import torch
 
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.checkpoints.load import load_trunk, save_trunk
-from pirl_plugin.evaluation.features import trunk_features
 from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.views.pixels import normalize_images
 from tests.helpers.host_tools import CPU, run_tool
 
 timm = pytest.importorskip("timm", reason="timm is not installed")
@@ -72,10 +72,10 @@ def test_host__pretrains_and_measures_a_network_of_timm(name, image_folder, tmp_
     )
     pretrained = load_trunk(checkpoint)
     measured = load_trunk(tmp_path / "linear" / "checkpoint.torch")
-    images = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
-    features = trunk_features(pretrained, images)
+    images = normalize_images(torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8))
+    features = pretrained(images, ["flatten"])[0]
     assert features.shape == (3, width)
-    assert torch.equal(trunk_features(measured, images), features)
+    assert torch.equal(measured(images, ["flatten"])[0], features)
 
     found = export_checkpoint(checkpoint, tmp_path / "timm", "timm")
     assert found.timm == name
