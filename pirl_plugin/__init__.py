@@ -16,49 +16,31 @@ TYPE_CHECKING = False  # true for type checkers; importing typing would cost mil
 if TYPE_CHECKING:
     from typing import Any
 
-    from pirl_plugin.bank import MemoryBank
-    from pirl_plugin.checkpoints.export import export_checkpoint
-    from pirl_plugin.estimators import info_nce, nce, nce_softmax
-    from pirl_plugin.evaluation.knn import knn_accuracy, leave_one_out_accuracy
-    from pirl_plugin.evaluation.measures import alignment, effective_rank, measure_bank, uniformity
-    from pirl_plugin.images.image_dataset import ImageDataset, collate_views
-    from pirl_plugin.loss import PIRLLoss
-    from pirl_plugin.models.head import PIRLHead
-    from pirl_plugin.models.resnet import WideResNet
-    from pirl_plugin.negatives import draw_negatives
-    from pirl_plugin.sharded_bank import ShardedMemoryBank
-    from pirl_plugin.views.base import ImageViews
-    from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
-    from pirl_plugin.views.pixels import normalize_images
-    from pirl_plugin.views.rotation import RotationViews
+    from pirl_plugin.bank import MemoryBank as MemoryBank
+    from pirl_plugin.checkpoints.export import export_checkpoint as export_checkpoint
+    from pirl_plugin.estimators import info_nce as info_nce
+    from pirl_plugin.estimators import nce as nce
+    from pirl_plugin.estimators import nce_softmax as nce_softmax
+    from pirl_plugin.evaluation.knn import knn_accuracy as knn_accuracy
+    from pirl_plugin.evaluation.knn import leave_one_out_accuracy as leave_one_out_accuracy
+    from pirl_plugin.evaluation.measures import alignment as alignment
+    from pirl_plugin.evaluation.measures import effective_rank as effective_rank
+    from pirl_plugin.evaluation.measures import measure_bank as measure_bank
+    from pirl_plugin.evaluation.measures import uniformity as uniformity
+    from pirl_plugin.images.image_dataset import ImageDataset as ImageDataset
+    from pirl_plugin.images.image_dataset import collate_views as collate_views
+    from pirl_plugin.loss import PIRLLoss as PIRLLoss
+    from pirl_plugin.models.head import PIRLHead as PIRLHead
+    from pirl_plugin.models.resnet import WideResNet as WideResNet
+    from pirl_plugin.negatives import draw_negatives as draw_negatives
+    from pirl_plugin.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
+    from pirl_plugin.views.base import ImageViews as ImageViews
+    from pirl_plugin.views.jigsaw import JigsawViews as JigsawViews
+    from pirl_plugin.views.jigsaw import RotationJigsawViews as RotationJigsawViews
+    from pirl_plugin.views.pixels import normalize_images as normalize_images
+    from pirl_plugin.views.rotation import RotationViews as RotationViews
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "ImageDataset",
-    "ImageViews",
-    "JigsawViews",
-    "MemoryBank",
-    "PIRLHead",
-    "PIRLLoss",
-    "RotationJigsawViews",
-    "RotationViews",
-    "ShardedMemoryBank",
-    "WideResNet",
-    "alignment",
-    "collate_views",
-    "draw_negatives",
-    "effective_rank",
-    "export_checkpoint",
-    "info_nce",
-    "knn_accuracy",
-    "leave_one_out_accuracy",
-    "measure_bank",
-    "nce",
-    "nce_softmax",
-    "normalize_images",
-    "uniformity",
-]
 
 # Module -> the public names that it defines. The block above repeats them for type checkers.
 _NAMES = {
@@ -79,6 +61,8 @@ _NAMES = {
     "views.rotation": "RotationViews",
 }
 _MODULES = {name: f"{__name__}.{module}" for module in _NAMES for name in _NAMES[module].split()}
+if not TYPE_CHECKING:  # a type checker understands only a literal list, and has the block above
+    __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> "Any":
@@ -92,4 +76,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})
