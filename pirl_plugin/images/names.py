@@ -8,14 +8,14 @@ PREDICT_JIGSAW = "PredictJigsaw"
 PREDICT_ROTATION = "PredictRotation"
 
 VIEWS = {
-    JIGSAW: ("images", "patches"),
-    ROTATION: ("images", "rotated"),
-    ROTATION_JIGSAW: ("images", "patches"),
-    IMAGE: ("images",),
-    PREDICT_JIGSAW: ("patches",),
-    PREDICT_ROTATION: ("rotated",),
+    JIGSAW: "pirl_plugin.views.jigsaw:JigsawViews",
+    ROTATION: "pirl_plugin.views.rotation:RotationViews",
+    ROTATION_JIGSAW: "pirl_plugin.views.jigsaw:RotationJigsawViews",
+    IMAGE: "pirl_plugin.views.base:ImageViews",
+    PREDICT_JIGSAW: "pirl_plugin.views.jigsaw:JigsawTask",
+    PREDICT_ROTATION: "pirl_plugin.views.rotation:RotationTask",
 }
-"""Transform -> the views that it makes."""
+"""Transform -> its class, ``module:attribute``."""
 
 DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"

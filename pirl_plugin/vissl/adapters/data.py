@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +19,11 @@ from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import open_source
-from pirl_plugin.views.base import ImageViews, Views
-from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
+from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
-from pirl_plugin.views.rotation import RotationTask, RotationViews
 from pirl_plugin.vissl.bases import ClassyTransform
 
-_VIEWS: dict[str, type[Views]] = {
-    names.JIGSAW: JigsawViews,
-    names.ROTATION: RotationViews,
-    names.ROTATION_JIGSAW: RotationJigsawViews,
-    names.IMAGE: ImageViews,
-    names.PREDICT_JIGSAW: JigsawTask,
-    names.PREDICT_ROTATION: RotationTask,
-}
+_VIEWS: dict[str, type[Views]] = {name: resolve_name(at) for name, at in names.VIEWS.items()}
 
 
 class SourceImage(NamedTuple):
