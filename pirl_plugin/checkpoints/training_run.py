@@ -133,14 +133,10 @@ def run_config(checkpoint: Path) -> dict[str, Any] | None:
     if text is not None:
         found: dict[str, Any] = json.loads(text)
         return found
-    file = run_config_file(checkpoint)
-    return None if file is None else read_config(file)
-
-
-def run_config_file(checkpoint: Path) -> Path | None:
-    """Return the configuration file beside a checkpoint, or beside the file that it links to."""
-    files = (folder / RUN_CONFIG for folder in (checkpoint.parent, checkpoint.resolve().parent))
-    return next((file for file in files if file.is_file()), None)
+    for folder in (checkpoint.parent, checkpoint.resolve().parent):  # of a link, of its target
+        if (folder / RUN_CONFIG).is_file():
+            return read_config(folder / RUN_CONFIG)
+    return None
 
 
 def read_config(file: Path) -> dict[str, Any]:

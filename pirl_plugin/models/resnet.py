@@ -126,17 +126,10 @@ class ResNetTrunk(nn.Module):
         return [found[FEATURES[key]] for key in keys]
 
 
-def new_trunk(section: Mapping[str, Any]) -> ResNetTrunk:
-    """Build the randomly initialised trunk of a ``MODEL.TRUNK.PIRL_RESNET`` section.
-
-    Raises:
-        ValueError: see :func:`read_section`.
-    """
-    return ResNetTrunk(**read_section(section))
-
-
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of :class:`ResNetTrunk` from a section; all its keys are optional.
+    """Return the arguments of :class:`ResNetTrunk` from a ``MODEL.TRUNK.PIRL_RESNET`` section.
+
+    All its keys are optional.
 
     Raises:
         ValueError: a key or the depth is unknown, or the width is not positive.

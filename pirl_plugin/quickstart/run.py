@@ -34,12 +34,11 @@ from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
 from pirl_plugin.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource
-from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.processes import processor_name
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.settings import quoted
 
-TRUNK = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.5}  # as in config=pretrain/pirl/quick_jigsaw
 IMAGE_SIZE = 64
 IMAGES_SEEN = 32_000  # in pre-training, whatever the size of the data set
 _UNLABELLED = 2000  # images for the search of neighbours if there are no classes
@@ -150,7 +149,7 @@ def run_quickstart(
 
     torch.manual_seed(seed)
     checkpoints = {"random": out / "random_init.torch"}
-    save_trunk(new_trunk(TRUNK), checkpoints["random"])
+    save_trunk(ResNetTrunk(10, 0.5), checkpoints["random"])  # as in pretrain/pirl/quick_jigsaw
     checkpoints["pirl"] = _pretrain(data, out / "pretrain", epochs, seed)
     print("Evaluating PIRL and random initialisation", flush=True)
     train = read_split(data.train, checkpoints, None if data.val else _UNLABELLED)

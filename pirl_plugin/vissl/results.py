@@ -17,12 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.checkpoints.training_run import (
-    RUN_CONFIG,
-    read_config,
-    run_config_file,
-    run_settings,
-)
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, run_config, run_settings
 from pirl_plugin.evaluation.linear_run import epochs_trained, linear_accuracy, svm_map
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
 from pirl_plugin.files import write_text
@@ -157,12 +152,11 @@ def _origin_of(checkpoint: str) -> tuple[str, Differences]:
     """Return the nearest row to a checkpoint's pre-training, and what differs."""
     if not checkpoint:
         return "Random", {}
-    file = run_config_file(Path(checkpoint))
-    if file is None:
+    config = run_config(Path(checkpoint))
+    if config is None:
         if _TORCHVISION.fullmatch(Path(checkpoint).name):
             return "Supervised", {}
         return Path(checkpoint).parent.name, {"pre-training": (checkpoint, "unknown")}
-    config = read_config(file)
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
         return _origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     rows = {name: _differences(config, compose(*given)) for name, given in PRETRAININGS.items()}

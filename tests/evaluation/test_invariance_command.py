@@ -13,7 +13,7 @@ from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.models.head import PIRLHead
-from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
 
 SMALL = {"image_size": 32, "patches_crop_size": 48, "patch_size": 16}
 
@@ -31,7 +31,7 @@ def images(tmp_path_factory):
 def checkpoint(folder, transform="PIRLJigsaw", heads=True, seed=0, **parameters):
     """A checkpoint in the host's form, with the configuration of its run beside it."""
     torch.manual_seed(seed)
-    trunk = new_trunk({"DEPTH": 10, "WIDTH_MULTIPLIER": 0.25})
+    trunk = ResNetTrunk(10, 0.25)
     patches = 9 if transform == "PIRLJigsaw" else 1
     state = {}
     for number, count in enumerate((patches, 1) if heads else ()):

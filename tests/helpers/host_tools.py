@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from pirl_plugin.checkpoints.load import save_trunk
-from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.models.resnet import ResNetTrunk, read_section
 
 CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 LINEAR = ["+config/pirl/linear=resnet18", *CPU]
@@ -47,7 +47,7 @@ def top1(out: Path) -> dict[str, float]:
 def write_checkpoint(path: Path, seed: int = 0, **section: float) -> Path:
     """A random trunk, ResNet-18 unless said, in the host's format."""
     torch.manual_seed(seed)
-    save_trunk(new_trunk(section or {"DEPTH": 18}), path)
+    save_trunk(ResNetTrunk(**read_section(section)), path)
     return path
 
 

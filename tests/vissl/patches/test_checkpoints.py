@@ -7,7 +7,7 @@ from vissl.models import build_model
 from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.models.resnet import new_trunk
+from pirl_plugin.models.resnet import ResNetTrunk
 
 LINEAR = ["config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18"]
 PRETRAIN = ["config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet18"]
@@ -27,9 +27,9 @@ def load(overrides, checkpoint, **weights_init):
     return model
 
 
-def checkpoint(depth=18, heads=None, **section):
+def checkpoint(depth=18, heads=None):
     torch.manual_seed(7)
-    model = {"trunk": new_trunk({"DEPTH": depth, **section}).state_dict(), "heads": heads or {}}
+    model = {"trunk": ResNetTrunk(depth).state_dict(), "heads": heads or {}}
     return {"classy_state_dict": {"base_model": {"model": model}}}
 
 
