@@ -76,25 +76,19 @@ def _kill_workers() -> None:
 NICE = 10  # not SCHED_IDLE: then other programs would take all processor time
 
 
-class WorkerStart:
-    """The start function of a loader worker: ignore signals, because the rank saves on them.
+def start_worker(then: Callable[[int], None], on_cpu: bool, worker: int) -> None:
+    """Set up the process of a loader worker: ignore signals, because the rank saves on them.
 
     If the model runs on a CPU, the worker lowers its priority. Otherwise it could delay a thread of
     the model, and all other threads would wait for this thread.
 
     Args:
-        then: the host's function, which takes the worker's number.
+        then: the host's function, which takes the worker's number; called at the end.
         on_cpu: whether the model runs on a CPU.
+        worker: the worker's number.
     """
-
-    def __init__(self, then: Callable[[int], None], on_cpu: bool) -> None:
-        self.then = then
-        self.on_cpu = on_cpu
-
-    def __call__(self, worker: int) -> None:
-        """Set up the process, then call the host's function."""
-        for number in STOPPING:
-            signal.signal(number, signal.SIG_IGN)
-        if self.on_cpu:
-            os.nice(NICE)
-        self.then(worker)
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    if on_cpu:
+        os.nice(NICE)
+    then(worker)

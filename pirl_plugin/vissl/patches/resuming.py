@@ -159,15 +159,16 @@ def sample_what_is_left(module: Any) -> None:
         dataset: GenericSSLDataset, dataset_config: AttrDict, *args: object, **kwargs: Any
     ) -> DataLoader[object]:
         from pirl_plugin.vissl.patches.loading import (
-            WorkerStart,
             kill_workers_at_exit,
             resuming_sampler,
+            start_worker,
         )
 
         if is_ours(dataset.cfg) and kwargs.get("split") == "train":
             kwargs.setdefault("get_sampler", resuming_sampler(module.get_sampler))
             seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
-            kwargs["worker_init_fn"] = WorkerStart(seeds, dataset.cfg.MACHINE.DEVICE == "cpu")
+            on_cpu = dataset.cfg.MACHINE.DEVICE == "cpu"
+            kwargs["worker_init_fn"] = functools.partial(start_worker, seeds, on_cpu)
             kill_workers_at_exit()
         return original(dataset, dataset_config, *args, **kwargs)
 
