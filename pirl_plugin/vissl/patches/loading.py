@@ -25,7 +25,7 @@ class ResumingSampler(DistributedSampler[Any]):
         >>> whole = list(sampler)
         >>> sampler.set_start_iter(1)
         >>> list(sampler) == whole[2:], len(sampler)
-        (True, 5)
+        (True, 4)
         >>> len(ResumingSampler(range(9), batch_size=4, num_replicas=1, rank=0))
         8
     """
