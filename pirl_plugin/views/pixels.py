@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,18 +91,9 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(scaled).convert("RGB")
 
 
-class Box(NamedTuple):
-    """A rectangle of an image, in pixels: rows [top, top + height), columns likewise."""
-
-    top: int
-    left: int
-    height: int
-    width: int
-
-
 def random_resized_crop_box(
     height: int, width: int, scale: tuple[float, float], rng: np.random.Generator
-) -> Box:
+) -> tuple[int, int, int, int]:
     """Draw the box of a random resized crop, with torchvision's distribution.
 
     There are up to ten tries: area uniform in ``scale`` (a share of the image), aspect ratio (width
@@ -119,7 +110,7 @@ def random_resized_crop_box(
         rng: generator to draw from.
 
     Returns:
-        A box inside the image, at least 1 × 1.
+        Top, left, height and width of a box inside the image, pixels; it is at least 1 × 1.
     """
     log_low, log_high = math.log(_RATIO[0]), math.log(_RATIO[1])
     for area_draw, ratio_draw, top_draw, left_draw in rng.random((_TRIES, 4)).tolist():
@@ -130,13 +121,13 @@ def random_resized_crop_box(
         if 0 < crop_w <= width and 0 < crop_h <= height:
             top = int(top_draw * (height - crop_h + 1))
             left = int(left_draw * (width - crop_w + 1))
-            return Box(top, left, crop_h, crop_w)
+            return top, left, crop_h, crop_w
     crop_h, crop_w = height, width
     if width < _RATIO[0] * height:
         crop_h = max(1, round(width / _RATIO[0]))
     elif width > _RATIO[1] * height:
         crop_w = max(1, round(height * _RATIO[1]))
-    return Box((height - crop_h) // 2, (width - crop_w) // 2, crop_h, crop_w)
+    return (height - crop_h) // 2, (width - crop_w) // 2, crop_h, crop_w
 
 
 def random_resized_crop(
@@ -147,7 +138,9 @@ def random_resized_crop(
     return crop_resize(pixels, random_resized_crop_box(height, width, scale, rng), size)
 
 
-def crop_resize(pixels: torch.Tensor, box: Box, size: int) -> NDArray[np.uint8]:
+def crop_resize(
+    pixels: torch.Tensor, box: tuple[int, int, int, int], size: int
+) -> NDArray[np.uint8]:
     """Crop ``box`` and resize it to a square, bilinear with antialiasing.
 
     Torch's kernel for channels-last bytes differs from PIL by about 0.02 grey levels on average.
@@ -155,7 +148,7 @@ def crop_resize(pixels: torch.Tensor, box: Box, size: int) -> NDArray[np.uint8]:
 
     Args:
         pixels: uint8 (3, H, W), best channels-last.
-        box: a box inside the image.
+        box: top, left, height and width of a box inside the image, pixels.
         size: side of the result, pixels.
 
     Returns:

@@ -10,7 +10,7 @@ from torchvision.transforms import RandomResizedCrop
 
 from pirl_plugin.views.jigsaw import patch_offsets
 from pirl_plugin.views.permutations import PermutationSet
-from pirl_plugin.views.pixels import Box, image_generator, random_resized_crop_box
+from pirl_plugin.views.pixels import image_generator, random_resized_crop_box
 
 RATIO = (3 / 4, 4 / 3)
 
@@ -74,17 +74,17 @@ def test_crop_box__has_torchvisions_distribution(height, width, scale):
 def test_crop_box__stays_inside_any_image(size):
     rng = np.random.default_rng(1)
     for _ in range(200):
-        box = random_resized_crop_box(*size, (0.08, 1.0), rng)
-        assert min(box.height, box.width) >= 1
-        assert min(box.top, box.left) >= 0
-        assert box.top + box.height <= size[0]
-        assert box.left + box.width <= size[1]
+        top, left, height, width = random_resized_crop_box(*size, (0.08, 1.0), rng)
+        assert min(height, width) >= 1
+        assert min(top, left) >= 0
+        assert top + height <= size[0]
+        assert left + width <= size[1]
 
 
 def test_crop_box__falls_back_to_the_centre():
     # No box of at least 60 % of 10 × 1000 has a ratio below 4/3: the largest is 10 × 13.
     box = random_resized_crop_box(10, 1000, (0.6, 1.0), np.random.default_rng(0))
-    assert box == Box(0, (1000 - 13) // 2, 10, 13)
+    assert box == (0, (1000 - 13) // 2, 10, 13)
 
 
 def test_crop_box__takes_the_same_draws_whatever_the_image():

@@ -11,7 +11,7 @@ from pirl_plugin.views import base, jigsaw
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.kernels import warm_up
-from pirl_plugin.views.pixels import Box, crop_resize, image_generator
+from pirl_plugin.views.pixels import crop_resize, image_generator
 from pirl_plugin.views.rotation import RotationTask, RotationViews
 from tests.views.oracle import crop_resize_pil, render_pil
 
@@ -36,7 +36,7 @@ def test_views__equal_the_oracle_bit_for_bit(views, monkeypatch):
 
 
 def test_crop_resize__is_close_to_pil():
-    box = Box(10, 20, 90, 100)
+    box = (10, 20, 90, 100)
     ours, pil = (f(photo(), box, 64).astype(int) for f in (crop_resize, crop_resize_pil))
     assert abs(ours - pil).mean() < 0.1
     assert abs(ours - pil).max() <= 1
