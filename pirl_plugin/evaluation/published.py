@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")
 """Layers of a ResNet in the paper's linear benchmark (Table 7, Fig. 5), from first to last."""
@@ -19,19 +19,14 @@ DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
 """Detection config -> number of the table, and the rows with this schedule."""
 
 
-class PublishedTable(TypedDict):
-    """A table of the paper; a row has a figure in percent, or None, for each column."""
+def published_tables() -> list[dict[str, Any]]:
+    """Return the paper's seven tables.
 
-    number: int
-    title: str
-    columns: list[str]
-    rows: dict[str, list[float | None]]
-
-
-def published_tables() -> list[PublishedTable]:
-    """Return the paper's seven tables."""
+    Each has its ``number``, ``title``, ``columns`` and ``rows``: the name of a row → a figure in
+    percent, or None, for each column.
+    """
     content: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text())
-    tables: list[PublishedTable] = content["tables"]
+    tables: list[dict[str, Any]] = content["tables"]
     return tables
 
 
