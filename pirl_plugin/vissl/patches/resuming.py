@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.files import read_json_lines
+from pirl_plugin.files import atomic_write, link_relatively, read_json_lines
 from pirl_plugin.settings import is_ours
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def save_whole(module: Any) -> None:
     ) -> str:
         import torch
 
-        from pirl_plugin.files import atomic_write
         from pirl_plugin.vissl.hooks.checkpoint import HOOKS
 
         if "://" in checkpoint_folder:  # not a disk: the host's path managers write it
@@ -61,8 +60,6 @@ def link_newest(module: Any) -> None:
 
     @functools.wraps(original)
     def create_file_symlink(file1: str, file2: str) -> None:
-        from pirl_plugin.files import link_relatively
-
         if "://" in file2:
             original(file1, file2)
             return

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -21,8 +25,6 @@ def average_precision_on_current_numpy(module: Any) -> None:
 
     @functools.wraps(original)
     def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> tuple[Any, ...]:
-        import numpy as np
-
         weights = np.ones(targets.shape[0]) if weights is None else weights
         *curves, average = original(targets, scores, weights)
         return *curves, float(np.asarray(average).item())
@@ -39,10 +41,6 @@ def extract_features_on_cpu(module: Any) -> None:
 
     @functools.wraps(original)
     def extract(self: Any, *args: object, **kwargs: object) -> object:
-        from unittest.mock import patch
-
-        import torch
-
         task = self.task
         cpu, prepare = task.device, task.prepare_extraction
         if cpu.type != "cpu":
@@ -68,7 +66,6 @@ def low_shot_means_are_numbers(module: Any) -> None:
 
     The patch gives its module a numpy whose ``mean`` of one element is a number.
     """
-    import numpy as np
 
     def mean(*args: Any, **kwargs: Any) -> Any:
         result = np.mean(*args, **kwargs)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
+
 
 def broadcast_without_copies(module: Any) -> None:
     """Broke: ``torch.ByteTensor(memoryview)`` copies a checkpoint byte by byte, 12 s for 194 MB.
 
     Its module gets a torch whose ``ByteTensor`` shares the memory. A single process sends nothing.
     """
-    import torch
 
     class Torch:
         """torch with another ``ByteTensor``."""
@@ -36,8 +37,6 @@ def copy_after_the_step_before(module: Any) -> None:
     ``DATA.ENABLE_ASYNC_GPU_COPY`` copies in a separate stream, which reuses memory as soon as
     Python frees it. With the patch, the stream waits for all work queued before the copy.
     """
-    import torch
-
     loader = module.DataloaderAsyncGPUWrapper
     original = loader.preload
 
