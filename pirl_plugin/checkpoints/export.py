@@ -10,7 +10,7 @@ import torch
 
 from pirl_plugin.checkpoints.load import trunk_state, vissl_checkpoint
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk, is_bottleneck, to_detectron2
+from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk, to_detectron2
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.timm_trunk import create_network
 
@@ -116,7 +116,7 @@ def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]
             f"Detectron2 has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a "
             f"7×7 stem; export to torchvision or safetensors, or {_PRETRAIN}"
         )
-    stem, basic = round(64 * found.width), not is_bottleneck(found.depth)
+    stem, basic = round(64 * found.width), found.depth < 50  # from 50 on, bottleneck blocks
     return {
         "MODEL.RESNETS.DEPTH": found.depth,
         "MODEL.RESNETS.STEM_OUT_CHANNELS": stem,

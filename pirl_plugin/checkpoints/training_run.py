@@ -151,15 +151,6 @@ def read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def channel_statistics(
-    config: Mapping[str, Any] | None,
-) -> tuple[list[float] | None, list[float] | None]:
-    """Return the mean and deviation that normalised the images; None for a missing value."""
-    section = (config or {}).get("HOOKS", {}).get("PIRL_INPUT") or {}
-    data = (config or {}).get("DATA", {})
-    return section.get("mean") or data.get("MEAN"), section.get("std") or data.get("STD")
-
-
 def image_size_of(config: Mapping[str, Any] | None) -> int | None:
     """Return the side of training images, pixels; None if no transform has a size."""
     transforms = (config["DATA"]["TRAIN"]["TRANSFORMS"] or []) if config else []

@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.models.resnet import Bottleneck
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
 from pirl_plugin.models.resnet import STAGES, WideResNet
@@ -143,11 +142,6 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
 def _list_others(name: str, others: list[str]) -> None:
     if others := [other for other in others if not other.endswith(DESCRIPTION)]:
         logging.root.warning(f"{name}: not part of the trunk: {truncate(others)}")
-
-
-def is_bottleneck(depth: int) -> bool:
-    """Return whether the blocks are bottlenecks: their output is four times as wide."""
-    return STAGES[depth][0] is Bottleneck
 
 
 def to_detectron2(name: str) -> str:

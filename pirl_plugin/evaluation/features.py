@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
-from pirl_plugin.checkpoints.training_run import channel_statistics
 from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource, ImageSource, open_source
@@ -53,8 +52,11 @@ def evenly_spaced(total: int, count: int) -> list[int]:
 
 def normalization_of(config: Mapping[str, Any] | None) -> Callable[[Tensor], Tensor]:
     """Return a function that normalises images as a run did; by default as for ImageNet."""
-    mean, std = channel_statistics(config)
-    return partial(normalize_images, mean=mean or IMAGENET_MEAN, std=std or IMAGENET_STD)
+    section = (config or {}).get("HOOKS", {}).get("PIRL_INPUT") or {}
+    data = (config or {}).get("DATA", {})
+    mean = section.get("mean") or data.get("MEAN") or IMAGENET_MEAN
+    std = section.get("std") or data.get("STD") or IMAGENET_STD
+    return partial(normalize_images, mean=mean, std=std)
 
 
 def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:

@@ -86,7 +86,7 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     found, agree = 0, 0
     while found < size and agree <= num_patches - 3:
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (_POOL, 1)), axis=1)
-        pool_codes = _one_hot(pool)
+        pool_codes = np.eye(num_patches, dtype=np.float32)[pool].reshape(_POOL, -1)
         worst = (pool_codes @ codes[:found].T).max(axis=1, initial=0)
         keep = worst <= agree
         pool, pool_codes = pool[keep], pool_codes[keep]
@@ -101,12 +101,6 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
         if found - before <= _LEAST_YIELD * found:
             agree += 1
     return orders[:found]
-
-
-def _one_hot(orders: _Orders) -> NDArray[np.float32]:
-    """Return the codes (n, p·p), zeros and ones, of orders (n, p)."""
-    size = orders.shape[1]
-    return np.eye(size, dtype=np.float32)[orders].reshape(len(orders), size * size)
 
 
 def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
