@@ -82,18 +82,13 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     section: Any = config
     for name in key.split("."):
         section = section.get(name) if hasattr(section, "get") else None
+    if hasattr(section, "to_dict"):  # OmegaConf does not take the host's dictionaries
+        section = section.to_dict()
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(kind), _plain(section or {}))
+        merged = OmegaConf.merge(OmegaConf.structured(kind), section or {})
         settings: Settings = OmegaConf.to_object(merged)  # type: ignore[assignment]
     except OmegaConfBaseException as error:
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
         raise ValueError(f"{at}: expected a known key and a value of its type; {reason}") from None
     return settings
-
-
-def _plain(value: Any) -> Any:
-    """Return the host's dictionaries as plain ones, for OmegaConf."""
-    if hasattr(value, "items"):
-        return {name: _plain(below) for name, below in value.items()}
-    return [_plain(below) for below in value] if isinstance(value, (list, tuple)) else value
