@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from classy_vision.dataset.transforms import ClassyTransform
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -21,7 +22,6 @@ from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import open_source
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.pixels import image_generator
-from pirl_plugin.vissl.bases import ClassyTransform
 
 _VIEWS: dict[str, type[Views]] = {name: resolve_name(at) for name, at in names.VIEWS.items()}
 

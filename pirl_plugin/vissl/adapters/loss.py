@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from classy_vision.losses import ClassyLoss
 from torch import Tensor
 
 from pirl_plugin.loss import PIRLLoss
-from pirl_plugin.vissl.bases import ClassyLoss
 
 
 class VISSLPIRLLoss(PIRLLoss, ClassyLoss):

@@ -26,7 +26,7 @@ from pirl_plugin.checkpoints.training_run import (
 from pirl_plugin.distributed import on_all_ranks, rank, world_size
 from pirl_plugin.files import remove_unfinished
 from pirl_plugin.vissl import signals
-from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 
 if TYPE_CHECKING:

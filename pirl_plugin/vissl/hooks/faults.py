@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
-from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.signals import STOPPING
 
 if TYPE_CHECKING:

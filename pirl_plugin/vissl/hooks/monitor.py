@@ -13,7 +13,7 @@ from torch import Tensor
 from pirl_plugin.distributed import gather, rank
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
-from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.report import write_scalars
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 
 from pirl_plugin.console import LINE, counted, next_commands, span
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
-from pirl_plugin.vissl.bases import QuietHook
+from pirl_plugin.vissl.hooks import QuietHook
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask
