@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,8 @@ from pirl_plugin.files import read_json_lines
 
 
 def final_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint of a finished run; None if there is none.
-
-    The host writes it in place, so a file may be truncated. A complete file is a zip archive:
-    its directory is written last.
-    """
-    files = folder.glob("model_final_checkpoint_phase*.torch")
-    return next((file for file in files if zipfile.is_zipfile(file)), None)
+    """Return the last checkpoint of a finished run; None if there is none."""
+    return next(folder.glob("model_final_checkpoint_phase*.torch"), None)
 
 
 def epochs_trained(folder: Path) -> int:

@@ -1,7 +1,6 @@
 """What the host leaves of finished runs."""
 
 import json
-import zipfile
 
 import numpy as np
 import yaml
@@ -10,8 +9,7 @@ import yaml
 def finish(folder, top1=None, tested=True):
     """What the host leaves of two epochs; of a linear benchmark where ``top1`` is given."""
     folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / "model_final_checkpoint_phase1.torch", "w") as file:
-        file.writestr("data.pkl", "weights")
+    (folder / "model_final_checkpoint_phase1.torch").touch()
     if top1 is not None:
         lines = [
             {"test_accuracy_list_meter": {"top_1": {"res5": 1.0}}, "train_phase_idx": 0},
