@@ -1,7 +1,8 @@
-"""The console of a run: lines of text, a progress line, and times in words."""
+"""The console of a run: lines of text, a progress line, and times."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import shlex
 import shutil
@@ -64,16 +65,13 @@ def counted(number: int, thing: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a time in words.
+    """Return a time in hours, minutes and seconds.
 
     Example:
-        >>> span(42), span(200), span(9000), span(300000)
-        ('42 s', '3 min', '2 h 30 min', '83 h 20 min')
+        >>> span(200.4), span(300000)
+        ('0:03:20', '3 days, 11:20:00')
     """
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{seconds:.0f} s" if seconds < 100 else f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:

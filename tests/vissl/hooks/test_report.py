@@ -87,9 +87,9 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
     # The first step is not timed; 25 images each 40 s; of 8 steps 6, 5 and 4 are left.
     assert capsys.readouterr().out.splitlines() == [
         "training  100 images, 2 epochs, 8 steps",
-        "epoch 1/2  step 2/4  1 images/s  loss 2.5000  4 min left",
-        "epoch 1/2  step 3/4  1 images/s  loss 2.5000  3 min left",
-        "epoch 1/2  step 4/4  1 images/s  loss 2.5000  3 min left",
+        "epoch 1/2  step 2/4  1 images/s  loss 2.5000  0:04:00 left",
+        "epoch 1/2  step 3/4  1 images/s  loss 2.5000  0:03:20 left",
+        "epoch 1/2  step 4/4  1 images/s  loss 2.5000  0:02:40 left",
     ]
 
 
@@ -115,7 +115,7 @@ def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
     hook.on_end(task(8))
     test, finished, *commands = capsys.readouterr().out.splitlines()[1:]
     assert test == "test      epoch 1: {'top_1': {'res5': 45.23}}"
-    assert finished == "finished  in 3 min; checkpoints and log.txt in runs/a"
+    assert finished == "finished  in 0:03:20; checkpoints and log.txt in runs/a"
     given = "--checkpoint runs/a/checkpoint.torch"
     assert commands == [
         f"next      pirl-plugin knn {given} --data DIR",
