@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 
 from pirl_plugin import __version__
 
@@ -59,8 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         print(f"pirl-plugin: there is no command '{name}'\n{_usage()}", file=sys.stderr)
         return 2
-    where, _, what = COMMANDS[name][0].partition(":")
-    command: Callable[[list[str]], int | None] = getattr(importlib.import_module(where), what)
+    command: Callable[[list[str]], int | None] = resolve_name(COMMANDS[name][0])
     return command(rest) or 0
 
 

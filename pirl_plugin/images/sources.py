@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import logging
 import os
@@ -11,6 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -222,8 +222,7 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
         name = name or _kind(os.fspath(where))
         if name not in SOURCES:
             raise ValueError(f"data source {name!r}: expected one of {', '.join(SOURCES)}")
-        module, _, attribute = SOURCES[name].partition(":")
-        source: type[ImageSource] = getattr(importlib.import_module(module), attribute)
+        source: type[ImageSource] = resolve_name(SOURCES[name])
         accepted = inspect.signature(source).parameters
         return source(where, **{k: value for k, value in options.items() if k in accepted})
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
