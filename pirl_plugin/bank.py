@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,6 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.distributed import gather, gather_objects, on_all_ranks, rank, world_size
 from pirl_plugin.scores import wide_type
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
@@ -212,7 +209,7 @@ class MemoryBank(nn.Module):
         norms = moved.norm(dim=1).sum()
         return torch.stack([norms, torch.full_like(norms, len(index))]).float()
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         device = fn(self.visited[:0]).device
         self.rows, self.visited = self.rows.to(device), self.visited.to(device)
         return super()._apply(fn, recurse)

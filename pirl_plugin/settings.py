@@ -11,8 +11,6 @@ from typing import Any
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches in a process's batch."""
-VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"
-"""``config=`` of VISSL's own PIRL, for comparison in benchmarks."""
 
 
 def require_host() -> None:

@@ -30,7 +30,9 @@ from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_imag
 from pirl_plugin.benchmark.timing import interleave, ratio
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.settings import VISSL_PIRL, quoted
+from pirl_plugin.settings import quoted
+
+_VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"  # config= of VISSL's own PIRL
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -98,12 +100,12 @@ def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any
     count = dataset.num_samples()
     if transform == "jigsaw":
         words = ["config.DATA.TRAIN.LABEL_PATHS=[]", "config.DATA.TRAIN.DATA_SOURCES"]
-        vissl, stack = _host_pipeline(VISSL_PIRL, folder, words[0])
+        vissl, stack = _host_pipeline(_VISSL_PIRL, folder, words[0])
         functions["vissl"] = _read(vissl, count, stack)
         filelist = folder.parent / "images.npy"
         np.save(filelist, sorted(str(path) for path in folder.glob("*/*")))
         words[1] += "=[disk_filelist]"
-        vissl, _ = _host_pipeline(VISSL_PIRL, filelist, *words)
+        vissl, _ = _host_pipeline(_VISSL_PIRL, filelist, *words)
         functions["vissl_filelist"] = _read(vissl, count, stack)
     return {"fused": _read(dataset, count, collate), **functions}, dataset.data_objs[0]
 

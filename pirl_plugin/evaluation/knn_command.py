@@ -119,13 +119,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     add, count = parser.add_argument, kinds.whole_number(1)
     add("--checkpoint", type=kinds.user_path, required=True, help="any file that export reads")
-    add(
-        "--data",
-        type=kinds.user_path,
-        required=True,
-        help="folder with train and val: class "
-        "folders, tars, Hugging Face data sets, or lists train.csv, val.csv",
-    )
+    data = "folder with train and val: class folders, tars, Hugging Face data sets, or lists "
+    add("--data", type=kinds.user_path, required=True, help=f"{data}train.csv, val.csv")
     add("--out", type=kinds.output_folder, help="folder for results.json")
     add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     add("--temperature", type=float, default=0.07, help="temperature of the votes")

@@ -95,12 +95,7 @@ def alignment(first: Tensor, second: Tensor) -> float:
 
 
 class Measure(NamedTuple):
-    """A measured value, and its value by chance.
-
-    Attributes:
-        value: the measured value.
-        chance: the value by chance, see :func:`measure_bank`.
-    """
+    """A measured value, and its value by chance: see :func:`measure_bank`."""
 
     value: float
     chance: float

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pirl_plugin.arguments import (
-    MAX_SEED,
-    HelpFormatter,
-    output_folder,
-    user_path,
-    whole_number,
-)
+from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
 
 
 def main(arguments: list[str]) -> None:
@@ -43,7 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "
         "with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
-    add("--seed", type=whole_number(0, MAX_SEED), default=0, help="random seed")
+    add("--seed", type=whole_number(0), default=0, help="random seed")
     add("--epochs", type=whole_number(1), help="epochs of pre-training (default: for about 32,000 "
         "images in all)")  # fmt: skip
     options = parser.parse_args(arguments)
