@@ -62,7 +62,7 @@ def test_quickstart__sigterm_ends_the_run_that_it_started(image_folder, tmp_path
     words = ["quickstart", "--data", str(image_folder), "--out", str(out), "--epochs", "500"]
     with subprocess.Popen([sys.executable, "-m", "pirl_plugin", *words]) as process:
         log, until = out / "pretrain" / "log.txt", time.monotonic() + 120
-        while not (log.is_file() and "[ep: 2]" in log.read_text()):
+        while not (log.is_file() and "[ep: 5]" in log.read_text()):
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.2)

@@ -82,6 +82,7 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_TENSORS}:copy_after_the_step_before",
     ),
     "vissl.trainer.trainer_main": (f"{_SVM}:extract_features_on_cpu",),
+    "vissl.utils.io": (f"{_SVM}:missing_average_precision_is_a_failure",),
     "vissl.utils.svm_utils.evaluate": (f"{_SVM}:average_precision_on_current_numpy",),
     "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
     "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
