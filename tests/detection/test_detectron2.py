@@ -211,7 +211,7 @@ def test_vissls_own_tool__takes_our_configs_and_weights(config, voc, checkpoint,
     said = result.stdout + result.stderr
     assert result.returncode == 0, said[-3000:]
     assert "copypaste: AP,AP50,AP75" in said
-    trained = torch.load(tmp_path / "out" / "model_final.pth", weights_only=False)["model"]
+    trained = torch.load(tmp_path / "out" / "model_final.pth", weights_only=True)["model"]
     assert ("roi_heads.res5.norm.weight" in trained) == (config == "voc0712_moco24k")
     missing = said.partition("not found in the checkpoint:")[2].partition("[")[0]
     assert "backbone" not in missing

@@ -27,7 +27,7 @@ def run_in_processes(
             start_method="forkserver",
         )
         return [
-            torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(world_size)
+            torch.load(Path(folder, f"{rank}.pt"), weights_only=True) for rank in range(world_size)
         ]
 
 
