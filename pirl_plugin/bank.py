@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.distributed import gather, gather_objects, on_all_ranks, rank, world_size
+from pirl_plugin.failures import Refused
 from pirl_plugin.scores import wide_type
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,7 +63,7 @@ class MemoryBank(nn.Module):
     ) -> None:
         super().__init__()
         if num_rows < 2:
-            raise ValueError(
+            raise Refused(
                 f"num_train_samples = {num_rows}: expected at least 2 images to contrast; check "
                 f"the data set (config.DATA.TRAIN.DATA_PATHS)"
             )
@@ -117,7 +118,7 @@ class MemoryBank(nn.Module):
         if index.device.type == "cpu" and world_size() > 1:
             sizes = gather_objects(len(index))
             if len(set(sizes)) > 1:
-                raise ValueError(
+                raise Refused(
                     f"batches of {sizes} images on the ranks: expected equal sizes; give the "
                     f"loader drop_last=True, or take bank = {{'placement': 'sharded'}}"
                 )
@@ -149,10 +150,10 @@ class MemoryBank(nn.Module):
             ValueError: it is not int64, or the embeddings are not floating ``(B, dim)``.
         """
         if index.dtype != torch.int64:
-            raise ValueError(f"index is of {index.dtype}: expected int64, rows of the data set")
+            raise Refused(f"index is of {index.dtype}: expected int64, rows of the data set")
         index, expected = index.reshape(-1), (index.numel(), self.rows.shape[1])
         if embeddings.shape != expected or not embeddings.is_floating_point():
-            raise ValueError(
+            raise Refused(
                 f"embeddings are {embeddings.dtype} of shape {tuple(embeddings.shape)}: expected "
                 f"floats {expected}; the head's out_dim must be LOSS.pirl_loss.embedding_dim, and "
                 f"num_patches of g the number of patches"
@@ -175,7 +176,7 @@ class MemoryBank(nn.Module):
             return
         wrong = (index < 0) | (index >= self.num_rows)
         if wrong.any():
-            raise ValueError(
+            raise Refused(
                 f"row {int(index[wrong][0])} is outside the memory bank of {self.num_rows} rows: "
                 f"give each image's number in the data set, and its size as num_train_samples "
                 f"(LOSS.pirl_loss.num_train_samples)"
@@ -232,7 +233,7 @@ class MemoryBank(nn.Module):
             else:
                 check_size(tuple(found.shape), tuple(tensor.shape))
                 if not found.isfinite().all():
-                    raise ValueError(
+                    raise Refused(
                         f"{prefix}{name}: expected finite values; resume from an older checkpoint"
                     )
                 tensor.copy_(found)
@@ -241,7 +242,7 @@ class MemoryBank(nn.Module):
 def check_size(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Raise ``ValueError`` if a checkpoint's bank has another size than this run's."""
     if found != expected:
-        raise ValueError(
+        raise Refused(
             f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
             f"embedding_dim): point config.DATA.TRAIN at the same data, or start again in another "
             f"config.CHECKPOINT.DIR"

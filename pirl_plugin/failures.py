@@ -10,16 +10,45 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FAILURE_FILE = "failure.txt"
-_REFUSAL = re.compile(r": expected |not installed|needs ")  # such a sentence needs no traceback
 _HINTS = {  # part of a message of torch -> what to do
     "unable to allocate shared memory": "; give the container more of it, such as docker run "
     "--shm-size=8g, or take no workers",
 }
+# Types whose messages are clear without the type's name.
+_CLEAR = (ValueError, OSError, FloatingPointError, RuntimeError)
 _OF_A_PEER = re.compile(
     r"timed? ?out|wait timeout|connection (was )?(closed|reset|refused)|broken pipe|"
     r"socket.*(failed|closed)|gloo.*error|nccl.*(abort|remote|watchdog|unhandled)",
     re.IGNORECASE,
 )
+
+
+class Refused(ValueError):
+    """A check of this plugin refuses an input.
+
+    The message is one sentence: what was found, what was expected, what to do. The command line
+    shows only this sentence; other exceptions also leave a traceback in a file.
+    """
+
+
+class MissingFile(Refused, FileNotFoundError):
+    """A check of this plugin needs a file or folder that does not exist."""
+
+
+class MissingPackage(Refused, ModuleNotFoundError):
+    """A command needs a package that is not installed."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a check raised the exception, so that its sentence needs no traceback.
+
+    Hydra and OmegaConf check what users write on the command line and in YAML files.
+    """
+    return isinstance(error, Refused) or _is_of_configuration(error)
+
+
+def _is_of_configuration(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("hydra.", "omegaconf."))
 
 
 def sentence(error: BaseException) -> str:
@@ -34,8 +63,7 @@ def sentence(error: BaseException) -> str:
         text = text.splitlines()[-1]
     text = " ".join(text.split("\n\n")[0].split())
     text += "".join(hint for part, hint in _HINTS.items() if part in text)
-    library = type(error).__module__.startswith(("hydra", "omegaconf"))
-    clear = library or isinstance(error, (ValueError, OSError, FloatingPointError, RuntimeError))
+    clear = _is_of_configuration(error) or isinstance(error, _CLEAR)
     return text if clear and text else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
@@ -47,7 +75,7 @@ def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> st
             f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
         )
     said = sentence(error)
-    return said if _REFUSAL.search(str(error)) else f"rank {rank}: {said}"
+    return said if is_refusal(error) else f"rank {rank}: {said}"
 
 
 def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
@@ -84,6 +112,6 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         said = f"pirl_plugin: {sentence(error)}"
-        refused = bool(_REFUSAL.search(said))
+        refused = is_refusal(error)
         path = None if refused and folder is None else record(error, said, folder)
         raise SystemExit(said if refused or not path else f"{said} (traceback in {path})") from None

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pirl_plugin.failures import Refused
+
 UNFINISHED = ".unfinished."
 """Prefix of the name of a file while it is being written."""
 RUN_FILE = "run.json"
@@ -79,7 +81,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     Rank 0 of a run takes it. The file is never removed: otherwise two processes could hold locks.
 
     Raises:
-        RuntimeError: another process holds it.
+        Refused: another process holds it.
     """
     from filelock import FileLock, Timeout
 
@@ -87,7 +89,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout:
-        raise RuntimeError(
+        raise Refused(
             f"CHECKPOINT.DIR = {folder}: expected a folder that no other run writes to, and "
             f"another run writes to this folder; wait for it, stop it, or name another folder"
         ) from None
@@ -152,7 +154,7 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
             before = json.loads(file.read_text())
     if different := [key for key in now if before.get(key) != now[key]]:
         held = ", ".join(f"{key} {before.get(key)} (now {now[key]})" for key in different)
-        raise ValueError(
+        raise Refused(
             f"{folder} holds the run of {held}: expected an empty folder or one of the same run; "
             f"give another folder, or remove this one"
         )

@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 from pirl_plugin.bank import DTYPES, MemoryBank
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.estimators import ESTIMATORS, at_least_float32, uses_norm_constant
+from pirl_plugin.failures import Refused
 from pirl_plugin.negatives import draw_negatives
 from pirl_plugin.scores import Contrast
 from pirl_plugin.sharded_bank import ShardedMemoryBank
@@ -104,7 +105,7 @@ class PIRLLossConfig:
 
 def _check(key: str, value: object, fits: bool, expected: str) -> None:
     if not fits:
-        raise ValueError(f"LOSS.pirl_loss.{key} = {value!r}: expected {expected}; set it to that")
+        raise Refused(f"LOSS.pirl_loss.{key} = {value!r}: expected {expected}; set it to that")
 
 
 def _check_name(key: str, value: str, names: Sequence[str] | Mapping[str, object]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pirl_plugin.failures import Refused
+
 _SHARED = -2  # key of a draw that the whole batch shares
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
@@ -57,12 +59,12 @@ def draw_negatives(
     if exclude is None:
         exclude = index
         if index.device.type == "cpu" and ((index < 0) | (index >= num_images)).any():
-            raise ValueError(
+            raise Refused(
                 f"index = {index.tolist()[:8]}: expected rows of the data set, from 0 to "
                 f"{num_images - 1}; give each image's number in the data set"
             )
     if num_images > _MOST_IMAGES:
-        raise ValueError(f"num_images = {num_images}: expected at most 2³¹; draw in parts")
+        raise Refused(f"num_images = {num_images}: expected at most 2³¹; draw in parts")
     needed = 1 if replacement else num_negatives
     if per_batch:
         taken = exclude[exclude >= 0].unique()
@@ -73,7 +75,7 @@ def draw_negatives(
         free = num_images - 1
         bounds, keys = num_images - among.long(), index
     if free < needed:
-        raise ValueError(
+        raise Refused(
             f"num_negatives = {num_negatives}: expected at least {needed} other images to draw "
             f"from, but there are {free} of {num_images}; lower it, or give more images"
         )

@@ -1,10 +1,13 @@
-"""Signals that end commands, and the name of the processor."""
+"""Signals that end commands, the cores that this process may use, and the processor's name."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import platform
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +26,48 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, at least 1.
+
+    A scheduler pins processes to cores, and a container has a share of processor time. Both are
+    often less than the cores of the machine. ``OMP_NUM_THREADS`` is the user's own limit, except
+    under torchrun, which sets it to 1 in every process.
+    """
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return int(limit)
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return max(1, int(min(cores, _container_cores())))
+
+
+def _container_cores(
+    root: Path = Path("/sys/fs/cgroup"), own_group: Path = Path("/proc/self/cgroup")
+) -> float:
+    """Return the limit of processor time of this process's control group, in cores.
+
+    Args:
+        root: folder of the control groups, of version 2 or of version 1, which older systems use.
+        own_group: file with the path of this process's group below ``root``.
+
+    Returns:
+        Processor time over time; infinity without a limit.
+    """
+    limits = [math.inf]
+    group = root
+    with contextlib.suppress(OSError):  # there are no control groups, as on macOS
+        group = root / own_group.read_text().rpartition("0::/")[2].strip()
+    for folder in (group, *group.parents):  # the limit of a group also holds for groups in it
+        with contextlib.suppress(OSError, ValueError):  # without a limit, the quota is "max"
+            quota, period = (folder / "cpu.max").read_text().split()
+            limits.append(int(quota) / int(period))
+    with contextlib.suppress(OSError, ValueError):
+        quota = (root / "cpu/cpu.cfs_quota_us").read_text()
+        period = (root / "cpu/cpu.cfs_period_us").read_text()
+        if int(quota) > 0:  # without a limit, the quota is -1
+            limits.append(int(quota) / int(period))
+    return min(limits)
 
 
 def processor_name() -> str:

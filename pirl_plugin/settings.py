@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pirl_plugin.failures import MissingPackage
+
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches in a process's batch."""
@@ -16,7 +18,7 @@ MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 def require_host() -> None:
     """Raise ``ModuleNotFoundError`` if VISSL is not installed."""
     if importlib.util.find_spec("vissl") is None:
-        raise ModuleNotFoundError(NOT_INSTALLED)
+        raise MissingPackage(NOT_INSTALLED)
 
 
 def config_root() -> Path:

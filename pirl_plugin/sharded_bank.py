@@ -17,6 +17,7 @@ from pirl_plugin.distributed import (
     rank,
     world_size,
 )
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write, sha256_of
 
 
@@ -137,7 +138,7 @@ class ShardedMemoryBank(MemoryBank):
             self.visited[local[here]] = visited.to(self.visited.device)
             found += int(here.sum())
         if found != len(self.rows):
-            raise ValueError(
+            raise Refused(
                 f"the memory bank in {folder} has {found} of the {len(self.rows)} rows of rank "
                 f"{self._first}: expected all files of one call of save(); copy them too"
             )

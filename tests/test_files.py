@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import (
     atomic_write,
     claim_folder,
@@ -59,7 +60,7 @@ def test_lock__lets_one_process_in_and_ends_with_it(tmp_path):
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(RuntimeError, match="another run writes to this folder"):
+        with pytest.raises(Refused, match="another run writes to this folder"):
             with lock_folder(tmp_path):
                 pass
         holder.send_signal(signal.SIGKILL)

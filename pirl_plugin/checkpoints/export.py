@@ -11,6 +11,7 @@ import torch
 from pirl_plugin.checkpoints.load import trunk_state, vissl_checkpoint
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk, to_detectron2
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.timm_trunk import create_network
 
@@ -65,11 +66,11 @@ def export_checkpoint(
     """
     path, out = Path(path), Path(out)
     if to not in FORMATS:
-        raise ValueError(f"to = '{to}': expected one of {', '.join(FORMATS)}")
+        raise Refused(f"to = '{to}': expected one of {', '.join(FORMATS)}")
     if to == "detectron2" and out.suffix != ".pkl":
-        raise ValueError(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
+        raise Refused(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
     if out.exists() and path.exists() and out.samefile(path):
-        raise ValueError(f"out = {out}: expected another file than the checkpoint itself")
+        raise Refused(f"out = {out}: expected another file than the checkpoint itself")
     found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk, timm)
     if to == "timm":
         _write_timm_folder(found, out)
@@ -112,7 +113,7 @@ def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]
         128
     """
     if found.timm or found.small_stem or found.depth == 10:
-        raise ValueError(
+        raise Refused(
             f"Detectron2 has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a "
             f"7×7 stem; export to torchvision or safetensors, or {_PRETRAIN}"
         )
@@ -155,7 +156,7 @@ def _write_file(found: Trunk, out: Path, to: str) -> None:
 def _write_timm_folder(found: Trunk, out: Path) -> None:
     """Write ``config.json`` and ``model.safetensors``."""
     if not found.timm and not _is_usual(found):
-        raise ValueError(
+        raise Refused(
             f"timm has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a stem of "
             f"7×7 and 64 channels; export to torchvision, or {_PRETRAIN}"
         )

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from pirl_plugin.failures import Refused
+
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:
     """Read a checkpoint of torch, or a safetensors file, to the CPU.
@@ -40,13 +42,13 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
     except OSError:  # no such file, or a folder
         raise
     except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(
+        raise Refused(
             f"{path} cannot be read as a checkpoint of torch or safetensors: it is damaged, or "
             f"holds more than weights ({_first_sentence(error)}); copy it again or, if you trust "
             f"its writer, give it to pirl-plugin export with --trust-pickle, which runs its code"
         ) from error
     if not isinstance(content, Mapping):
-        raise ValueError(f"{path} holds a {type(content).__name__}: expected a dictionary")
+        raise Refused(f"{path} holds a {type(content).__name__}: expected a dictionary")
     return content
 
 
@@ -60,9 +62,9 @@ def open_checkpoint(path: Path) -> dict[str, Any]:
         mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a damaged file can raise anything
-        raise ValueError(f"it cannot be loaded ({_first_sentence(error)})") from error
+        raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
     if not isinstance(content, Mapping) or "classy_state_dict" not in content:
-        raise ValueError("it holds no 'classy_state_dict', so no run can resume from it")
+        raise Refused("it holds no 'classy_state_dict', so no run can resume from it")
     return dict(content)
 
 
@@ -80,9 +82,9 @@ def check_sums(path: Path) -> None:
             summed = any(record.CRC for record in archive.infolist())
             broken = archive.testzip() if summed else None
     except Exception as error:  # a damaged record's name or header
-        raise ValueError(f"its checksums cannot be compared ({error})") from error
+        raise Refused(f"its checksums cannot be compared ({error})") from error
     if broken is not None:
-        raise ValueError(f"its record {broken} has another checksum than when it was saved")
+        raise Refused(f"its record {broken} has another checksum than when it was saved")
 
 
 def _numpy_globals() -> list[Any]:

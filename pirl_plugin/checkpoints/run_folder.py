@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove, sha256_of
 
 SECTION = "pirl_plugin"
@@ -39,7 +40,7 @@ class Keep:
 
     def __post_init__(self) -> None:
         if isinstance(self.KEEP_LAST, str) and self.KEEP_LAST != "all":
-            raise ValueError(
+            raise Refused(
                 f"config.CHECKPOINT.PIRL.KEEP_LAST = {self.KEEP_LAST}: expected a number or all"
             )
 
@@ -178,6 +179,6 @@ def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
         for name, digest in content[SECTION]["shards"].items():
             file = run / folder / name
             if not file.is_file():
-                raise ValueError(f"its memory bank's file {file} is missing")
+                raise Refused(f"its memory bank's file {file} is missing")
             if sha256_of(file) != digest:
-                raise ValueError(f"its memory bank's file {file} has another checksum")
+                raise Refused(f"its memory bank's file {file} has another checksum")

@@ -14,6 +14,7 @@ import yaml
 
 from pirl_plugin.checkpoints.read import open_checkpoint
 from pirl_plugin.checkpoints.run_folder import SECTION
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_text
 
 RUN_CONFIG = "train_config.yaml"
@@ -147,7 +148,7 @@ def read_config(file: Path) -> dict[str, Any]:
     """
     config = yaml.safe_load(file.read_text())
     if not isinstance(config, dict):
-        raise ValueError(f"{file}: expected the configuration of a run; remove or repair it")
+        raise Refused(f"{file}: expected the configuration of a run; remove or repair it")
     return config
 
 

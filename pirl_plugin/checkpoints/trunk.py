@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
+from pirl_plugin.failures import Refused
 from pirl_plugin.models.resnet import STAGES, WideResNet
 from pirl_plugin.models.timm_trunk import DESCRIPTION, create_network, read_description
 
@@ -101,11 +102,11 @@ def find_any_trunk(
     first = next(iter(expected))
     places = _places(checkpoint, first, at)
     if not places:
-        raise ValueError(f"{name} holds no {timm}: expected a tensor {first}")
+        raise Refused(f"{name} holds no {timm}: expected a tensor {first}")
     where, prefix, tensors = _one(places, name)
     ours = {n: tensors[prefix + n] for n in expected if prefix + n in tensors}
     if mismatch := compare(expected, ours):
-        raise ValueError(f"{name} is not timm's {timm}: {mismatch}; give its own name")
+        raise Refused(f"{name} is not timm's {timm}: {mismatch}; give its own name")
     _list_others(name, [n for n in tensors if n.removeprefix(prefix) not in ours])
     return Trunk(_finite(ours, name), where, timm=timm, options=options)
 
@@ -116,9 +117,9 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
     places = [place for place in everywhere if at is None or _is_at(place[0], at)]
     if everywhere and not places:
         where = ", ".join(place[0] for place in everywhere)
-        raise ValueError(f"{name} holds no trunk at {at}: expected one of {where}")
+        raise Refused(f"{name} holds no trunk at {at}: expected one of {where}")
     if not places:
-        raise ValueError(
+        raise Refused(
             f"{name} holds no ResNet trunk: expected names such as layer1.0.conv1.weight, with or "
             f"without a prefix"
         )
@@ -130,7 +131,7 @@ def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = Non
     width, small_stem = stem.shape[0] / 64, tuple(stem.shape[2:]) == (3, 3)
     expected = _shapes(depth, width, small_stem)
     if mismatch := compare(expected, ours):
-        raise ValueError(
+        raise Refused(
             f"{name}{f' at {where}' if where else ''} is not a whole trunk; it differs from the "
             f"nearest, ResNet-{depth} of width {width:g}: {mismatch}"
         )
@@ -225,13 +226,11 @@ def _one(places: list[_Place], name: str) -> _Place:
         if len(preferred) == 1:
             logging.root.info(f"{name} holds trunks at {where}: took {preferred[0][0]}")
             return preferred[0]
-    raise ValueError(
-        f"{name} holds {len(places)} trunks, at {where}: expected one; give --trunk NAME"
-    )
+    raise Refused(f"{name} holds {len(places)} trunks, at {where}: expected one; give --trunk NAME")
 
 
 def _finite(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     strange = [n for n, t in tensors.items() if not bool(t.isfinite().all())]
     if strange:
-        raise ValueError(f"{name} has values that are not finite, in {truncate(strange)}")
+        raise Refused(f"{name} has values that are not finite, in {truncate(strange)}")
     return {n: tensor.detach().contiguous() for n, tensor in tensors.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pirl_plugin import __version__
+from pirl_plugin.failures import MissingPackage, Refused
 from pirl_plugin.settings import config_root
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def find_config(name: str) -> Path:
         if file.is_file():
             return file.resolve()
     names = sorted(p.stem for p in ours.glob("*.yaml") if not p.stem.startswith("base_"))
-    raise ValueError(f"--config = {name}: expected a file, or one of {', '.join(names)}")
+    raise Refused(f"--config = {name}: expected a file, or one of {', '.join(names)}")
 
 
 def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
@@ -64,6 +65,6 @@ def versions() -> dict[str, str]:
 def require_detectron2() -> None:
     """Raise ``ModuleNotFoundError`` if Detectron2 is not installed."""
     if importlib.util.find_spec("detectron2") is None:
-        raise ModuleNotFoundError(
+        raise MissingPackage(
             "Detectron2 is not installed: docs/guides/detection.md has the three commands"
         )

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from pirl_plugin.detection.setup import load_config, metric_kind
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_json
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
         other = [n for n, (mine, its) in pairs.items() if not torch.equal(mine, its.to(mine.dtype))]
         mismatch = f"other values in {truncate(other)}" if other else ""
     if mismatch:
-        raise ValueError(
+        raise Refused(
             f"backbone and res5 of the model differ from the file: {mismatch}; training would "
             f"start from random weights"
         )

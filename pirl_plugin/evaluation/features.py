@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
+from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource, ImageSource, open_source
@@ -68,14 +69,14 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
     """
     train, test = root / "train", root / "val"
     if not train.is_dir() or not test.is_dir():
-        raise FileNotFoundError(
+        raise MissingFile(
             f"--data = {root}: expected train/CLASS/* and val/CLASS/* in it; give the folder "
             f"above them"
         )
     classes, tested = class_folders(str(train)), class_folders(str(test))
     if classes != tested or len(classes) < 2:
         found = sorted(set(classes) ^ set(tested))
-        raise ValueError(
+        raise Refused(
             f"--data = {root}: expected the same two or more class folders in {train.name} and "
             f"{test.name}, found {len(classes)} and {len(tested)}"
             + (f"; look at {found[:3]}" if found else "")
@@ -98,7 +99,7 @@ def labelled_sources(root: Path) -> list[ImageSource]:
     if isinstance(train, FolderSource):
         labelled_folders(root)
     if train.classes != test.classes:
-        raise ValueError(
+        raise Refused(
             f"--data = {root}: expected the same classes in {train.path} and {test.path}, found "
             f"{train.classes} and {test.classes}"
         )
@@ -183,7 +184,7 @@ def store_features(
     if file.exists():
         state = json.loads(notes.read_text()) if notes.is_file() else state
         if different := [key for key in described if state["of"].get(key) != described[key]]:
-            raise ValueError(
+            raise Refused(
                 f"--features = {file}: expected features of the same images and checkpoint, but "
                 f"this file has another {' and '.join(different)}; name another file"
             )

@@ -19,6 +19,7 @@ from pirl_plugin.evaluation.pretext_model import (
     has_transformed_images,
     load_pretext_model,
 )
+from pirl_plugin.failures import Refused
 from pirl_plugin.images.sources import FolderSource, ImageSource
 
 LARGEST = 2.0  # distance of two opposite unit vectors
@@ -113,7 +114,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
         some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
         drawn = list(_views(model, source, some, 1, options.seed))
         if len(drawn) < 2:
-            raise ValueError(
+            raise Refused(
                 f"--data = {options.data}: expected images that can be read; look at the log"
             )
         crops, versions = (torch.stack(part) for part in zip(*drawn, strict=True))

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pirl_plugin.failures import Refused
+
 
 class FeatureRows:
     """Rows of one trunk's features in memory or in a file, read a slice at a time.
@@ -143,7 +145,7 @@ def find_neighbors(
     """
     device, k = device or gallery.device, min(k, len(gallery) - leave_one_out)
     if k < 1:
-        raise ValueError(f"k = {k} of {len(gallery)} rows: expected at least one neighbour")
+        raise Refused(f"k = {k} of {len(gallery)} rows: expected at least one neighbour")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32
     rows = torch.zeros(len(query), k, dtype=torch.int64, device=device)
     cosines = torch.full((len(query), k), -torch.inf, dtype=dtype, device=device)
@@ -185,7 +187,7 @@ def vote(
         ValueError: the labels are not one whole number for each image, or τ is not above 0.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
+        raise Refused(f"temperature = {temperature}: expected a number above 0; set it to 0.07")
     _check_labels("test", test_labels, len(rows))
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
@@ -202,7 +204,7 @@ def vote(
 
 def _check_labels(name: str, labels: Tensor, count: int) -> None:
     if labels.shape != (count,) or labels.is_floating_point():
-        raise ValueError(
+        raise Refused(
             f"{name} labels = {tuple(labels.shape)} of {labels.dtype}: expected one whole number "
             f"for each of {count} images; give as many, and use .long()"
         )
@@ -212,7 +214,7 @@ def _unit(features: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return unit-norm rows; raise ``ValueError`` if some are not finite."""
     features = features.to(device, dtype)
     if not bool(features.isfinite().all()):
-        raise ValueError(
+        raise Refused(
             "features hold NaN or infinity: expected finite numbers; the checkpoint may have "
             "diverged, take an earlier one"
         )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from pirl_plugin import arguments as kinds
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_json
 
 
@@ -81,7 +82,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     known = numbers[readable & (numbers < len(train))]
     tested = numbers[readable & (numbers >= len(train))]
     if not (len(known) and len(tested)):
-        raise ValueError(f"--data = {options.data}: expected images that can be read, found none")
+        raise Refused(f"--data = {options.data}: expected images that can be read, found none")
     train_labels = torch.from_numpy(train.labels())[known]
     test_labels, ks = torch.from_numpy(test.labels())[tested - len(train)], options.k
     accuracies = []

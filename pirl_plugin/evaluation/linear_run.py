@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import read_json_lines
 
 
@@ -37,7 +38,7 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
         if "test_accuracy_list_meter" in line and line["train_phase_idx"] + 1 == epochs:
             found = line["test_accuracy_list_meter"][f"top_{k}"]
             return {layer: float(value) for layer, value in found.items()}
-    raise ValueError(
+    raise Refused(
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"
     )

@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.estimators import at_least_float32
 from pirl_plugin.evaluation.knn import leave_one_out_accuracy
+from pirl_plugin.failures import Refused
 
 LINE_KEY = "PIRL_MONITOR"  # key of an epoch's measures in a line of stdout.json
 
@@ -212,10 +213,10 @@ def collapse(measured: Mapping[str, Measure]) -> str | None:
 def _unit(features: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """Return unit-norm rows, in float32 or wider; check their shape, and that they are finite."""
     if features.ndim != 2 or features.shape != (shape or features.shape):
-        raise ValueError(
+        raise Refused(
             f"features have shape {tuple(features.shape)}: expected (images, dimensions), the same "
             f"for the same images; flatten each image's features"
         )
     if not features.isfinite().all():
-        raise ValueError("features are not finite: expected finite numbers; check the network")
+        raise Refused("features are not finite: expected finite numbers; check the network")
     return normalize(at_least_float32(features), dim=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.sources import ImageSource, MapSource
 
@@ -35,7 +36,7 @@ class VOC07Source(ImageSource):
             rows = [line.split() for line in file.read_text().splitlines() if line.strip()]
             columns.append({name: _VOC_LABELS[label] for name, label in rows})
         if not columns:
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"{os.fspath(path)} has no ImageSets/Main/<class>_{part}.txt: expected the "
                 f"folder VOC2007, which holds ImageSets/Main and JPEGImages"
             )
@@ -92,7 +93,7 @@ class HuggingFaceSource(MapSource):
         kinds = found.features if found is not None else {}
         images = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
         if not images:
-            raise ValueError(
+            raise Refused(
                 f"{folder} has {', '.join(kinds) or f'no split {split}'}: expected a column of "
                 f"images in the split {split}"
             )

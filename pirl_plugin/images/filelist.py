@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.folders import class_folders, image_extensions
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.sources import ImageSource
@@ -53,10 +54,10 @@ class FileListSource(ImageSource):
                 self.classes = known.tolist()
         super().__init__(path, images, os.path.dirname(os.fspath(path)), labels)
         if labels is not None and len(labels) != len(images):
-            raise ValueError(f"{self.path} has {len(labels)} labels of {len(images)} images")
+            raise Refused(f"{self.path} has {len(labels)} labels of {len(images)} images")
         first = [self.path_of(row) for row in range(min(_SAMPLE, len(images)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"{self.path} names {first[0]}: expected paths relative to the list's folder, or "
                 f"from the root, and none of the first {len(first)} files exists"
             )
@@ -74,7 +75,7 @@ class FileListSource(ImageSource):
             try:
                 found = [numbers[os.path.basename(folder)] for folder in folders]
             except KeyError as error:
-                raise ValueError(
+                raise Refused(
                     f"{self.path} lists an image in a folder {error}, which is not beside "
                     f"{folders[0]}: expected DIR/CLASS/IMAGE, or a label after each path"
                 ) from None
@@ -87,7 +88,7 @@ def _rows(file: str) -> Iterator[list[str]]:
     if file.endswith(".npy"):
         array = np.load(file, mmap_mode="r")
         if array.ndim != 1 or array.dtype.kind not in "US":
-            raise ValueError(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
+            raise Refused(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
         yield from ([os.fsdecode(path)] for path in array)
         return
     # "utf-8-sig": editors on Windows begin a file with a byte-order mark.

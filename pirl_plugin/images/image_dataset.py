@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, default_collate
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.views.base import Views
@@ -57,7 +58,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
         self, source: Any, views: Views, seed: int = 0, key: int | str | None = None
     ) -> None:
         if isinstance(views, type) or not callable(views) or not hasattr(views, "placeholder"):
-            raise ValueError(f"views = {views!r}: expected views such as JigsawViews()")
+            raise Refused(f"views = {views!r}: expected views such as JigsawViews()")
         self.source: ImageSource = open_source(source, key=key)
         self.views = views
         self.seed = seed
@@ -128,7 +129,7 @@ def collate_views(samples: Sequence[Any]) -> Any:
         views, *others = zip(*samples, strict=True)
         return [collate_views(views), *(default_collate(list(values)) for values in others)]
     if not isinstance(samples[0], Mapping):
-        raise ValueError(
+        raise Refused(
             f"collate_views got a {type(samples[0]).__name__}: expected dictionaries of views; "
             f"give the images to ImageDataset(images, views)"
         )

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from pirl_plugin.arguments import HelpFormatter, user_path, whole_number
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import class_folders
@@ -62,9 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     source, out = options.input.resolve(), options.output.resolve()
     images = FolderSource(source)
     if out == source or source in out.parents:
-        raise ValueError(f"OUT = {out}: expected a folder outside IN = {source}")
+        raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")
     if out.is_dir() and any(out.iterdir()) and not (out / RUN_FILE).is_file():
-        raise ValueError(f"OUT = {out} holds other files: expected a new or empty folder")
+        raise Refused(f"OUT = {out} holds other files: expected a new or empty folder")
     settings = {"source": str(source), "size": options.size, "quality": options.quality}
     layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
     claim_folder(out, settings | layout)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write
 from pirl_plugin.images.folders import image_extensions
 from pirl_plugin.images.names import INDEX
@@ -45,7 +46,7 @@ class ShardSource(ImageSource):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         folder = Path(path)
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
-            raise ValueError(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
+            raise Refused(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
         self._tars, sizes = _tars_of(folder)
         found = None
         if (folder / INDEX).is_file():
@@ -83,7 +84,7 @@ class ShardSource(ImageSource):
         labels: NDArray[np.int64] = self._members.array["label"].astype(np.int64)
         if (labels == NO_LABEL).any():
             row = int(np.argmax(labels == NO_LABEL))
-            raise ValueError(f"{self.path_of(row)} has no class: expected its .cls in the same tar")
+            raise Refused(f"{self.path_of(row)} has no class: expected its .cls in the same tar")
         return labels
 
 
@@ -144,7 +145,7 @@ def scan_tar(path: Path, shard: int) -> _Scan:
                 elif suffix.lower() in image_extensions():
                     images.setdefault(stem, (member.offset_data, member.size, member.name))
     except (tarfile.TarError, ValueError, OSError) as error:
-        raise ValueError(f"{path} is not a whole tar of images ({error}): make it again") from None
+        raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
     names, rows = [], []
     for stem, (offset, size, name) in images.items():
         folder, file = os.path.split(stem)

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import class_folders, find_images
 from pirl_plugin.images.names import (
@@ -72,7 +73,7 @@ class ImageSource:
         self._images = images
         self._labels = labels
         if len(images) < 2:
-            raise ValueError(f"{self.path} holds {len(images)} images: expected at least 2")
+            raise Refused(f"{self.path} holds {len(images)} images: expected at least 2")
         # One byte per image, not one bit: workers that write to the same byte would lose bits.
         self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
 
@@ -127,7 +128,7 @@ class ImageSource:
             ValueError: this source has no labels.
         """
         if self._labels is None:
-            raise ValueError(f"{self.path} has no labels: expected a source with labels")
+            raise Refused(f"{self.path} has no labels: expected a source with labels")
         return self._labels
 
     def unreadable_paths(self) -> list[str]:
@@ -147,7 +148,7 @@ class FolderSource(ImageSource):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not os.path.isdir(path):
-            raise FileNotFoundError(
+            raise MissingFile(
                 f"{os.fspath(path)}: expected a folder or a list of images that exists"
             )
         skipped: Counter[str] = Counter()
@@ -221,13 +222,13 @@ def open_source(where: Any, name: str | None = None, **options: Any) -> ImageSou
     if isinstance(where, (str, os.PathLike)):
         name = name or _kind(os.fspath(where))
         if name not in SOURCES:
-            raise ValueError(f"data source {name!r}: expected one of {', '.join(SOURCES)}")
+            raise Refused(f"data source {name!r}: expected one of {', '.join(SOURCES)}")
         source: type[ImageSource] = resolve_name(SOURCES[name])
         accepted = inspect.signature(source).parameters
         return source(where, **{k: value for k, value in options.items() if k in accepted})
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
         if not any(map(os.path.exists, where[:8])):
-            raise FileNotFoundError(f"{where[0]}: expected a folder or an image that exists")
+            raise MissingFile(f"{where[0]}: expected a folder or an image that exists")
         if any(map(os.path.isdir, where[:8])):
             where = chain.from_iterable(FolderSource(folder).paths() for folder in where)
         return ImageSource("the list", PathTable(map(os.fspath, where)), root="")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from pirl_plugin.failures import Refused
+
 
 class PIRLHead(nn.Module):
     """Project trunk features to the embedding of an image (f) or of its patches (g).
@@ -60,7 +62,7 @@ class PIRLHead(nn.Module):
         if self.merge is None:
             return projected
         if len(projected) % self.num_patches:
-            raise ValueError(
+            raise Refused(
                 f"{len(projected)} features: expected a multiple of num_patches = "
                 f"{self.num_patches}; give this head the patches, and the head of images the images"
             )

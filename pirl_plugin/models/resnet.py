@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
+from pirl_plugin.failures import Refused
+
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
     10: (BasicBlock, [1, 1, 1, 1]),
@@ -113,7 +115,7 @@ class ResNetTrunk(nn.Module):
         """
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
-            raise ValueError(f"features {unknown}: expected names among {', '.join(FEATURES)}")
+            raise Refused(f"features {unknown}: expected names among {', '.join(FEATURES)}")
         wanted = {FEATURES[key] for key in keys}
         found: dict[str, Tensor] = {}
         features = images
@@ -137,7 +139,7 @@ def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
     found = {"DEPTH": 18, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False, **section}
     depth, width, small_stem, *unknown = found.values()
     if unknown or depth not in STAGES or round(64 * width) < 1:
-        raise ValueError(
+        raise Refused(
             f"MODEL.TRUNK.PIRL_RESNET = {dict(section)}: expected DEPTH among "
             f"{', '.join(map(str, STAGES))}, WIDTH_MULTIPLIER above 0, SMALL_STEM and no other "
             f"key; correct it"

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pirl_plugin.failures import Refused
+
 _POOLED = ("flatten", "res5avg")
 DESCRIPTION = "timm_model"
 """Buffer of a trunk with the name and options of its timm network, for checkpoints."""
@@ -61,12 +63,12 @@ class TimmTrunk(nn.Module):
         """
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(_POOLED):
-            raise ValueError(
+            raise Refused(
                 f"features {unknown} of timm's {self.arguments['architecture']}: expected names "
                 f"among {', '.join(_POOLED)}"
             )
         if self._fused_norm and not _has_fused_norm(self.net):
-            raise ValueError(
+            raise Refused(
                 f"config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN = True: expected False for "
                 f"timm's {self.arguments['architecture']}, because the conversion removes the "
                 f"activations in its batch norms; set it to False"
@@ -85,13 +87,13 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
     try:
         import timm
     except ModuleNotFoundError:
-        raise ValueError(
+        raise Refused(
             f"the network '{architecture}' is timm's, and timm is not installed: pip install timm"
         ) from None
     try:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError) as error:
-        raise ValueError(
+        raise Refused(
             f"MODEL.TRUNK.PIRL_TIMM = {architecture}, {dict(options)}: expected a network of timm "
             f"{timm.__version__} and its options; timm said: {error}"
         ) from error
@@ -127,7 +129,7 @@ def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         ValueError: a key is unknown, or there is no name.
     """
     if not section.get("NAME") or not section.keys() <= {"NAME", "OPTIONS"}:
-        raise ValueError(
+        raise Refused(
             f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
             f"OPTIONS, keyword arguments of timm.create_model; write {{NAME: resnet50}}"
         )

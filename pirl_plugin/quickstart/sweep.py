@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import claim_folder, write_json, write_text
 from pirl_plugin.quickstart.run import (
     Data,
@@ -112,7 +113,7 @@ def run_sweep(options: argparse.Namespace) -> None:
     """
     data = find_data(options.data)
     if data.val is None:
-        raise ValueError(f"--data = {options.data}: expected train/CLASS/* and val/CLASS/*")
+        raise Refused(f"--data = {options.data}: expected train/CLASS/* and val/CLASS/*")
     about = {
         "scale": options.scale,
         "data": str(options.data),

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.photometric import Photometric
 from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator
@@ -116,5 +117,5 @@ def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:
     """Return the pair of area shares; raise ``ValueError`` unless 0 < low <= high <= 1."""
     low, high = value
     if not 0 < low <= high <= 1:
-        raise ValueError(f"{name} = {value}: expected shares of the image, such as [0.08, 1.0]")
+        raise Refused(f"{name} = {value}: expected shares of the image, such as [0.08, 1.0]")
     return low, high

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.views.base import Views, check_scale
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.permutations import PermutationSet
@@ -66,12 +67,12 @@ class JigsawViews(Views):
         self.patches_crop_size, self.patch_size, self.grid = patches_crop_size, patch_size, grid
         self.patches_scale = check_scale("patches_scale", patches_scale)
         if patch_size > patches_crop_size // grid:
-            raise ValueError(
+            raise Refused(
                 f"patch_size = {patch_size}: expected at most the side of a cell, "
                 f"patches_crop_size // grid = {patches_crop_size // grid}; lower it"
             )
         if flip not in _FLIPS:
-            raise ValueError(f"flip = {flip!r}: expected one of {', '.join(_FLIPS)}")
+            raise Refused(f"flip = {flip!r}: expected one of {', '.join(_FLIPS)}")
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 
@@ -134,7 +135,7 @@ class JigsawTask(JigsawViews):
 
     def __init__(self, num_permutations: int, **parameters: Any) -> None:
         if num_permutations is None:
-            raise ValueError(
+            raise Refused(
                 "num_permutations = None: expected a number, as the classifier has one output for "
                 "each permutation; set it to one such as 2000"
             )

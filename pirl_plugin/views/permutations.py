@@ -6,6 +6,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.failures import Refused
+
 GREEDY_LIMIT = 10_000
 """Largest set that is chosen by Hamming distance; see ``PermutationSet``."""
 
@@ -46,7 +48,7 @@ class PermutationSet:
         if num_permutations is None:
             return
         if type(num_permutations) is not int or not 1 <= num_permutations <= most:
-            raise ValueError(
+            raise Refused(
                 f"num_permutations = {num_permutations!r}: expected a whole number from 1 to "
                 f"{most} for {num_patches} patches, or null for all orders"
             )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.compiled import compiled
+from pirl_plugin.failures import Refused
 
 # Columns of a row of parameters, and of its uniform draws.
 FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
@@ -69,7 +70,7 @@ class Photometric:
         for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
             value, limit = getattr(self, name), _LIMITS.get(name, 1.0)
             if not 0 <= value <= limit:
-                raise ValueError(
+                raise Refused(
                     f"{name} = {value}: expected a number in [0, {limit:g}]; 0 switches it off"
                 )
 

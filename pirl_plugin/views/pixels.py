@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
+from pirl_plugin.failures import Refused
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's channels, on a scale of 0 to 1."""
@@ -71,7 +73,7 @@ def as_pixels(image: Any) -> torch.Tensor:
         found = f"{image.dtype} values of shape {tuple(image.shape)}"
     is_bytes = isinstance(image, torch.Tensor) and image.dtype == torch.uint8
     if not is_bytes or image.ndim != 3 or len(image) not in (1, 3, 4):
-        raise ValueError(
+        raise Refused(
             f"the image is {found}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
             f"(H, W, 3) of uint8; apply the views before ToTensor and Normalize"
         )
@@ -189,7 +191,7 @@ def normalize_images(
         tensor([1., 1., 2.])
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(
+        raise Refused(
             f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
             f"levels from 0 to 255"
         )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.run_folder import Keep
+from pirl_plugin.failures import Refused
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.loss import PIRLLossConfig
 from pirl_plugin.settings import is_ours
@@ -59,7 +60,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
         if key.startswith("config.LOSS.") and key.split(".")[2] not in ("name", loss):
             logging.root.warning(f"{override}: not used, as config.LOSS.name = {loss}")
         if used and key != used and key in ("auto_lr_scaling.base_value", *_RATES.values()):
-            raise ValueError(
+            raise Refused(
                 f"{override}: expected a key that is used with {_RATE}name = {name} and "
                 f"{_RATE}{_SCALES} = {scales}; set {_RATE}{used}"
             )
@@ -79,7 +80,7 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
     if not is_ours(config):
         return
     if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
-        raise ValueError(
+        raise Refused(
             "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
             "host's SVM script; write python -m tools.train_svm or python -m "
             "tools.train_svm_low_shot config=NAME …"
@@ -100,7 +101,7 @@ def _check_device(config: AttrDict) -> None:
     wanted, found = config.DISTRIBUTED.NUM_PROC_PER_NODE, torch.cuda.device_count()
     if config.MACHINE.DEVICE == "gpu" and wanted > found:
         remedy = "+config/pirl/machines=cpu" if not found else f"NUM_PROC_PER_NODE={found}"
-        raise ValueError(
+        raise Refused(
             f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
             f"expected as many GPUs, found {found}; give {remedy}"
         )
@@ -113,19 +114,19 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
     data, key = config.DATA[split], f"config.DATA.{split}"
     paths, names = list(data.DATA_PATHS), list(data.DATASET_NAMES)
     if pickles := [p for p in (*paths, *data.LABEL_PATHS) if str(p).endswith((".pkl", ".pickle"))]:
-        raise ValueError(
+        raise Refused(
             f"{key} names {pickles[0]}: expected no pickle, which could run code; name a .npy "
             f"file, or a text file with a path on each line"
         )
     if not set(data.DATA_SOURCES) & set(SOURCES):
         return []
     if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
-        raise ValueError(
+        raise Refused(
             f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
             f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
         )
     if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
-        raise ValueError(
+        raise Refused(
             f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
             f"list, with +config/pirl/datasets=filelist"
         )
@@ -146,13 +147,13 @@ def _check_data(config: AttrDict) -> None:
     if len(classes) == 2:
         (train, trained), (test, tested) = classes.items()
         if trained != tested:
-            raise ValueError(
+            raise Refused(
                 f"config.DATA.TEST.DATA_PATHS: expected the same subfolders in {test} as in {train}"
                 f", because they are the classes; only one has '{min(trained ^ tested)}'"
             )
     count, head = max(map(len, classes.values()), default=0), config.MODEL.HEAD
     if count > head.get("NUM_CLASSES", count):
-        raise ValueError(
+        raise Refused(
             f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {count}, the "
             f"number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={count}"
         )
@@ -165,7 +166,7 @@ def _check_heads(config: AttrDict) -> None:
     width = trunk_width(config.MODEL.TRUNK)
     for head in config.MODEL.HEAD.PARAMS:
         if head[0] == "pirl_head" and width not in (None, head[1]["in_dim"]):
-            raise ValueError(
+            raise Refused(
                 f"config.MODEL.HEAD.IN_DIM = {head[1]['in_dim']}: expected {width}, the width of "
                 f"config.MODEL.TRUNK.NAME = {config.MODEL.TRUNK.NAME}"
             )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.failures import in_one_sentence
+from pirl_plugin.processes import usable_cores
 from pirl_plugin.settings import MICRO_BATCHES, config_root, is_ours
 from pirl_plugin.vissl.launch import follow_torchrun
 
@@ -113,9 +112,7 @@ def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
     if not names <= VIEWS.keys():  # other transforms' draws depend on the number of workers
         return 1
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    threads = int(os.environ.get("OMP_NUM_THREADS") or cores)  # torch's number, without torch
-    return max(min(threads // processes, _MOST_READERS) - 1, 0)
+    return max(min(usable_cores() // processes, _MOST_READERS) - 1, 0)
 
 
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:

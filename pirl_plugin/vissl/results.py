@@ -20,6 +20,7 @@ from typing import Any
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, run_config, run_settings
 from pirl_plugin.evaluation.linear_run import epochs_trained, linear_accuracy, svm_map
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_text
 from pirl_plugin.vissl.import_hook import finder
 
@@ -91,7 +92,7 @@ def read_run(path: Path) -> Run:
     evaluation, data = config["MODEL"]["FEATURE_EVAL_SETTINGS"], _data_set(config)
     labelled = evaluation["EVAL_MODE_ON"] or config["DATA"]["TRAIN"].get("LABEL_SOURCES")
     if not labelled or data not in BENCHMARKS:
-        raise ValueError(f"{path}: expected a benchmark on one of {', '.join(BENCHMARKS)}")
+        raise Refused(f"{path}: expected a benchmark on one of {', '.join(BENCHMARKS)}")
     column, name = BENCHMARKS[data]
     svm = evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]
     layers = svm_map(path, config) if svm else linear_accuracy(path)
@@ -118,7 +119,7 @@ def read_run(path: Path) -> Run:
 def _read_detection(path: Path, results: dict[str, Any]) -> Run:
     config = Path(results.get("config", "")).stem
     if config not in DETECTION_ROWS or results["mean"] is None:
-        raise ValueError(f"{path}: expected finished trials of {', '.join(DETECTION_ROWS)}")
+        raise Refused(f"{path}: expected finished trials of {', '.join(DETECTION_ROWS)}")
     number, rows = DETECTION_ROWS[config]
     found, differ = _origin_of(results.get("weights") or "unknown")
     if config == "voc0712_moco24k":
@@ -292,7 +293,7 @@ def main(arguments: list[str]) -> int:
             status = 1
             print(f"pirl_plugin: {folder}: {type(error).__name__}: {error}", file=sys.stderr)
     if not runs:
-        raise ValueError(f"{options.runs}: expected folders of finished runs; name at least one")
+        raise Refused(f"{options.runs}: expected folders of finished runs; name at least one")
     tables = lay_out(list(runs.values()))
     text = json.dumps({"tables": tables}, indent=2)
     if options.out is not None:

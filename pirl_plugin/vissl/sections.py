@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 
 Settings = TypeVar("Settings")
@@ -27,7 +28,7 @@ class InputSettings:
 
     def __post_init__(self) -> None:
         if self.autocast not in (None, "bfloat16"):
-            raise ValueError(
+            raise Refused(
                 f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
                 f"bfloat16; for float16 use the host's MODEL.AMP_PARAMS, which scales the loss"
             )
@@ -51,7 +52,7 @@ class MonitorSettings:
 
     def __post_init__(self) -> None:
         if min(self.every, self.k, self.rows - 1) < 1:
-            raise ValueError(
+            raise Refused(
                 f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k to be at least 1, and "
                 f"rows at least 2"
             )
@@ -90,5 +91,5 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
     except OmegaConfBaseException as error:
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{at}: expected a known key and a value of its type; {reason}") from None
+        raise Refused(f"{at}: expected a known key and a value of its type; {reason}") from None
     return settings

@@ -15,6 +15,7 @@ from classy_vision.dataset.transforms import ClassyTransform
 from numpy.typing import NDArray
 from PIL import Image
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.images import names
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import collate_views
@@ -162,7 +163,7 @@ class PIRLTransform(ClassyTransform):
         """
         source = sample["data"][0]
         if not isinstance(source, SourceImage):
-            raise ValueError(
+            raise Refused(
                 f"{type(self).__name__}: expected it as the first of config.DATA.TRAIN.TRANSFORMS, "
                 f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )

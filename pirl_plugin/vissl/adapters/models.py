@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pirl_plugin.checkpoints.compare import compare_with_model
 from pirl_plugin.checkpoints.load import trunk_of_checkpoint
 from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.failures import Refused
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
 from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
@@ -96,7 +97,7 @@ class PIRLEnsemble(nn.Module):
             if path:
                 weights = trunk_of_checkpoint(read_checkpoint(Path(path)), path)
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
-                    raise ValueError(
+                    raise Refused(
                         f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"
                     )
                 trunk.load_state_dict(weights, strict=False)

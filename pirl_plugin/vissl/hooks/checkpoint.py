@@ -24,6 +24,7 @@ from pirl_plugin.checkpoints.training_run import (
     write_run_config,
 )
 from pirl_plugin.distributed import on_all_ranks, rank, world_size
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove_unfinished
 from pirl_plugin.vissl import signals
 from pirl_plugin.vissl.hooks import QuietHook
@@ -72,7 +73,7 @@ class CheckpointHook(QuietHook):
             images, resumed = _images(task), task.checkpoint_path
             known = {k: v for k, v in (before.get("images") or {}).items() if k in images}
             if other := describe_difference(known, {k: images[k] for k in known}, resumed):
-                raise ValueError(other)
+                raise Refused(other)
             self._record = {**run_record(task.config), "images": images}
             remove_unfinished(folder)
             self._folder = RunFolder(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
+from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.signals import STOPPING
 
@@ -97,7 +98,7 @@ class ExchangeHook(QuietHook):
         """Collective: count a batch's unreadable images, and agree on a request.
 
         Raises:
-            RuntimeError: too many of the last images could not be read; all ranks raise it.
+            Refused: too many of the last images could not be read; all ranks raise it.
         """
         valid = sample.get("data_valid")
         valid = valid[0] if isinstance(valid, list) else valid  # the host uses both forms
@@ -113,7 +114,7 @@ class ExchangeHook(QuietHook):
             self._share += weight * (unreadable / images - self._share)
         if self._share > self.max_share:
             split = "TRAIN" if task.train else "TEST"
-            raise RuntimeError(
+            raise Refused(
                 f"config.DATA.{split}.DATA_PATHS = {list(task.config.DATA[split].DATA_PATHS)}: "
                 f"{self._share:.0%} of the last {self._window:,} images cannot be read, expected "
                 f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; check that "

@@ -13,6 +13,7 @@ from torch import Tensor
 from pirl_plugin.distributed import gather, rank
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
+from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.report import write_scalars
 
@@ -94,7 +95,7 @@ def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:
     data = task.datasets["train"]
     try:
         if data.data_limit >= 0:  # the host chooses the images when it reads the first one
-            raise ValueError("config.DATA.TRAIN.DATA_LIMIT chooses the images")
+            raise Refused("config.DATA.TRAIN.DATA_LIMIT chooses the images")
         labels = torch.as_tensor(data.data_objs[0].get_labels())
     except (AttributeError, ValueError) as error:  # a data source without classes
         logging.info(f"PIRL monitor: no kNN, because {error}")

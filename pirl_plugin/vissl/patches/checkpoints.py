@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.settings import is_ours
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def fitting(
         if name.startswith("trunk.") and not any(part in name for part in skipped)
     }
     if mismatch := compare_with_model(wanted, found):
-        raise ValueError(
+        raise Refused(
             f"{path} does not fit the trunk '{trunk}': {mismatch}; give config.MODEL.TRUNK the "
             f"values of the run that wrote the file"
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write, link_relatively, read_json_lines
 from pirl_plugin.settings import is_ours
 
@@ -194,14 +195,14 @@ def _look(config: AttrDict, folder: str) -> Found:
     for name, why in found.skipped.items():
         logging.warning(f"Skipped {Path(folder, name)}: {why}")
     if found.path is None and found.skipped:
-        raise ValueError(
+        raise Refused(
             f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
             f"{', '.join(found.skipped)}; restore a good one, or remove these to start again"
         )
     if found.path is not None:
         before = (found.content.get(SECTION) or {}).get("settings") or {}
         if other := describe_difference(before, run_settings(config), found.path):
-            raise ValueError(other)
+            raise Refused(other)
     return found
 
 

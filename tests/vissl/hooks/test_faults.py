@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
 from pirl_plugin.vissl.sections import RunSettings, read_section
 
@@ -48,7 +49,7 @@ def test_unreadable__stops_at_its_share_of_the_last_100_images(steps, share, sto
             sample={"data_valid": [torch.tensor([0] * bad + [1] * (images - bad))]}
         )
         if number == stops:
-            with pytest.raises(RuntimeError, match=r"\['photos'\]: \d+% of the last 100 images"):
+            with pytest.raises(Refused, match=r"\['photos'\]: \d+% of the last 100 images"):
                 hook.on_loss_and_meter(task)
             return
         hook.on_loss_and_meter(task)

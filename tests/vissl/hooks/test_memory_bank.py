@@ -8,6 +8,7 @@ import torch
 from vissl.config import AttrDict
 
 from pirl_plugin.bank import MemoryBank
+from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
@@ -182,7 +183,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     batches[0]["data_valid"] = [torch.tensor([1, 0])]
     filling.data_iterator = iter(batches)
     guard.on_phase_start(filling)
-    with pytest.raises(RuntimeError, match="5% of the last 20 images cannot be read"):
+    with pytest.raises(Refused, match="5% of the last 20 images cannot be read"):
         MemoryBankHook().on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
 
