@@ -51,27 +51,30 @@ def test_linear__is_the_papers(name, epochs, classes):
         ("resnet18", 1),
         ("resnet50", 1),
         ("resnet50_c2x", 1),
+        ("resnet50_c4x", 1),
         ("resnet18_ensemble", 2),
+        ("resnet50_ensemble", 2),
     ],
 )
-def test_linear__pools_each_layer_to_about_9000_dimensions(overlay, members):
+def test_linear__pools_each_layer_to_about_9000_dimensions_at_every_size(overlay, members):
     config = compose("config=benchmark/pirl/linear_imagenet1k", f"+config/pirl/linear={overlay}")
     model = config.MODEL
     if members > 1:
         model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = [""] * members
-    trunk = MODEL_TRUNKS_REGISTRY[model.TRUNK.NAME](model, model.TRUNK.NAME).eval()
     pools = model.FEATURE_EVAL_SETTINGS.LINEAR_EVAL_FEAT_POOL_OPS_MAP
-    with torch.no_grad():
-        features = trunk(torch.zeros(1, 3, 224, 224), [layer for layer, _ in pools])
-    for feature, (_, (pool, args)), (head, options) in zip(
-        features, pools, model.HEAD.PARAMS, strict=True
-    ):
-        pooled = POOL_OPS[pool](*args)(feature)
-        assert pooled.shape[1] == options["in_channels"]
-        assert pooled[0].numel() == options["dims"][0]
-        assert 8000 <= options["dims"][0] / members <= 9300
-        classifier = MODEL_HEADS_REGISTRY[head](model, **options).eval()
-        assert classifier(pooled).shape == (1, 1000)
+    with torch.device("meta"):  # shapes without values
+        trunk = MODEL_TRUNKS_REGISTRY[model.TRUNK.NAME](model, model.TRUNK.NAME).eval()
+        heads = [MODEL_HEADS_REGISTRY[head](model, **given) for head, given in model.HEAD.PARAMS]
+    for size in (32, 64, 96, 160, 200, 224, 256, 384):
+        features = trunk(torch.zeros(1, 3, size, size, device="meta"), [name for name, _ in pools])
+        for feature, (_, (pool, args)), (_, options), head in zip(
+            features, pools, model.HEAD.PARAMS, heads, strict=True
+        ):
+            pooled = POOL_OPS[pool](*args)(feature)
+            assert pooled.shape[1] == options["in_channels"]
+            assert pooled[0].numel() == options["dims"][0]
+            assert 8000 <= options["dims"][0] / members <= 9300
+            assert head.eval()(pooled).shape == (1, 1000)
 
 
 @pytest.mark.parametrize("epochs", [1, 5])

@@ -25,6 +25,10 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
             "pirl_ensemble": "pirl_plugin.vissl.adapters.models:PIRLEnsemble",
         },
     ),
+    "vissl.models.trunks.feature_extractor": (
+        "vissl.models.trunks.feature_extractor:POOL_OPS",
+        {"PIRLAvgPool2d": "pirl_plugin.models.pooling:GridAvgPool2d"},
+    ),
     "vissl.data.collators": (
         "vissl.data.collators:COLLATOR_REGISTRY",
         {"pirl_collator": "pirl_plugin.vissl.adapters.data:pirl_collator"},
