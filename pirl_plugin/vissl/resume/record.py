@@ -1,0 +1,264 @@
+"""What a run is, and the answer to "is this the same run?" and "is this the paper's run?".
+
+Both questions compare two whole configurations, as the host composed them, except for a short list
+of keys that are free: :data:`RESUMING` and :data:`PAPER`. A key that is on no list is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+GLOBAL_BATCH = "global batch"
+"""Images of a step on all ranks, beside the keys of a configuration in :func:`differences`."""
+
+# Machine, workers, logging, paths, and where a run is stored: they cannot change a result.
+_FREE = (
+    "CHECKPOINT",
+    "DATA.DDP_BUCKET_CAP_MB",
+    "DATA.ENABLE_ASYNC_GPU_COPY",
+    "DATA.NUM_DATALOADER_WORKERS",
+    "DATA.PIN_MEMORY",
+    *(
+        f"DATA.{split}.{key}"
+        for split in ("TRAIN", "TEST")
+        for key in (
+            "BATCHSIZE_PER_REPLICA",  # the global batch is a key of its own
+            "COPY_DESTINATION_DIR",
+            "COPY_TO_LOCAL_DISK",
+            "DATA_PATHS",
+            "DATA_SOURCES",  # a folder or a list of the same images
+            "LABEL_PATHS",
+            "LABEL_SOURCES",
+            "MMAP_MODE",
+            "NEW_IMG_PATH_PREFIX",
+            "REMOVE_IMG_PATH_PREFIX",
+        )
+    ),
+    "DISTRIBUTED",
+    "EXTRACT_FEATURES",
+    "HOOKS.CHECK_NAN",
+    "HOOKS.LOG_GPU_STATS",
+    "HOOKS.MEMORY_SUMMARY",
+    "HOOKS.MODEL_COMPLEXITY",
+    "HOOKS.PERF_STATS",
+    "HOOKS.PIRL_INPUT.channels_last",
+    "HOOKS.PIRL_INPUT.compile",
+    "HOOKS.PIRL_MONITOR",
+    "HOOKS.PIRL_RUN",
+    "HOOKS.TENSORBOARD_SETUP",
+    "LOG_FREQUENCY",
+    "LOSS.pirl_loss.bank.placement",
+    "LOSS.pirl_loss.num_train_samples",  # the host sets it at the start of a run
+    "MACHINE",
+    "METERS",
+    "MODEL.ACTIVATION_CHECKPOINTING",
+    "MODEL.CUDA_CACHE",
+    "MODEL._MODEL_INIT_SEED",  # the host's copy of SEED_VALUE
+    "MONITORING",
+    "MULTI_PROCESSING_METHOD",
+    "PROFILING",
+    "REPRODUCIBILITY",
+    "SLURM",
+    "SVM.force_retrain",
+    "TRAINER.PIRL_MICRO_BATCHES",
+    "VERBOSE",
+)
+RESUMING = (*_FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
+"""Free if a run continues: also how its ranks are split. Its images are compared one by one."""
+PAPER = (*_FREE, "SEED_VALUE", "LOSS.pirl_loss.bank.seed")
+"""Free in a repetition of the paper's run: also the seed."""
+
+_WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
+_DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
+# Scheduler → the rate that the host replaces if it scales rates with the batch: it is not read.
+_REPLACED = {
+    "constant": "value",
+    "cosine": "start_value",
+    "inverse_sqrt": "start_value",
+    "linear": "end_value",
+    "step_with_fixed_gamma": "base_value",
+}
+NOT_SET = "not set"
+
+Differences = dict[str, tuple[object, object]]
+"""Dotted key → the value of a run, and the expected value; ``NOT_SET`` for a missing key."""
+
+
+def differences(
+    config: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    free: Sequence[str],
+    expected_weights: Mapping[str, str] | None = None,
+) -> Differences:
+    """Compare two whole configurations of the host, except for the free keys.
+
+    A value that the configuration repeats elsewhere is named once, by the key that a user can set:
+    ``DATA.TRAIN.VIEWS.patch_size``, and not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Files of
+    initial weights are compared by content. If the host scales learning rates with the batch, the
+    rates before scaling are compared.
+
+    Args:
+        config: the run's configuration.
+        expected: the configuration to compare it with.
+        free: keys and sections that may differ: :data:`RESUMING` or :data:`PAPER`, and more keys.
+        expected_weights: :func:`weights_of` the expected run, from its record; None: of its files.
+
+    Returns:
+        The differences, in the order of the configuration; empty if there are none.
+    """
+    settings = _settings(config, weights_of(config))
+    expected_settings = _settings(expected, expected_weights or weights_of(expected))
+    found: Differences = {}
+    for key in {**expected_settings, **settings}:
+        values = settings.get(key, NOT_SET), expected_settings.get(key, NOT_SET)
+        if values[0] != values[1] and not _is_in(key, free):
+            found[key] = values
+    return {key: values for key, values in found.items() if not _is_repeated(key, found)}
+
+
+def shown(
+    differs: Differences, pattern: str = "{key} = {value}: expected {expected}", width: int = 80
+) -> str:
+    """Return the first three differences in words, each with at most ``width`` characters.
+
+    Example:
+        >>> shown({"SEED_VALUE": (1, 0)}), shown({"SEED_VALUE": (1, 0)}, "{key} {value}", 9)
+        ('SEED_VALUE = 1: expected 0', 'SEED_VAL…')
+    """
+    phrases = [
+        pattern.format(key=key, value=_text(value), expected=_text(expected))
+        for key, (value, expected) in list(differs.items())[:3]
+    ]
+    cut = [text if len(text) <= width else f"{text[: width - 1]}…" for text in phrases]
+    more = [f"{len(differs) - 3} more"] if len(differs) > 3 else []
+    return "; ".join(cut + more)
+
+
+def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as values of JSON, with absolute paths of the initial weights."""
+    mapping = config.to_dict() if hasattr(config, "to_dict") else config
+    values: dict[str, Any] = json.loads(json.dumps(mapping, default=str))
+    initial = (values.get("MODEL") or {}).get("WEIGHTS_INIT") or {}
+    if os.path.isfile(file := initial.get("PARAMS_FILE") or ""):
+        initial["PARAMS_FILE"] = os.path.abspath(file)
+    return values
+
+
+def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the content of a configuration's files of initial weights: key → size and checksum."""
+    weights = {}
+    for key in _WEIGHTS:
+        files = _value_at(config, key) or []
+        names = [files] if isinstance(files, str) else files
+        weights[key] = ", ".join(map(_content_of, names))
+    return weights
+
+
+def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
+    """Return what is compared: dotted key → value, ``GLOBAL_BATCH`` included."""
+    values = plain(config)
+    # The host replaces rates in place. Compare what was configured.
+    schedulers = (values.get("OPTIMIZER") or {}).get("param_schedulers") or {}
+    heads = (values.get("OPTIMIZER") or {}).get("head_optimizer_params") or {}
+    if not heads.get("use_different_lr"):
+        schedulers.pop("lr_head", None)  # the host's copy of lr
+    for scheduler in schedulers.values():
+        if isinstance(scheduler, dict) and _value_at(scheduler, "auto_lr_scaling.auto_scale"):
+            _undo_scaling(scheduler)
+    # The sections of other losses are not read.
+    losses = values.get("LOSS") or {}
+    values["LOSS"] = {key: losses[key] for key in ("name", losses.get("name")) if key in losses}
+
+    settings: dict[str, object] = {}
+    for key, value in _leaves("", values):
+        if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
+            value = [re.sub(r"^pirl_|_(folder|filelist)$", "", str(name)) for name in value]
+        settings[key] = value
+    settings.update(weights)
+    batch = _value_at(config, "DATA.TRAIN.BATCHSIZE_PER_REPLICA") or 0
+    nodes = _value_at(config, "DISTRIBUTED.NUM_NODES") or 1
+    processes = _value_at(config, "DISTRIBUTED.NUM_PROC_PER_NODE") or 1
+    settings[GLOBAL_BATCH] = batch * nodes * processes
+    return settings
+
+
+def _undo_scaling(scheduler: dict[str, Any]) -> None:
+    """Remove from a scheduler the rates that follow from ``base_value`` and the batch.
+
+    The host sets the first rate. It keeps the ratios of all others to the first.
+    """
+    name = str(scheduler.get("name"))
+    kind = "cosine" if "cosine" in name else name  # as in the host
+    if kind == "cosine":
+        scheduler["end_value"] = _ratio(scheduler["end_value"], scheduler["start_value"])
+    elif kind in ("multistep", "step"):
+        scheduler["values"] = [_ratio(v, scheduler["values"][0]) for v in scheduler["values"]]
+    elif kind == "composite":
+        for part in scheduler["schedulers"]:
+            _undo_scaling(part)
+    scheduler.pop(_REPLACED.get(kind, ""), None)
+
+
+def _ratio(rate: float, first: float) -> str:
+    return f"{rate / first:.4g} × the first rate"
+
+
+def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield dotted key and value of everything in a configuration; lists of numbers are values."""
+    if isinstance(value, Mapping) and value:
+        for name, part in value.items():
+            yield from _leaves(f"{key}.{name}" if key else str(name), part)
+    elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):
+        for number, part in enumerate(value):
+            yield from _leaves(f"{key}[{number}]", part)
+    else:
+        yield key, value
+
+
+def _is_in(key: str, sections: Sequence[str]) -> bool:
+    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in sections)
+
+
+def _is_repeated(key: str, differs: Differences) -> bool:
+    """Return whether another key with the same values is easier to set.
+
+    A part of a list repeats any key outside lists. A key outside lists repeats a key of the same
+    name in a higher section, or before it at the same height.
+    """
+    same = [other for other, values in differs.items() if values == differs[key]]
+    settable = [other for other in same if "[" not in other]
+    if "[" in key:
+        return bool(settable)
+    name = key.rpartition(".")[2].casefold()
+    namesakes = [other for other in settable if other.rpartition(".")[2].casefold() == name]
+    return key != min(namesakes, key=lambda other: other.count("."))
+
+
+def _content_of(file: str) -> str:
+    """Return size and checksum of a file of weights, or its name if there is no such file.
+
+    Only the end of the file is read: ``torch.save`` writes the checksums of all tensors there.
+    """
+    if not os.path.isfile(file):
+        return file
+    with Path(file).open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - (1 << 16)))
+        return f"a file of {size} bytes, CRC {zlib.crc32(opened.read()):08x}"
+
+
+def _value_at(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value)

@@ -1,0 +1,145 @@
+"""Is this the same run, and is it the paper's: one comparison of whole configurations."""
+
+import json
+
+import pytest
+import torch
+
+from pirl_plugin.vissl.resume.record import (
+    GLOBAL_BATCH,
+    PAPER,
+    RESUMING,
+    differences,
+    plain,
+    shown,
+    weights_of,
+)
+from tests.helpers.configs import compose
+
+QUICK = "config=pretrain/pirl/quick_jigsaw"
+PAPERS = ("config=pretrain/pirl/jigsaw_8node", "config.DATA.TRAIN.DATA_PATHS=[images]")
+LINEAR = ("config=benchmark/pirl/linear_imagenet1k", "config.DATA.TRAIN.DATA_PATHS=[a]",
+    "config.DATA.TEST.DATA_PATHS=[b]")  # fmt: skip
+
+
+def changed(free, config, *overrides):
+    """The differences that some overrides make."""
+    return differences(compose(*config, *overrides), compose(*config), free)
+
+
+@pytest.mark.parametrize("free", [RESUMING, PAPER])
+def test_same_run__elsewhere(free):
+    """Workers, logging, machine, paths: how a run is done, not what it computes."""
+    overrides = [
+        "config.LOSS.pirl_loss.bank.placement=sharded",
+        "config.CHECKPOINT.DIR=elsewhere",
+        "config.DATA.TRAIN.DATA_PATHS=[elsewhere]",
+        "config.DATA.NUM_DATALOADER_WORKERS=3",
+        "config.LOG_FREQUENCY=1",
+        "config.HOOKS.TENSORBOARD_SETUP.USE_TENSORBOARD=true",
+        "config.HOOKS.PIRL_RUN.timeout_minutes=1",
+        "+config/pirl/machines=4node_8gpu",  # 1,024 images, as in the paper
+    ]
+    assert changed(free, PAPERS, *overrides) == {}
+
+
+def test_number_of_ranks__is_free_in_a_run_that_continues_and_fixed_in_the_papers():
+    eight = "+config/pirl/machines=1node_8gpu"
+    assert changed(RESUMING, PAPERS, eight) == {}
+    assert changed(PAPER, PAPERS, eight) == {GLOBAL_BATCH: (256, 1024)}
+    assert changed(PAPER, PAPERS, eight, "config.TRAINER.PIRL_MICRO_BATCHES=4") == {}
+
+
+def test_seed__is_free_in_the_papers_run_and_fixed_in_one_that_continues():
+    assert changed(PAPER, PAPERS, "config.SEED_VALUE=7") == {}
+    assert changed(RESUMING, PAPERS, "config.SEED_VALUE=7") == {"SEED_VALUE": (7, 0)}
+
+
+def test_another_run__is_named_by_the_one_key_that_was_set_for_each_difference():
+    expected = {
+        "HOOKS.PIRL_INPUT.autocast": ("bfloat16", None),
+        "DATA.TRAIN.DATA_LIMIT": (100, -1),
+        "DATA.TRAIN.VIEWS.patch_size": (32, 64),
+        "DATA.MEAN": ([0.5, 0.5, 0.5], [0.485, 0.456, 0.406]),
+        "MODEL.HEAD.HIDDEN_DIM": (96, None),
+        "MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN": (True, False),
+        "MODEL.WEIGHTS_INIT.PARAMS_FILE": ("w.pth", ""),
+        "LOSS.pirl_loss.temperature": (0.5, 0.07),
+        "OPTIMIZER.weight_decay": (0.001, 0.0001),
+        "OPTIMIZER.momentum": (0.8, 0.9),
+        "OPTIMIZER.nesterov": (True, False),
+        "OPTIMIZER.num_epochs": (7, 800),
+        "OPTIMIZER.regularize_bn": (True, False),
+        "OPTIMIZER.regularize_bias": (True, False),
+    }
+    overrides = [
+        f"config.{key}={str(value).replace(' ', '')}" for key, (value, _) in expected.items()
+    ]
+    for free in (RESUMING, PAPER):
+        assert changed(free, PAPERS, *overrides) == expected
+
+
+def test_rates__are_compared_as_configured_whatever_the_batch():
+    lr = "OPTIMIZER.param_schedulers.lr"
+    batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=2"
+    base = changed(RESUMING, PAPERS, batch, f"config.{lr}.auto_lr_scaling.base_value=0.3")
+    assert base == {f"{lr}.auto_lr_scaling.base_value": (0.3, 0.03)}
+    # The host reads only the ratio of the last rate to the first.
+    last = changed(RESUMING, PAPERS, batch, f"config.{lr}.end_value=0.0012")
+    assert last == {f"{lr}.end_value": ("0.01 × the first rate", "0.001 × the first rate")}
+    assert changed(RESUMING, PAPERS, f"config.{lr}.update_interval=step") == {
+        f"{lr}.update_interval": ("step", "epoch")
+    }
+    first = changed(RESUMING, [QUICK], f"config.{lr}.start_value=0.5")  # it does not scale
+    assert first == {f"{lr}.start_value": (0.5, 0.03)}
+    steps = changed(RESUMING, LINEAR, batch, f"config.{lr}.milestones=[1,2]")
+    assert list(steps) == [f"{lr}.milestones"]
+
+
+def test_a_benchmark__is_compared_with_its_test_images_and_svms():
+    overrides = ["config.DATA.TEST.RESIZE=224", "config.SVM.normalize=false"]
+    assert changed(PAPER, LINEAR, *overrides) == {
+        "DATA.TEST.RESIZE": (224, 256),
+        "SVM.normalize": (False, True),
+    }
+
+
+def test_data_sets__are_compared_by_name_in_the_papers_run():
+    other = "+config/pirl/datasets=yfcc1m"
+    assert changed(PAPER, PAPERS, other) == {
+        "DATA.TRAIN.DATASET_NAMES": (["yfcc1m"], ["imagenet1k"])
+    }
+    assert changed(RESUMING, PAPERS, other) == {}  # its images are compared one by one
+
+
+def test_sections_of_other_losses__are_not_compared():
+    assert changed(RESUMING, PAPERS, "config.LOSS.simclr_info_nce_loss.temperature=9") == {}
+    baseline = compose("config=pretrain/pirl/jigsaw_baseline_8node")
+    assert differences(baseline, compose(*PAPERS), PAPER)["LOSS.name"][1] == "pirl_loss"
+
+
+def test_initial_weights__are_compared_by_content(tmp_path):
+    files = [tmp_path / name for name in ("a.pth", "b.pth")]
+    for number, file in enumerate(files):
+        torch.save({"a": torch.full((3,), float(number))}, file)
+    key = "MODEL.WEIGHTS_INIT.PARAMS_FILE"
+    before = compose(*PAPERS, f"config.{key}={files[0]}")
+    weights = weights_of(before)
+    files[0].rename(tmp_path / "moved.pth")
+    for file, expected in ((tmp_path / "moved.pth", []), (files[1], [key])):
+        now = compose(*PAPERS, f"config.{key}={file}")
+        assert list(differences(now, before, RESUMING, weights)) == expected
+    assert list(differences(compose(*PAPERS), before, RESUMING, weights)) == [key]
+
+
+def test_record_of_json__is_the_same_run():
+    config = compose(*PAPERS)
+    assert differences(config, json.loads(json.dumps(plain(config))), RESUMING) == {}
+
+
+def test_shown__is_three_keys_of_80_characters():
+    differs = {f"LONG.{'KEY' * 30}.{number}": (number, [0.5]) for number in range(5)}
+    phrases = shown(differs).split("; ")
+    assert [len(phrase) for phrase in phrases] == [80, 80, 80, 6]
+    assert phrases[-1] == "2 more"
+    assert shown({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
