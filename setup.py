@@ -1,4 +1,4 @@
-"""Build of pirl-plugin: metadata, and two steps that setuptools has no option for.
+"""Build steps that ``pyproject.toml``, which has the metadata, has no option for.
 
 The import hook's bootstrap and its start-up files go to the root of site-packages, in wheels and in
 editable installs. ``configs/`` is installed as ``pirl_plugin/configs`` (a top-level ``configs``
@@ -10,20 +10,11 @@ import re
 import shutil
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 BOOTSTRAP = "pirl_plugin_autoload"
-VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "pirl_plugin/__init__.py").read_text())[1]
-
-# Packages that only some users need. Errors name a missing one. The tests use all of them.
-OPTIONAL = {
-    "timm": ["timm>=1.0"],
-    "lightning": ["lightning>=2.2"],
-    "claims": ["pandas>=2"],
-    "hf": ["datasets>=3"],
-}
 
 
 def write_bootstrap(folder):
@@ -76,67 +67,7 @@ class BuildWithBootstrap(build_py):
 
 
 setup(
-    name="pirl-plugin",
-    version=VERSION,
-    description="PIRL self-supervised pre-training (arXiv 1912.01991) as a plugin for VISSL",
     long_description=readme(os.environ.get("PIRL_PROJECT_URL")),
     long_description_content_type="text/markdown",
-    license="MIT",
-    license_files=["LICENSE"],
-    python_requires=">=3.10",
-    # With "." as the folder of packages, an editable install is a plain path in a .pth file.
-    # Otherwise setuptools starts its own finder in every process, which takes 8 ms.
-    package_dir={"": "."},
-    packages=find_packages(include=["pirl_plugin", "pirl_plugin.*"]),
-    package_data={
-        "pirl_plugin": ["py.typed"],
-        "pirl_plugin.evaluation": ["*.json"],
-        "pirl_plugin.quickstart": ["*.j2"],
-    },
-    # Without vissl, because its version pins make pip fail. Without classy-vision, because the
-    # index's package overwrites the copy inside VISSL's wheel.
-    install_requires=[
-        "torch>=2.6",
-        "torchvision>=0.21",
-        "numpy>=1.26",
-        "numba>=0.61",
-        "pillow>=10",
-        "fvcore>=0.1.5",
-        "iopath>=0.1.10",
-        "hydra-core>=1.3,<1.4",
-        "omegaconf>=2.3,<2.4",
-        "scikit-learn>=1.4",
-        "scipy>=1.11",
-        "submitit>=1.5",
-        "tabulate>=0.9",
-        "tensorboard>=2.15",
-        "matplotlib>=3.8",
-        "jinja2>=3.1",
-        "tqdm>=4.65",
-        "safetensors>=0.4",
-        "filelock>=3.12",
-    ],
-    extras_require={
-        **OPTIONAL,
-        "test": [
-            "pytest>=8",
-            "pytest-xdist>=3.7",
-            "pytest-timeout>=2.3",
-            "hypothesis>=6.100",
-            "ruff>=0.9",
-            "mypy>=1.13",
-            *(requirement for extra in OPTIONAL.values() for requirement in extra),
-        ],
-        "docs": ["sphinx>=7", "furo>=2024", "myst-nb>=1.1", "ipykernel>=6.29"],
-    },
-    entry_points={"console_scripts": ["pirl-plugin=pirl_plugin.cli:main"]},
     cmdclass={"build_py": BuildWithBootstrap},
-    classifiers=[
-        "Operating System :: POSIX",
-        "Programming Language :: Python :: 3.10",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Programming Language :: Python :: 3.13",
-        "Topic :: Scientific/Engineering :: Artificial Intelligence",
-    ],
 )

@@ -8,7 +8,7 @@
 set -euo pipefail
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -x "${PIRL_VENV:-$here/../.venv}/bin/python" ]; then
-  # Check the options before installing 5 GB. Exit status 3: the options ask for help.
+  # Check the options before the long installation. Exit status 3: the options ask for help.
   PYTHONPATH=$here/.. PYTHONDONTWRITEBYTECODE=1 "${PIRL_PYTHON:-python3}" - "$@" << 'END' || exit $(($? == 3 ? 0 : $?))
 import sys
 if sys.version_info < (3, 10):

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Lint, types and tests, in the environment of quickstart.sh:
+# Lint, types and tests. The first time, the tools for them are added to the environment of
+# quickstart.sh:
 #
 #   bash extra_scripts/run_tests.sh [pytest arguments]
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
+install_extras test
 cd "$root"
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .

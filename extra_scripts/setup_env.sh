@@ -3,30 +3,39 @@
 # pins, and this plugin, and set $PYTHON. An existing environment is used, and updated if needed.
 #
 #   PIRL_VENV=DIR     folder of the environment (default: .venv in this repository)
+#
+# install_extras NAMES then adds extras of pyproject.toml, such as "test".
 set -euo pipefail
 unset PYTHONDONTWRITEBYTECODE  # otherwise each process would compile this package again
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${PIRL_VENV:-$root/.venv}
 PYTHON=$venv/bin/python
 
-# The inputs of the environment; when they change, the environment is updated.
-stamp=$venv/.pirl_plugin
-wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$root/pirl_plugin/vissl/import_hook/bootstrap.py" | cksum; echo "$root")
-if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
-  if [ ! -x "$PYTHON" ]; then
-    base=${PIRL_PYTHON:-python3}
-    if ! "$base" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
-      echo "$base is $("$base" --version 2>&1): expected Python 3.10 to 3.13; set PIRL_PYTHON" >&2
-      exit 1
-    fi
-    echo "Making $venv"
-    "$base" -m venv "$venv"
-  fi
-  echo "Installing torch, torchvision, VISSL and this plugin (about 5 GB the first time)"
-  # The constraints are the tested versions. VISSL's own version pins would make pip fail.
-  install=("$PYTHON" -m pip install --disable-pip-version-check)
+# The inputs of the environment; when one changes, the environment is updated.
+inputs=("$root/pyproject.toml" "$root/setup.py" "$root/constraints.txt"
+  "$root/pirl_plugin/vissl/import_hook/bootstrap.py")
+wanted=$(cat "${inputs[@]}" | cksum; echo "$root")
+
+# Install the package with some extras, unless the environment has them for the same inputs. The
+# constraints are the tested versions.
+install_extras() {
+  local stamp=$venv/.pirl_plugin.$1
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then return; fi
+  local install=("$PYTHON" -m pip install --disable-pip-version-check)
   if command -v uv > /dev/null; then install=(uv pip install --python "$PYTHON"); fi
-  "${install[@]}" --editable "$root[test]" --constraint "$root/constraints.txt"
+  "${install[@]}" --editable "$root[$1]" --constraint "$root/constraints.txt"
+  # VISSL's own version pins would make pip fail.
   "${install[@]}" --no-deps vissl==0.1.6
   echo "$wanted" > "$stamp"
+}
+
+if [ ! -x "$PYTHON" ]; then
+  base=${PIRL_PYTHON:-python3}
+  if ! "$base" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
+    echo "$base is $("$base" --version 2>&1): expected Python 3.10 to 3.13; set PIRL_PYTHON" >&2
+    exit 1
+  fi
+  echo "Making $venv: torch, torchvision, VISSL and this plugin (about 6.7 GB on disk)"
+  "$base" -m venv "$venv"
 fi
+install_extras vissl,report

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pirl_plugin.views.pixels import normalize_images as normalize_images
     from pirl_plugin.views.rotation import RotationViews as RotationViews
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 # Module -> the public names that it defines. The block above repeats them for type checkers.
 _NAMES = {

@@ -1,5 +1,6 @@
 """Wheels and editable installs, put into an empty environment and taken out again."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,11 @@ BOOTSTRAP = [f"pirl_plugin_autoload.{kind}" for kind in ("pth", "py", "start")]
 
 def pip(*arguments):
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    # PYTHONPATH may name a clone: its egg-info would count as an installation.
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, env=clean
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 

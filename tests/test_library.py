@@ -7,17 +7,21 @@ import pytest
 
 import pirl_plugin
 
-HOST_ONLY = ("vissl", "classy_vision", "hydra", "submitit", "sklearn", "fvcore")
+# The host and what the extras of pyproject.toml install; torch itself imports some of the latter.
+HIDDEN = (
+    *("vissl", "classy_vision", "hydra", "omegaconf", "fvcore", "iopath", "sklearn", "scipy"),
+    *("submitit", "tabulate", "tensorboard", "matplotlib", "timm", "datasets", "pandas"),
+)
 NAMES = list(pirl_plugin.__all__)
 
-WITHOUT_HOST = f"""
+BASE_ONLY = f"""
 import sys
 
 class Hiding:
     def __init__(self, finder):
         self.finder = finder
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {HOST_ONLY}:
+        if name.partition(".")[0] not in {HIDDEN}:
             return self.finder.find_spec(name, path, target)
 
 sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
@@ -58,13 +62,13 @@ def python(code):
 
 
 @pytest.mark.parametrize("code", [LOOP, f"NAMES = {NAMES}\n{NAMED}"], ids=["loop", "names"])
-def test_library__works_without_the_host(code):
-    result = python(WITHOUT_HOST + code)
+def test_library__works_with_the_base_installation(code):
+    result = python(BASE_ONLY + code)
     assert result.returncode == 0, result.stderr
 
 
-def test_without_host__nothing_of_it_is_found():
-    result = python(WITHOUT_HOST + "import classy_vision")
+def test_base_only__hides_the_rest():
+    result = python(BASE_ONLY + "import classy_vision")
     assert "No module named 'classy_vision'" in result.stderr
 
 

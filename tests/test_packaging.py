@@ -1,0 +1,107 @@
+"""The one list of requirements, in ``pyproject.toml``, agrees with the imports."""
+
+import ast
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest requires it on Python 3.10
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+MODULES = {  # distribution -> its module, where the names differ
+    "hydra-core": "hydra",
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+}
+# VISSL's wheel brings classy_vision. Detectron2 is built from source; HEIC files are rare.
+NOT_DECLARED = {"vissl", "classy_vision", "detectron2", "pillow_heif", "pirl_plugin"}
+NOT_DECLARED.add("llvmlite")  # numba requires it
+LIBRARY = [
+    path
+    for path in (ROOT / "pirl_plugin").rglob("*.py")
+    if not {"vissl", "detection", "quickstart", "benchmark"} & set(path.parts[:-1])
+]
+
+
+def module_of(requirement):
+    name = re.match(r"[\w-]+", requirement)[0]
+    return MODULES.get(name, name.replace("-", "_"))
+
+
+def declared(*extras):
+    """The modules of the base installation and of extras, with the extras that those include."""
+    requirements = list(PROJECT["dependencies"])
+    for extra in extras:
+        for requirement in EXTRAS[extra]:
+            if included := re.match(r"pirl-plugin\[(.+)\]", requirement):
+                extras_included = included[1].split(",")
+                requirements += [r for e in extras_included for r in EXTRAS[e]]
+            else:
+                requirements.append(requirement)
+    return {module_of(requirement) for requirement in requirements}
+
+
+def imports(path, whole_file=True):
+    """The modules of other distributions that a file imports: all, or only those at its top."""
+    tree = ast.parse(path.read_text())
+    siblings = {file.stem for file in path.parent.glob("*.py")}
+    modules = set()
+    for node in ast.walk(tree) if whole_file else tree.body:
+        if isinstance(node, ast.Import):
+            modules.update(name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module.partition(".")[0])
+    return modules - sys.stdlib_module_names - siblings - NOT_DECLARED
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [
+        ("pirl_plugin", ["vissl", "report", "timm", "hf", "claims"]),
+        ("extra_scripts/claims", ["claims"]),
+        ("docs/examples", ["lightning"]),
+        ("docs/pictures", ["report"]),
+    ],
+)
+def test_imports__are_declared(folder, extras):
+    files = list((ROOT / folder).rglob("*.py"))
+    assert files
+    found = {module: path for path in files for module in imports(path)}
+    assert found.keys() <= declared(*extras), found
+
+
+def test_library__needs_the_base_installation_only():
+    assert len(LIBRARY) > 30
+    for path in LIBRARY:
+        assert imports(path, whole_file=False) <= declared(), path
+
+
+def test_requirements__are_used():
+    """By this package, or by VISSL."""
+    files = [ROOT / "pirl_plugin", ROOT / "extra_scripts/claims", ROOT / "docs/examples"]
+    for host in ("vissl", "classy_vision"):
+        files += importlib.util.find_spec(host).submodule_search_locations
+    code = "\n".join(path.read_text() for folder in files for path in Path(folder).rglob("*.py"))
+    for module in declared("vissl", "report", "timm", "hf", "lightning", "claims"):
+        assert re.search(rf"^\s*(import|from) {module}\b", code, re.M), module
+
+
+def test_constraints__name_each_requirement():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {module_of(line) for line in lines if not line.startswith("#")}
+    assert pinned == declared("test", "claims", "docs")
+
+
+def test_workflows__pin_actions_by_hash():
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (.+)", path.read_text()):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", action), (path.name, action)
