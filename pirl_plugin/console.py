@@ -79,16 +79,20 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
 
     Args:
         checkpoint: the checkpoint of a pre-training run.
-        images: the training images. They have classes if they are in ``train/`` beside ``val/``.
+        images: the training images. They have labels if they are ``train``, or a file such as
+            ``train.csv``, beside ``val`` of the same kind.
         to: the format of the export: torchvision or timm.
     """
-    labelled = images.name == "train" and (images.parent / "val").is_dir()
-    data = shlex.quote(str(images.parent)) if labelled else "DIR"
+    program = "pirl-plugin"
+    if shutil.which(program) is None:  # an environment that is not activated
+        program = f"{shlex.quote(sys.executable)} -m pirl_plugin"
+    labelled = images.stem == "train" and images.with_stem("val").exists()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
-    out = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
-    linear = f"{file} --data {data} --out {shlex.quote(str(checkpoint.with_name('linear')))}"
+    data = f"--data {shlex.quote(str(images.parent)) if labelled else 'DIR'}"
+    linear = shlex.quote(str(checkpoint.with_name("linear")))
+    export = shlex.quote(str(checkpoint.with_name("timm" if to == "timm" else "trunk.pth")))
     return {
-        "kNN accuracy on labelled images": f"pirl-plugin knn {file} --data {data}",
-        "Linear benchmark on labelled images": f"pirl-plugin linear {linear}",
-        "The network for other programs": f"pirl-plugin export {file} --to {to} --out {out}",
+        "kNN accuracy on labelled images": f"{program} knn {file} {data}",
+        "Linear benchmark on labelled images": f"{program} linear {file} {data} --out {linear}",
+        "The network for other programs": f"{program} export {file} --to {to} --out {export}",
     }

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor
@@ -75,6 +76,7 @@ def write_report(
         "plots": _plots(losses, results["epochs"], measures),
         "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
         "neighbors": _neighbors(train, test),
+        "machine": "" if torch.cuda.is_available() else " +config/pirl/machines=cpu",
         "commands": next_commands(checkpoints["pirl"], data.train),
         "out": out,
         "versions": {p: importlib.metadata.version(p) for p in ("pirl_plugin", "torch", "vissl")},

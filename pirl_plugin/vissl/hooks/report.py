@@ -13,6 +13,7 @@ import torch
 
 from pirl_plugin.console import LINE, counted, next_commands, span
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
+from pirl_plugin.evaluation.linear_run import final_checkpoint
 from pirl_plugin.vissl.hooks import QuietHook
 
 if TYPE_CHECKING:
@@ -98,13 +99,26 @@ class ProgressHook(QuietHook):
 
     def on_end(self, task: SelfSupervisionTask) -> None:
         """Show that the run has finished, its folder, and the next commands."""
-        took, folder = span(time.monotonic() - self._began), Path(task.checkpoint_folder)
+        took = span(time.monotonic() - self._began)
+        folder = Path(task.checkpoint_folder)
         _say(f"finished  in {took}; checkpoints and log.txt in {folder}")
-        if task.config["LOSS"]["name"] == "pirl_loss":
-            images = Path(task.config["DATA"]["TRAIN"]["DATA_PATHS"][0])
-            to = "timm" if task.config["MODEL"]["TRUNK"]["NAME"] == "pirl_timm" else "torchvision"
-            for command in next_commands(folder / "checkpoint.torch", images, to).values():
-                _say(f"next      {command}")
+        checkpoint = newest_checkpoint(folder)
+        if checkpoint is None or task.config["LOSS"]["name"] != "pirl_loss":
+            return
+        # The paths of the data set: those of the configuration, or of a catalog.
+        images = Path(task.datasets["train"].data_paths[0])
+        to = "timm" if task.config["MODEL"]["TRUNK"]["NAME"] == "pirl_timm" else "torchvision"
+        for command in next_commands(checkpoint, images, to).values():
+            _say(f"next      {command}")
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint of a finished run: the host's link to it, or the file itself.
+
+    Some file systems have no links. It is None if the run saved no checkpoint.
+    """
+    link = folder / "checkpoint.torch"
+    return link if link.exists() else final_checkpoint(folder)
 
 
 def _say(text: str) -> None:

@@ -1,11 +1,13 @@
 """What is reported of several ranks, and what a person sees of a run."""
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pirl_plugin.console import LINE
+from pirl_plugin.console import LINE, next_commands
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
 from tests.helpers.processes import run_in_processes
@@ -45,22 +47,28 @@ def test_report__is_of_all_ranks(placement):
     assert written["PIRL/row_norm"] == pytest.approx(float(norms) / 5)
 
 
-def task(step, epochs=2, per_epoch=4, train=True):
+class Images(list):
+    """A data set of the host; its paths come from the configuration or from a catalog."""
+
+    data_paths = ("photos",)
+
+
+def task(step, epochs=2, per_epoch=4, train=True, folder="runs/a"):
     return SimpleNamespace(
         train=train,
         num_updates=25 * step,
         max_iteration=epochs * per_epoch,
         num_train_phases=epochs,
         train_phase_idx=max(step - 1, 0) // per_epoch,
-        datasets={"train": range(100)},
+        datasets={"train": Images(range(100))},
         config={
-            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 25, "DATA_PATHS": ["photos"]}},
+            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 25, "DATA_PATHS": []}},
             "LOSS": {"name": "pirl_loss"},
             "MODEL": {"TRUNK": {"NAME": "pirl_resnet"}},
         },
         last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
         meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
-        checkpoint_folder="runs/a",
+        checkpoint_folder=str(folder),
     )
 
 
@@ -113,12 +121,38 @@ def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
     hook.on_phase_end(task(4, train=False))
     clock[0] += 200
     hook.on_end(task(8))
-    test, finished, *commands = capsys.readouterr().out.splitlines()[1:]
+    test, *finished = capsys.readouterr().out.splitlines()[1:]
     assert test == "test      epoch 1: {'top_1': {'res5': 45.23}}"
-    assert finished == "finished  in 0:03:20; checkpoints and log.txt in runs/a"
-    given = "--checkpoint runs/a/checkpoint.torch"
-    assert commands == [
-        f"next      pirl-plugin knn {given} --data DIR",
-        f"next      pirl-plugin linear {given} --data DIR --out runs/a/linear",
-        f"next      pirl-plugin export {given} --to torchvision --out runs/a/trunk.pth",
-    ]
+    # No checkpoint: no commands.
+    assert finished == ["finished  in 0:03:20; checkpoints and log.txt in runs/a"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_path):
+    final = tmp_path / "model_final_checkpoint_phase1.torch"
+    final.touch()
+    checkpoint = tmp_path / "checkpoint.torch" if links else final
+    if links:
+        checkpoint.symlink_to(final.name)
+    for split in ("train", "val"):
+        (tmp_path / f"{split}.csv").touch()
+    hook, finished = ProgressHook(), task(8, folder=tmp_path)
+    hook.on_start(finished)
+    finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # of a catalog
+    hook.on_end(finished)
+    *_, knn, linear, export = capsys.readouterr().out.splitlines()
+    given = f"--checkpoint {checkpoint}"
+    assert knn == f"next      pirl-plugin knn {given} --data {tmp_path}"
+    assert (
+        linear == f"next      pirl-plugin linear {given} --data {tmp_path} --out {tmp_path}/linear"
+    )
+    assert (
+        export
+        == f"next      pirl-plugin export {given} --to torchvision --out {tmp_path}/trunk.pth"
+    )
+
+
+def test_commands__name_the_interpreter_where_the_program_is_not_on_the_path(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
+    assert knn == f"{sys.executable} -m pirl_plugin knn --checkpoint a.torch --data DIR"
