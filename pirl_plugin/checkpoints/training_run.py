@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 
 from pirl_plugin.checkpoints.read import open_checkpoint
-from pirl_plugin.checkpoints.run_folder import SECTION
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_text
 
+SECTION = "pirl_plugin"
+"""Key of this plugin's data in a checkpoint of the host."""
 RUN_CONFIG = "train_config.yaml"
 # The settings that define a run. If the host scales learning rates with the batch, their values
 # before scaling are compared, because a run may resume with another number of ranks.

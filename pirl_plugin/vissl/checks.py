@@ -11,11 +11,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.run_folder import Keep
 from pirl_plugin.failures import Refused
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.loss import PIRLLossConfig
 from pirl_plugin.settings import is_ours
+from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.sections import InputSettings, MonitorSettings, RunSettings, read_section
 
 if TYPE_CHECKING:

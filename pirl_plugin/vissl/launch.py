@@ -29,8 +29,9 @@ from pirl_plugin.failures import (
     record,
 )
 from pirl_plugin.settings import is_ours, require_host
-from pirl_plugin.vissl import network, signals
+from pirl_plugin.vissl import network
 from pirl_plugin.vissl.import_hook import finder
+from pirl_plugin.vissl.resume import signals
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -5,7 +5,7 @@ import os
 import signal
 
 from pirl_plugin.vissl.import_hook import finder
-from pirl_plugin.vissl.signals import STOPPING
+from pirl_plugin.vissl.resume.signals import STOPPING
 
 
 def _handle(handler: signal.Handlers) -> None:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.checkpoints.run_folder import SECTION
 from pirl_plugin.checkpoints.training_run import (
     RUN_CONFIG,
+    SECTION,
     describe_difference,
     image_size_of,
     run_config,

@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from pirl_plugin import failures
 from pirl_plugin.settings import NOT_INSTALLED
-from pirl_plugin.vissl import network, signals
+from pirl_plugin.vissl import network
+from pirl_plugin.vissl.resume import signals
 from tests.helpers.host_runs import host_script, run, settings, state
 from tests.helpers.launched import STEP, children, quiet, started
 

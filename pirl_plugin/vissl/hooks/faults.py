@@ -12,7 +12,7 @@ import torch
 from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.signals import STOPPING
+from pirl_plugin.vissl.resume.signals import STOPPING
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask

@@ -14,8 +14,8 @@ from torch import Tensor, distributed
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.hooks.checkpoint import scaler_of
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
+from pirl_plugin.vissl.resume.hook import scaler_of
 
 if TYPE_CHECKING:
     from vissl.trainer.train_task import SelfSupervisionTask

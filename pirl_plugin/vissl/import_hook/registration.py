@@ -48,13 +48,13 @@ def add_our_hooks(module: Any) -> None:
 
 
 def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
-    from pirl_plugin.checkpoints.run_folder import Keep
-    from pirl_plugin.vissl.hooks.checkpoint import CheckpointHook
     from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
     from pirl_plugin.vissl.hooks.monitor import MonitorHook
     from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
+    from pirl_plugin.vissl.resume.folder import Keep
+    from pirl_plugin.vissl.resume.hook import CheckpointHook
     from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
 
     # Hooks that stop a run on faults come first, before another hook acts on the fault.

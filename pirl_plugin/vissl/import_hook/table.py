@@ -45,8 +45,8 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
 _PATCHES = "pirl_plugin.vissl.patches.patches"
-_CHECKPOINTS = "pirl_plugin.vissl.patches.checkpoints"
-_RESUMING = "pirl_plugin.vissl.patches.resuming"
+_WEIGHTS = "pirl_plugin.vissl.patches.weights"
+_RESUMING = "pirl_plugin.vissl.resume.host"
 _SVM = "pirl_plugin.vissl.patches.svm"
 _TENSORS = "pirl_plugin.vissl.patches.tensors"
 _LABELS = "pirl_plugin.vissl.patches.labels"
@@ -91,12 +91,12 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
     "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
     "vissl.trainer.train_task": (
-        f"{_CHECKPOINTS}:read_more_formats",
+        f"{_WEIGHTS}:read_more_formats",
         f"{_RESUMING}:skip_batches_done",
         f"{_REGISTRATION}:prepare_models",
     ),
     "vissl.utils.checkpoint": (
-        f"{_CHECKPOINTS}:refuse_mismatches",
+        f"{_WEIGHTS}:refuse_mismatches",
         f"{_RESUMING}:save_whole",
         f"{_RESUMING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",

@@ -7,7 +7,7 @@ from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.vissl.adapters import data as data_adapters
 from pirl_plugin.vissl.adapters.data import PIRLDiskDataset, pirl_collator
-from pirl_plugin.vissl.patches.loading import ResumingSampler
+from pirl_plugin.vissl.resume.position import ResumingSampler
 
 
 def dataset(folder, name):

@@ -7,8 +7,7 @@ import torch
 from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.checkpoints.run_folder import SECTION
-from pirl_plugin.checkpoints.training_run import run_record
+from pirl_plugin.checkpoints.training_run import SECTION, run_record
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 FINAL = "model_final_checkpoint_phase3.torch"

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.run_folder import (
-    SECTION,
+from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.sharded_bank import ShardedMemoryBank
+from pirl_plugin.vissl.resume.folder import (
     Keep,
     RunFolder,
     find_newest,
     shards_of_step,
 )
-from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 
 def write(folder, name, iteration, bank=None, **content):

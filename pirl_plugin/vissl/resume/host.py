@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vissl.data.ssl_dataset import GenericSSLDataset
     from vissl.trainer.train_task import SelfSupervisionTask
 
-    from pirl_plugin.checkpoints.run_folder import Found
+    from pirl_plugin.vissl.resume.folder import Found
 
 
 def save_whole(module: Any) -> None:
@@ -36,7 +36,7 @@ def save_whole(module: Any) -> None:
     ) -> str:
         import torch
 
-        from pirl_plugin.vissl.hooks.checkpoint import HOOKS
+        from pirl_plugin.vissl.resume.hook import HOOKS
 
         if "://" in checkpoint_folder:  # not a disk: the host's path managers write it
             return str(in_place(checkpoint_folder, state, checkpoint_file))
@@ -116,7 +116,7 @@ def skip_batches_done(module: Any) -> None:
     The host's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. Here
     the order is the same as in ``DistributedSampler``.
     """
-    from pirl_plugin.vissl.hooks.checkpoint import samples_done
+    from pirl_plugin.vissl.resume.hook import samples_done
 
     task = module.SelfSupervisionTask
     compute, update = task._compute_start_iter_from_checkpoint, task._update_classy_state
@@ -149,14 +149,14 @@ def skip_batches_done(module: Any) -> None:
 
 
 def sample_what_is_left(module: Any) -> None:
-    """Patch the loader of our runs: see :mod:`pirl_plugin.vissl.patches.loading`."""
+    """Patch the loader of our runs: see :mod:`pirl_plugin.vissl.resume.position`."""
     original = module.build_dataloader
 
     @functools.wraps(original)
     def build_dataloader(
         dataset: GenericSSLDataset, dataset_config: AttrDict, *args: object, **kwargs: Any
     ) -> DataLoader[object]:
-        from pirl_plugin.vissl.patches.loading import (
+        from pirl_plugin.vissl.resume.position import (
             kill_workers_at_exit,
             resuming_sampler,
             start_worker,
@@ -183,8 +183,8 @@ def _look(config: AttrDict, folder: str) -> Found:
     Raises:
         ValueError: it belongs to another run, or no checkpoint in the folder loads.
     """
-    from pirl_plugin.checkpoints.run_folder import SECTION, find_newest
-    from pirl_plugin.checkpoints.training_run import describe_difference, run_settings
+    from pirl_plugin.checkpoints.training_run import SECTION, describe_difference, run_settings
+    from pirl_plugin.vissl.resume.folder import find_newest
 
     section = config.CHECKPOINT
     found = find_newest(

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from pirl_plugin.vissl.signals import STOPPING
+from pirl_plugin.vissl.resume.signals import STOPPING
 
 
 class ResumingSampler(DistributedSampler[Any]):

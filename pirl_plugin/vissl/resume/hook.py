@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import distributed
 
-from pirl_plugin.checkpoints.run_folder import (
-    SECTION,
-    Keep,
-    RunFolder,
-    shards_of_step,
-)
 from pirl_plugin.checkpoints.training_run import (
+    SECTION,
     describe_difference,
     images_digest,
     run_record,
@@ -26,9 +21,10 @@ from pirl_plugin.checkpoints.training_run import (
 from pirl_plugin.distributed import on_all_ranks, rank, world_size
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove_unfinished
-from pirl_plugin.vissl import signals
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
+from pirl_plugin.vissl.resume import signals
+from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler

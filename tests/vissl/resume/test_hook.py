@@ -10,10 +10,11 @@ from vissl.config import AttrDict
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import CheckpointWriter
 
-from pirl_plugin.checkpoints.run_folder import SECTION, Keep
-from pirl_plugin.vissl import signals
-from pirl_plugin.vissl.hooks.checkpoint import HOOKS, CheckpointHook, samples_done
+from pirl_plugin.checkpoints.training_run import SECTION
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
+from pirl_plugin.vissl.resume import signals
+from pirl_plugin.vissl.resume.folder import Keep
+from pirl_plugin.vissl.resume.hook import HOOKS, CheckpointHook, samples_done
 from tests.helpers.processes import run_in_processes
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
+from pirl_plugin.checkpoints.training_run import SECTION
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove, sha256_of
 
-SECTION = "pirl_plugin"
-"""Key of this plugin's data in a checkpoint of the host."""
 CHECKPOINT_NAME = re.compile(
     r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
