@@ -1,10 +1,13 @@
-"""Types of command-line arguments, for argparse."""
+"""Options that several commands share, and types of arguments, for argparse."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from pirl_plugin.failures import Refused
 
 MAX_SEED = 2**32 - 1
 
@@ -42,6 +45,73 @@ def device(text: str) -> str:
     if text != "cpu" and (kind != "cuda" or int(index or 0) >= gpus):
         raise argparse.ArgumentTypeError(f"{text}: expected cpu, or one of {gpus} GPUs as cuda:N")
     return text
+
+
+def key_and_value(text: str) -> tuple[str, object]:
+    """Parse ``KEY=VALUE``, with a value in YAML.
+
+    Example:
+        >>> key_and_value("img_size=48"), key_and_value("depths=[1, 2]")
+        (('img_size', 48), ('depths', [1, 2]))
+    """
+    import yaml
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: expected KEY=VALUE, such as img_size=384")
+    return key, yaml.safe_load(value)
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Add the options that choose the trunk of a checkpoint."""
+    add = parser.add_argument
+    kinds = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
+    nargs = "+" if several else None
+    add("--checkpoint", metavar="FILE", type=user_path, nargs=nargs, required=True, help=kinds)
+    add("--trunk", metavar="PREFIX", help="prefix of its tensors, if the file has several networks")
+    add("--timm", metavar="NAME", help="timm's name of the network, if the file does not have it")
+    add(
+        "--timm-option",
+        metavar="KEY=VALUE",
+        type=key_and_value,
+        action="append",
+        default=[],
+        help="an option of this network, such as img_size=384; may be repeated",
+    )
+    add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
+
+
+def add_image_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that replace the size and statistics of the checkpoint's images."""
+    add, channels = parser.add_argument, ("R", "G", "B")
+    of_checkpoint = "of the images (default: those of the checkpoint's training)"
+    add("--size", type=whole_number(1, 4096), help=f"side {of_checkpoint}, pixels")
+    add("--mean", type=float, nargs=3, metavar=channels, help=f"channel means {of_checkpoint}")
+    add("--std", type=float, nargs=3, metavar=channels, help=f"channel deviations {of_checkpoint}")
+
+
+def add_compute_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of computing features."""
+    add = parser.add_argument
+    add("--batch", type=whole_number(1), default=128, help="images at a time")
+    add("--workers", type=whole_number(0), help="processes that decode (default: by cores)")
+    add("--device", type=device, help="cpu or cuda:N (default: a GPU if there is one)")
+
+
+def trunk_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of ``read_trunk`` and ``load_trunk`` from the parsed options.
+
+    Raises:
+        ValueError: there are options of a network of timm, but not its name.
+    """
+    if options.timm_option and not options.timm:
+        raise Refused("--timm-option: expected the network's name too; give --timm NAME")
+    return {
+        "prefix": options.trunk,
+        "timm": options.timm,
+        "timm_options": dict(options.timm_option),
+        "trust_pickle": options.trust_pickle,
+    }
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

@@ -27,15 +27,24 @@ def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str
         >>> print(compare(net, {"conv.weight": torch.ones(4)}))
         1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
     """
-    wanted = {n: tuple(t.shape) if isinstance(t, Tensor) else t for n, t in expected.items()}
-    shapes = [n for n in wanted if n in found and tuple(found[n].shape) != wanted[n]]
-    whole = [name for name in wanted if not name.endswith(COUNTER)]
-    kinds = {
-        "of another shape": [f"{n} {tuple(found[n].shape)}, expected {wanted[n]}" for n in shapes],
-        f"of {len(whole)} missing": [name for name in whole if name not in found],
-        "left over": [name for name in found if name not in wanted],
-    }
-    return "; ".join(f"{len(n)} {kind}: {truncate(n)}" for kind, n in kinds.items() if n)
+    other_shapes, missing = [], []
+    for name, value in expected.items():
+        shape = tuple(value.shape) if isinstance(value, Tensor) else value
+        if name in found and tuple(found[name].shape) != shape:
+            other_shapes.append(f"{name} {tuple(found[name].shape)}, expected {shape}")
+        elif name not in found and not name.endswith(COUNTER):
+            missing.append(name)
+    left_over = [name for name in found if name not in expected]
+
+    total = sum(not name.endswith(COUNTER) for name in expected)
+    differences = []
+    if other_shapes:
+        differences.append(f"{len(other_shapes)} of another shape: {truncate(other_shapes)}")
+    if missing:
+        differences.append(f"{len(missing)} of {total} missing: {truncate(missing)}")
+    if left_over:
+        differences.append(f"{len(left_over)} left over: {truncate(left_over)}")
+    return "; ".join(differences)
 
 
 def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
@@ -55,10 +64,10 @@ def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor])
         for name, tensor in found.items()
         if name in model or (_part(name) in parts and not name.endswith(COUNTER))
     }
-    expected: dict[str, Tensor | tuple[int, ...]] = {
-        name: tuple(found[name].shape) if "pos_embedding" in name and name in found else tensor
-        for name, tensor in model.items()
-    }
+    expected: dict[str, Tensor | tuple[int, ...]] = dict(model)
+    for name in expected:
+        if "pos_embedding" in name and name in found:
+            expected[name] = found[name]
     return compare(expected, relevant)
 
 

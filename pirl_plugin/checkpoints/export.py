@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import pickle
+from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from pirl_plugin.checkpoints.load import trunk_state, vissl_checkpoint
-from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.checkpoints.trunk import Trunk, find_any_trunk, to_detectron2
+from pirl_plugin import arguments as kinds
+from pirl_plugin.checkpoints.load import PREPROCESSING, read_trunk, vissl_checkpoint
+from pirl_plugin.checkpoints.trunk import Trunk, to_detectron2
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write
+from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.timm_trunk import create_network
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
@@ -26,11 +32,13 @@ def export_checkpoint(
     *,
     trunk: str | None = None,
     timm: str | None = None,
+    timm_options: Mapping[str, object] | None = None,
     trust_pickle: bool = False,
 ) -> Trunk:
     """Write the trunk of a checkpoint for Detectron2, torchvision, timm or VISSL.
 
-    Values keep their bits. A file at ``out`` is replaced at the end, in one step.
+    Values keep their bits. Size, mean and standard deviation of the trunk's images are written too.
+    A file at ``out`` is replaced at the end, in one step.
 
     Args:
         path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
@@ -39,8 +47,9 @@ def export_checkpoint(
             VISSL, ``.safetensors``; for timm a folder, which can be uploaded to a model hub.
         to: ``detectron2``, ``torchvision``, ``vissl``, ``safetensors`` with timm's names, or
             ``timm``.
-        trunk: keys and prefix of the trunk, if the file holds several.
+        trunk: prefix of the trunk's tensors, or its end, if the file holds several trunks.
         timm: timm's name of the network, if it is timm's and the file does not have the name.
+        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
         trust_pickle: let the file run code if torch's safe loading refuses it.
 
     Returns:
@@ -64,45 +73,67 @@ def export_checkpoint(
         'ResNet-18'
         >>> folder.cleanup()
     """
-    path, out = Path(path), Path(out)
+    path = Path(path)
+    out = Path(out)
     if to not in FORMATS:
         raise Refused(f"to = '{to}': expected one of {', '.join(FORMATS)}")
     if to == "detectron2" and out.suffix != ".pkl":
         raise Refused(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"out = {out}: expected another file than the checkpoint itself")
-    found = find_any_trunk(read_checkpoint(path, trust_pickle), str(path), trunk, timm)
+    whole = read_trunk(
+        path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
+    )
     if to == "timm":
-        _write_timm_folder(found, out)
+        write_timm_folder(whole, out)
+    elif to == "detectron2":
+        _write_detectron2(whole, out)
+    elif to == "vissl":
+        with atomic_write(out) as file:
+            torch.save(vissl_checkpoint(_unshared(whole.vissl_state()), whole.preprocessing), file)
+    elif to == "safetensors":
+        _write_safetensors(whole, out)
     else:
-        _write_file(found, out, to)
-    return found
+        write_state_dict(whole.tensors, whole.preprocessing, out)
+    return whole
 
 
-def loading_lines(found: Trunk, to: str, out: Path) -> str:
+def loading_lines(trunk: Trunk, to: str, out: Path) -> str:
     """Return lines that load an exported file: Python code, or overrides for VISSL."""
+    images = trunk.preprocessing
+    mean, std = list(images.mean), list(images.std)
     if to == "vissl":
-        return f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out}"
+        return (
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out} "
+            f"'config.DATA.MEAN={mean}' 'config.DATA.STD={std}'"
+        )
     if to == "detectron2":
-        keys = {"MODEL.WEIGHTS": str(out), **detectron2_options(found)}
+        keys = {"MODEL.WEIGHTS": str(out), **detectron2_options(trunk)}
         return f"config.merge_from_list({[item for pair in keys.items() for item in pair]})"
     if to == "timm":
-        return f'timm.create_model("local-dir:{out}", pretrained=True, num_classes=0)'
+        return (
+            f'model = timm.create_model("local-dir:{out}", pretrained=True, num_classes=0)\n'
+            f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
+        )
     load = f'torch.load("{out}", weights_only=True)'
     if to == "safetensors":
         load = f'safetensors.torch.load_file("{out}")'
-    if found.timm:
-        given = "".join(f", {key}={value!r}" for key, value in found.options.items())
-        model = f'timm.create_model("{found.timm}", num_classes=0{given})'
-    elif _is_usual(found):
-        model = f"torchvision.models.resnet{found.depth}()\nmodel.fc = torch.nn.Identity()"
+    if trunk.timm:
+        options = "".join(f", {key}={value!r}" for key, value in trunk.options.items())
+        model = f'timm.create_model("{trunk.timm}", num_classes=0{options})'
+    elif trunk.is_usual:
+        model = f"torchvision.models.resnet{trunk.depth}()\nmodel.fc = torch.nn.Identity()"
     else:  # torchvision has no constructor for it
-        given = f"depth={found.depth}, width={found.width:g}, small_stem={found.small_stem}"
-        model = f"pirl_plugin.WideResNet({given})"
-    return f"model = {model}\nmodel.load_state_dict({load})"
+        options = f"depth={trunk.depth}, width={trunk.width:g}, small_stem={trunk.small_stem}"
+        model = f"pirl_plugin.WideResNet({options})"
+    return (
+        f"model = {model}\n"
+        f"model.load_state_dict({load})\n"
+        f"normalize = torchvision.transforms.Normalize({mean}, {std})  # {images.size}-px images"
+    )
 
 
-def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]]:
+def detectron2_options(trunk: Trunk) -> dict[str, bool | int | str | list[float]]:
     """Return keys and values that build the network, with torchvision's strides and pixels.
 
     Raises:
@@ -112,65 +143,107 @@ def detectron2_options(found: Trunk) -> dict[str, bool | int | str | list[float]
         >>> detectron2_options(Trunk({}, depth=50, width=2))["MODEL.RESNETS.WIDTH_PER_GROUP"]
         128
     """
-    if found.timm or found.small_stem or found.depth == 10:
+    if trunk.timm or trunk.small_stem or trunk.depth == 10:
         raise Refused(
-            f"Detectron2 has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a "
+            f"Detectron2 has no {trunk.title}: expected a ResNet-18, 34, 50, 101 or 152 with a "
             f"7×7 stem; export to torchvision or safetensors, or {_PRETRAIN}"
         )
-    stem, basic = round(64 * found.width), found.depth < 50  # from 50 on, bottleneck blocks
+    stem = round(64 * trunk.width)
+    basic = trunk.depth < 50  # from 50 on, bottleneck blocks
+    images = trunk.preprocessing
     return {
-        "MODEL.RESNETS.DEPTH": found.depth,
+        "MODEL.RESNETS.DEPTH": trunk.depth,
         "MODEL.RESNETS.STEM_OUT_CHANNELS": stem,
         "MODEL.RESNETS.RES2_OUT_CHANNELS": stem if basic else 4 * stem,
         "MODEL.RESNETS.WIDTH_PER_GROUP": 64 if basic else stem,
         "MODEL.RESNETS.STRIDE_IN_1X1": False,
         "INPUT.FORMAT": "RGB",
-        "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
-        "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
+        # Detectron2's pixels are from 0 to 255.
+        "MODEL.PIXEL_MEAN": [round(255 * value, 4) for value in images.mean],
+        "MODEL.PIXEL_STD": [round(255 * value, 4) for value in images.std],
     }
 
 
-def _write_file(found: Trunk, out: Path, to: str) -> None:
-    # Copies do not share storage with other tensors, which would be written too.
-    tensors = {name: tensor.clone() for name, tensor in found.tensors.items()}
-    if to == "detectron2":
-        detectron2_options(found)  # refuses a network that Detectron2 does not have
-        arrays = {
-            to_detectron2(name): (t.float() if t.dtype == torch.bfloat16 else t).numpy()
-            for name, t in found.weights().items()
-        }
-        # With matching_heuristics, Detectron2 finds "res5.…" in any module.
-        content = {"model": arrays, "__author__": "pirl_plugin", "matching_heuristics": True}
-        data = pickle.dumps(content, protocol=4)
-    elif to == "safetensors":
-        from safetensors.torch import save
+def write_state_dict(
+    tensors: Mapping[str, Tensor], preprocessing: Preprocessing, out: Path
+) -> None:
+    """Write tensors as ``load_state_dict`` takes them, with the preprocessing of the images.
 
-        data = save(tensors, {"format": "pt"})
+    The preprocessing is in the attribute that torch keeps with a state dictionary.
+    """
+    state: Any = OrderedDict(_unshared(tensors))
+    if preprocessing.is_known:
+        state._metadata = {"": {PREPROCESSING: preprocessing.record()}}
     with atomic_write(out) as file:
-        if to in ("detectron2", "safetensors"):
-            file.write(data)
-        else:
-            torch.save(vissl_checkpoint(trunk_state(found)) if to == "vissl" else tensors, file)
+        torch.save(state, file)
 
 
-def _write_timm_folder(found: Trunk, out: Path) -> None:
-    """Write ``config.json`` and ``model.safetensors``."""
-    if not found.timm and not _is_usual(found):
+def write_timm_folder(
+    trunk: Trunk, out: Path, classifier: tuple[Tensor, Tensor] | None = None
+) -> None:
+    """Write ``config.json`` and ``model.safetensors``.
+
+    Args:
+        trunk: the network.
+        out: the folder; it is made.
+        classifier: weight ``(classes, D)`` and bias ``(classes,)`` of a linear classifier; None:
+            the network without one.
+
+    Raises:
+        ValueError: timm has no such network, or is not installed.
+    """
+    if not trunk.timm and not trunk.is_usual:
         raise Refused(
-            f"timm has no {found.title}: expected a ResNet-18, 34, 50, 101 or 152 with a stem of "
+            f"timm has no {trunk.title}: expected a ResNet-18, 34, 50, 101 or 152 with a stem of "
             f"7×7 and 64 channels; export to torchvision, or {_PRETRAIN}"
         )
-    net = create_network(found.timm or f"resnet{found.depth}", found.options)
-    net.load_state_dict(found.tensors, strict=False)  # only batch norm's counters may be missing
+    network: Any = create_network(trunk.timm or f"resnet{trunk.depth}", trunk.options)
+    network.load_state_dict(trunk.tensors, strict=False)  # counters may be missing
+    if classifier is not None:
+        weight, bias = classifier
+        network.reset_classifier(len(weight))
+        network.get_classifier().load_state_dict({"weight": weight, "bias": bias})
     from timm.models import save_for_hf
 
+    size = trunk.preprocessing.size
+    network.pretrained_cfg = {
+        **network.pretrained_cfg,
+        "input_size": (3, size, size),
+        "mean": trunk.preprocessing.mean,
+        "std": trunk.preprocessing.std,
+        "crop_pct": 0.875,  # as in our benchmarks: the shorter side is 8/7 of the crop
+        "interpolation": "bilinear",
+    }
     out.mkdir(parents=True, exist_ok=True)
-    save_for_hf(net, str(out), model_args=found.options, safe_serialization=True)
+    save_for_hf(network, str(out), model_args=trunk.options, safe_serialization=True)
 
 
-def _is_usual(found: Trunk) -> bool:
-    """Return whether torchvision and timm have a constructor for a ResNet."""
-    return found.width == 1 and not found.small_stem and found.depth != 10
+def _write_detectron2(trunk: Trunk, out: Path) -> None:
+    detectron2_options(trunk)  # refuses a network that Detectron2 does not have
+    arrays = {}
+    for name, tensor in trunk.weights().items():
+        if tensor.dtype == torch.bfloat16:  # numpy has no such type
+            tensor = tensor.float()
+        arrays[to_detectron2(name)] = tensor.numpy()
+    # With matching_heuristics, Detectron2 finds "res5.…" in any module.
+    content = {"model": arrays, "__author__": "pirl_plugin", "matching_heuristics": True}
+    with atomic_write(out) as file:
+        file.write(pickle.dumps(content, protocol=4))
+
+
+def _write_safetensors(trunk: Trunk, out: Path) -> None:
+    from safetensors.torch import save
+
+    metadata = {"format": "pt"}
+    if trunk.preprocessing.is_known:
+        metadata[PREPROCESSING] = json.dumps(trunk.preprocessing.record())
+    with atomic_write(out) as file:
+        file.write(save(_unshared(trunk.tensors), metadata))
+
+
+def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies: otherwise the storage of other tensors would be written too."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def main(arguments: list[str]) -> int:
@@ -180,17 +253,19 @@ def main(arguments: list[str]) -> int:
         description="Write a checkpoint's trunk for another program; print the lines that load it.",
         epilog="Example: pirl-plugin export --checkpoint IN --to torchvision --out OUT.pth",
     )
+    kinds.add_checkpoint_options(parser)
     add = parser.add_argument
-    add("--checkpoint", type=Path, required=True, help="a file of this plugin, VISSL or torch")
     add("--to", choices=FORMATS, required=True, help="the format")
-    add("--out", metavar="OUT", type=Path, required=True, help=".pkl, .pth, …; for timm a folder")
-    add("--trunk", metavar="NAME", help="which trunk, if the file holds several")
-    add("--timm", metavar="NAME", help="timm's name of the network, if the file does not have it")
-    add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
-    options = vars(parser.parse_args(arguments))
-    checkpoint, out = (options.pop(name).expanduser() for name in ("checkpoint", "out"))
-    found = export_checkpoint(checkpoint, out, **options)
-    where = f" at {found.found_at}" if found.found_at else ""
-    print(f"{out}: {found.title}, {len(found.weights())} tensors, from {checkpoint}{where}")
-    print(f"To load it:\n\n{loading_lines(found, options['to'], out)}")
+    add("--out", type=kinds.user_path, required=True, help=".pkl, .pth, …; for timm a folder")
+    options = parser.parse_args(arguments)
+    chosen = kinds.trunk_options(options)
+    prefix = chosen.pop("prefix")
+    trunk = export_checkpoint(options.checkpoint, options.out, options.to, trunk=prefix, **chosen)
+    where = f" at {trunk.prefix}" if trunk.prefix else ""
+    print(
+        f"{options.out}: {trunk.title}, {len(trunk.weights())} tensors, from "
+        f"{options.checkpoint}{where}"
+    )
+    print(f"Its images: {trunk.preprocessing}")
+    print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out)}")
     return 0

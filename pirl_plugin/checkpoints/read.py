@@ -45,8 +45,10 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
         raise Refused(
             f"{path} cannot be read as a checkpoint of torch or safetensors: it is damaged, or "
             f"holds more than weights ({_first_sentence(error)}); copy it again or, if you trust "
-            f"its writer, give it to pirl-plugin export with --trust-pickle, which runs its code"
+            f"its writer, give --trust-pickle, which runs its code"
         ) from error
+    if isinstance(content, torch.nn.Module):  # a whole model, pickled
+        content = content.state_dict()
     if not isinstance(content, Mapping):
         raise Refused(f"{path} holds a {type(content).__name__}: expected a dictionary")
     return content
@@ -89,19 +91,18 @@ def check_sums(path: Path) -> None:
 
 def _numpy_globals() -> list[Any]:
     """Return safe classes, which run no code: numpy's arrays and numbers, and script options."""
-    dtypes = [
-        type(np.dtype(t)) for t in ("float16", "float32", "float64", "int32", "int64", "bool")
-    ]
-    array, number = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
-    named = [  # their modules in numpy 1 and 2
-        (function, f"numpy.{core}.multiarray.{name}")
-        for function, name in ((array, "_reconstruct"), (number, "scalar"))
-        for core in ("core", "_core")
-    ]
+    types = ("float16", "float32", "float64", "int32", "int64", "bool")
+    dtypes = [type(np.dtype(name)) for name in types]
+    reconstruct = np.zeros(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    named = []
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 1 and 2
+        named += [(reconstruct, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
     return [np.ndarray, np.dtype, _codecs.encode, argparse.Namespace, *dtypes, *named]
 
 
 def _first_sentence(error: Exception) -> str:
-    text = re.search(r"WeightsUnpickler error: (.+)", str(error))  # the text after torch's advice
-    first = text[1] if text else re.split(r"\.\s|\n", str(error).strip())[0]
+    message = str(error).strip()
+    after_advice = re.search(r"WeightsUnpickler error: (.+)", message)
+    first = after_advice[1] if after_advice else re.split(r"\.\s|\n", message)[0]
     return f"{type(error).__name__}: {first[:200]}".removesuffix(": ")

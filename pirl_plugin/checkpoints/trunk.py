@@ -1,33 +1,51 @@
-"""Find the trunk in a checkpoint of any layout, and check that it is complete."""
+"""Find the trunk in a checkpoint of any layout, and check that it is complete.
+
+A checkpoint is flattened to tensors by dotted names. A trunk is the tensors with one prefix, such
+as ``classy_state_dict.base_model.model.trunk._feature_blocks.`` in VISSL's layout.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
 from pirl_plugin.failures import Refused
-from pirl_plugin.models.resnet import STAGES, WideResNet
-from pirl_plugin.models.timm_trunk import DESCRIPTION, create_network, read_description
-
-_NAME = re.compile(
-    r"(?P<prefix>.*?)(?:conv1\.weight|bn1\.\w+|layer[1-4]\.\d+\.(?:conv|bn|downsample\.)\d\.\w+)"
+from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.resnet import STAGES, ResNetTrunk, WideResNet
+from pirl_plugin.models.timm_trunk import (
+    DESCRIPTION,
+    TimmTrunk,
+    create_network,
+    describe,
+    read_description,
 )
-_ENOUGH = 20  # a trunk has at least this many names; the smallest, ResNet-10, has 72
-# If a file has several trunks, the first of these places is taken. The papers of MoCo and DINO
-# evaluate these trunks, and not the key encoder or the student.
-_PREFERRED = ("classy_state_dict.base_model.model.trunk", "encoder_q", "teacher")
-# Children of torchvision's ResNet in an nn.Sequential, as in lightly: 2 and 3 have no tensors.
-_CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
-_CHILD = re.compile(r"(.*?)\b([014567])\.((?:\d+\.(?:conv|bn|downsample\.)\d\.)?\w+)")
+from pirl_plugin.models.trunks import AnyTrunk
+
+# How programs name the parts of a ResNet: their name -> torchvision's. In all of them, the names
+# inside a part are torchvision's.
+_PART_NAMES: tuple[dict[str, str], ...] = (
+    {name: name for name in ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")},
+    # lightly: an nn.Sequential of the children; its 2 (ReLU) and 3 (pooling) have no tensors.
+    {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"},
+)
+# A prefix is a ResNet's if one of these convolutions follows it.
+_MARKED_PARTS = ("layer1", "layer4")
+_MARK = ".0.conv1.weight"
+# If a file holds several trunks, the first of these is taken, as in the papers' evaluation.
+_PREFERRED = (
+    "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
+    "encoder_q.",  # MoCo: not the key encoder
+    "teacher.",  # DINO: not the student
+)
 # torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
 _DETECTRON2 = {
     r"^conv1\.": "stem.conv1.",
@@ -37,7 +55,6 @@ _DETECTRON2 = {
     r"\.downsample\.0\.": ".shortcut.",
     r"\.downsample\.1\.": ".shortcut.norm.",
 }
-_Place = tuple[str, str, dict[str, Tensor]]  # keys and prefix; only the prefix; tensors by name
 
 
 @dataclass(frozen=True)
@@ -46,103 +63,168 @@ class Trunk:
 
     Attributes:
         tensors: by torchvision's or timm's names, without a classifier; contiguous, on the CPU.
-        found_at: keys and prefix of its place in the checkpoint.
+        prefix: of the tensors' names in the checkpoint.
         depth: of a ResNet, as ``width`` and ``small_stem``: see :class:`pirl_plugin.WideResNet`.
         timm: timm's name of the network; empty for a ResNet.
         options: keyword arguments of ``timm.create_model``.
+        preprocessing: of the images in its training.
     """
 
     tensors: dict[str, Tensor] = field(repr=False)
-    found_at: str = ""
+    prefix: str = ""
     depth: int = 50
     width: float = 1
     small_stem: bool = False
     timm: str = ""
     options: dict[str, object] = field(default_factory=dict)
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     @property
     def title(self) -> str:
         """A title, such as ``ResNet-10 of width 0.5`` or ``timm's vit_tiny (img_size=48)``."""
         if self.timm:
-            given = ", ".join(f"{key}={value}" for key, value in self.options.items())
-            return f"timm's {self.timm}{f' ({given})' if given else ''}"
+            options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+            return f"timm's {self.timm}{f' ({options})' if options else ''}"
         scaled = "" if self.width == 1 else f" of width {self.width:g}"
         return f"ResNet-{self.depth}{scaled}{', 3×3 stem' if self.small_stem else ''}"
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether torchvision and timm have a constructor for this ResNet."""
+        return not self.timm and self.width == 1 and not self.small_stem and self.depth != 10
 
     def weights(self) -> dict[str, Tensor]:
         """Return all tensors except batch norm's counters: 265 for ResNet-50."""
         return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
 
+    def vissl_state(self) -> dict[str, Tensor]:
+        """Return tensors by the names of VISSL's ResNet, of ``pirl_resnet`` or of ``pirl_timm``."""
+        if self.timm:
+            named = {f"net.{name}": tensor for name, tensor in self.tensors.items()}
+            return {DESCRIPTION: describe(self.timm, self.options), **named}
+        return {f"_feature_blocks.{name}": tensor for name, tensor in self.tensors.items()}
 
-def find_any_trunk(
-    checkpoint: Mapping[str, object], name: str, at: str | None = None, timm: str | None = None
+    def build(self) -> AnyTrunk:
+        """Return the network, in evaluation mode: it maps normalised images to features."""
+        network: AnyTrunk
+        if self.timm:
+            network = TimmTrunk(self.timm, self.options)
+        else:
+            network = ResNetTrunk(self.depth, self.width, self.small_stem)
+        network.load_state_dict(self.vissl_state(), strict=False)  # counters may be missing
+        network.preprocessing = self.preprocessing
+        return network.eval()
+
+
+def find_trunk(
+    checkpoint: Mapping[str, object],
+    name: str,
+    *,
+    prefix: str | None = None,
+    timm: str | None = None,
+    timm_options: Mapping[str, object] | None = None,
 ) -> Trunk:
-    """Find the trunk of a checkpoint: a ResNet, or the network of timm that the file describes.
+    """Find the trunk of a checkpoint: a ResNet, or a network of timm.
 
     Args:
         checkpoint: nested dictionaries; arrays count as tensors.
         name: name of the checkpoint in errors.
-        at: keys and prefix of the trunk, or their end, if the file has several.
+        prefix: prefix of the trunk's tensors, or its end, if the file has several trunks.
         timm: timm's name of the network, if the file does not have it.
+        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
 
     Raises:
         ValueError: there is no trunk, several trunks, an incomplete one, or values that are not
             finite; or the network is timm's, and timm is not installed.
     """
-    options: dict[str, object] = {}
-    if timm is None:
-        places = _places(checkpoint, DESCRIPTION, at)
-        if not places:
-            return find_trunk(checkpoint, name, at)
-        where, prefix, tensors = _one(places, name)
-        timm, options = read_description(tensors[prefix + DESCRIPTION])
-        at = f"{where}net"
-    with torch.device("meta"):
-        expected = create_network(timm, options).state_dict()
-    first = next(iter(expected))
-    places = _places(checkpoint, first, at)
-    if not places:
-        raise Refused(f"{name} holds no {timm}: expected a tensor {first}")
-    where, prefix, tensors = _one(places, name)
-    ours = {n: tensors[prefix + n] for n in expected if prefix + n in tensors}
-    if mismatch := compare(expected, ours):
-        raise Refused(f"{name} is not timm's {timm}: {mismatch}; give its own name")
-    _list_others(name, [n for n in tensors if n.removeprefix(prefix) not in ours])
-    return Trunk(_finite(ours, name), where, timm=timm, options=options)
+    tensors = dict(_flatten(checkpoint))
+    if timm:
+        return _timm_trunk(tensors, name, prefix, timm, timm_options or {})
+    described = [p for p in _prefixes_of(tensors, DESCRIPTION) if _is_at(p, prefix)]
+    if described:
+        where = _choose(described, name, None)
+        timm, options = read_description(tensors[where + DESCRIPTION])
+        return _timm_trunk(tensors, name, f"{where}net", timm, options)
+    return _resnet_trunk(tensors, name, prefix)
 
 
-def find_trunk(checkpoint: Mapping[str, object], name: str, at: str | None = None) -> Trunk:
-    """Find the ResNet trunk of a checkpoint: see :func:`find_any_trunk`."""
-    everywhere = list(_resnets(checkpoint))
-    places = [place for place in everywhere if at is None or _is_at(place[0], at)]
-    if everywhere and not places:
-        where = ", ".join(place[0] for place in everywhere)
-        raise Refused(f"{name} holds no trunk at {at}: expected one of {where}")
-    if not places:
+def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) -> Trunk:
+    """Return the ResNet of a checkpoint."""
+    part_names_at = _resnet_prefixes(tensors)
+    if not part_names_at:
         raise Refused(
-            f"{name} holds no ResNet trunk: expected names such as layer1.0.conv1.weight, with or "
-            f"without a prefix"
+            f"{name} holds no ResNet: expected tensors such as layer1.0.conv1.weight, after any "
+            f"prefix; for a network of timm, such as a ViT, give its name with --timm NAME"
         )
-    where, prefix, tensors = _one(places, name)
-    part = re.compile(rf"{re.escape(prefix)}(?:conv1|bn1|layer[1-4])\.")
-    ours = {n.removeprefix(prefix): t for n, t in tensors.items() if part.match(n)}
-    depth = min(STAGES, key=lambda d: len(_shapes(d, 1, False).keys() ^ ours.keys()))
-    stem = ours.get("conv1.weight", torch.empty(64, 3, 7, 7))
-    width, small_stem = stem.shape[0] / 64, tuple(stem.shape[2:]) == (3, 3)
+    where = _choose(list(part_names_at), name, prefix)
+    part_names = part_names_at[where]
+    state = {}
+    others = []
+    for full_name, tensor in tensors.items():
+        if full_name.startswith(where):
+            part, _, rest = full_name.removeprefix(where).partition(".")
+            if part in part_names:
+                state[f"{part_names[part]}.{rest}"] = tensor
+            else:
+                others.append(part)
+
+    depth = min(STAGES, key=lambda depth: len(_shapes(depth, 1, False).keys() ^ state.keys()))
+    stem = state.get("conv1.weight", torch.empty(64, 3, 7, 7))
+    width = stem.shape[0] / 64
+    small_stem = tuple(stem.shape[2:]) == (3, 3)
     expected = _shapes(depth, width, small_stem)
-    if mismatch := compare(expected, ours):
+    if mismatch := compare(expected, state):
         raise Refused(
             f"{name}{f' at {where}' if where else ''} is not a whole trunk; it differs from the "
             f"nearest, ResNet-{depth} of width {width:g}: {mismatch}"
         )
-    whole = _finite({n: ours[n] for n in expected if n in ours}, name)
-    _list_others(name, [n for n in tensors if not part.match(n)])
+    _list_others(name, others)
+    whole = _finite({n: state[n] for n in expected if n in state}, name)
     return Trunk(whole, where, depth, width, small_stem)
 
 
-def _list_others(name: str, others: list[str]) -> None:
-    if others := [other for other in others if not other.endswith(DESCRIPTION)]:
-        logging.root.warning(f"{name}: not part of the trunk: {truncate(others)}")
+def _resnet_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
+    """Return the prefix of each ResNet, with the names of its parts."""
+    part_names_at: dict[str, dict[str, str]] = {}
+    for part_names in _PART_NAMES:
+        for part, torchvision_name in part_names.items():
+            if torchvision_name in _MARKED_PARTS:
+                for prefix in _prefixes_of(tensors, part + _MARK):
+                    part_names_at.setdefault(prefix, part_names)
+    return part_names_at
+
+
+def _timm_trunk(
+    tensors: Mapping[str, Tensor],
+    name: str,
+    prefix: str | None,
+    timm: str,
+    options: Mapping[str, object],
+) -> Trunk:
+    """Return the network of timm of a checkpoint."""
+    with torch.device("meta"):
+        network: Any = create_network(timm, options)
+    expected = network.state_dict()
+    first = next(iter(expected))
+    prefixes = _prefixes_of(tensors, first)
+    if not prefixes:
+        raise Refused(f"{name} holds no {timm}: expected a tensor {first}, after any prefix")
+    where = _choose(prefixes, name, prefix)
+    state = {n: tensors[where + n] for n in expected if where + n in tensors}
+    if mismatch := compare(expected, state):
+        raise Refused(
+            f"{name} is not timm's {timm}: {mismatch}; give its own name with --timm NAME, or its "
+            f"options with --timm-option KEY=VALUE, such as img_size=384"
+        )
+    inside = [n.removeprefix(where) for n in tensors if n.startswith(where)]
+    _list_others(name, [n.partition(".")[0] for n in inside if n not in state])
+    return Trunk(
+        _finite(state, name),
+        where,
+        timm=timm,
+        options=dict(options),
+        preprocessing=Preprocessing.from_timm(network.pretrained_cfg, timm),
+    )
 
 
 def to_detectron2(name: str) -> str:
@@ -156,81 +238,71 @@ def to_detectron2(name: str) -> str:
     return name
 
 
-def _dictionaries(
-    node: Mapping[str, object], path: str = ""
-) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield each dictionary with tensors or arrays: its dotted keys, and the tensors."""
-    tensors = {
-        str(key): torch.as_tensor(value)
-        for key, value in node.items()
-        if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim)
-    }
-    if tensors:
-        yield path, tensors
+def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield all tensors and arrays of nested dictionaries, with their dotted names."""
     for key, value in node.items():
+        if isinstance(value, nn.Module):  # only in files whose code was allowed to run
+            value = value.state_dict()
         if isinstance(value, Mapping):
-            yield from _dictionaries(value, f"{path}{key}.")
+            yield from _flatten(value, f"{path}{key}.")
+        elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
+            yield f"{path}{key}", torch.as_tensor(value)
 
 
-def _places(checkpoint: Mapping[str, object], last: str, at: str | None) -> list[_Place]:
-    """Return each place with a tensor named ``last``, with or without a prefix."""
-    return [
-        (keys + prefix, prefix, tensors)
-        for keys, tensors in _dictionaries(checkpoint)
-        for prefix in (full.removesuffix(last) for full in tensors if full.endswith(last))
-        if prefix[-1:] in ("", ".") and (at is None or _is_at(keys + prefix, at))
-    ]
+def _prefixes_of(tensors: Mapping[str, Tensor], last: str) -> list[str]:
+    """Return what stands before ``last`` in the tensors' names: nothing, or keys and a dot."""
+    prefixes = [name.removesuffix(last) for name in tensors if name.endswith(last)]
+    return [prefix for prefix in prefixes if prefix[-1:] in ("", ".")]
 
 
-def _resnets(checkpoint: Mapping[str, object]) -> Iterator[_Place]:
-    """Yield each place that may be a ResNet, with its tensors by torchvision's names."""
-    for keys, tensors in _dictionaries(checkpoint):
-        for rename in (str, _name_of_child):
-            named = {rename(name): tensor for name, tensor in tensors.items()}
-            prefixes = Counter(m["prefix"] for n in named if (m := _NAME.fullmatch(n)))
-            enough = [prefix for prefix, count in prefixes.items() if count >= _ENOUGH]
-            yield from ((keys + prefix, prefix, named) for prefix in enough)
-            if enough:
-                break
+def _choose(prefixes: Sequence[str], name: str, wanted: str | None) -> str:
+    """Return the prefix of the trunk.
+
+    Raises:
+        ValueError: none is the wanted one; or there are several, and none is preferred.
+    """
+    shown = ", ".join(prefix or "the top" for prefix in prefixes)
+    matching = [prefix for prefix in prefixes if _is_at(prefix, wanted)]
+    if not matching:
+        raise Refused(f"{name} holds no trunk at {wanted}: expected one of {shown}")
+    if len(matching) == 1:
+        return matching[0]
+    for part in _PREFERRED:
+        preferred = [prefix for prefix in matching if part in prefix]
+        if len(preferred) == 1:
+            logging.root.info(f"{name} holds trunks at {shown}: took {preferred[0]}")
+            return preferred[0]
+    raise Refused(
+        f"{name} holds {len(matching)} trunks, at {shown}: expected one; give --trunk PREFIX"
+    )
 
 
-def _name_of_child(name: str) -> str:
-    match = _CHILD.fullmatch(name)
-    return f"{match[1]}{_CHILDREN[match[2]]}.{match[3]}" if match else name
+def _is_at(prefix: str, wanted: str | None) -> bool:
+    """Return whether a prefix is the wanted one, or ends with it."""
+    if wanted is None:
+        return True
+    prefix, wanted = prefix.strip("."), wanted.strip(".")
+    return prefix == wanted or prefix.endswith(f".{wanted}")
+
+
+def _list_others(name: str, parts: Sequence[str]) -> None:
+    """Warn of parts beside the trunk, such as a classifier ``fc``."""
+    others = [part for part in dict.fromkeys(parts) if part != DESCRIPTION]
+    if others:
+        logging.root.warning(f"{name}: not part of the trunk: {truncate(others)}")
 
 
 @lru_cache(maxsize=16)
 def _shapes(depth: int, width: float, small_stem: bool) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor of a trunk, in the network's order."""
     with torch.device("meta"):
-        net = WideResNet(depth, width, small_stem)
-    return {n: tuple(t.shape) for n, t in net.state_dict().items()}
-
-
-def _is_at(where: str, at: str) -> bool:
-    where, at = where.strip("."), at.strip(".")
-    return where == at or where.endswith(f".{at}")
-
-
-def _one(places: list[_Place], name: str) -> _Place:
-    """Return the place of the trunk.
-
-    Raises:
-        ValueError: there are several places, and none is preferred.
-    """
-    if len(places) == 1:
-        return places[0]
-    where = ", ".join(place[0] for place in places)
-    for part in _PREFERRED:
-        preferred = [place for place in places if part in place[0]]
-        if len(preferred) == 1:
-            logging.root.info(f"{name} holds trunks at {where}: took {preferred[0][0]}")
-            return preferred[0]
-    raise Refused(f"{name} holds {len(places)} trunks, at {where}: expected one; give --trunk NAME")
+        network = WideResNet(depth, width, small_stem)
+    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
 
 
 def _finite(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    strange = [n for n, t in tensors.items() if not bool(t.isfinite().all())]
+    """Return contiguous tensors; raise ``ValueError`` if values are not finite."""
+    strange = [n for n, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     if strange:
         raise Refused(f"{name} has values that are not finite, in {truncate(strange)}")
     return {n: tensor.detach().contiguous() for n, tensor in tensors.items()}

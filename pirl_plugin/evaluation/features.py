@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.files import write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.sources import FolderSource, ImageSource, open_source
-from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
+from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -49,15 +48,6 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     """
     count = min(count, total)
     return [i * total // count for i in range(count)]
-
-
-def normalization_of(config: Mapping[str, Any] | None) -> Callable[[Tensor], Tensor]:
-    """Return a function that normalises images as a run did; by default as for ImageNet."""
-    section = (config or {}).get("HOOKS", {}).get("PIRL_INPUT") or {}
-    data = (config or {}).get("DATA", {})
-    mean = section.get("mean") or data.get("MEAN") or IMAGENET_MEAN
-    std = section.get("std") or data.get("STD") or IMAGENET_STD
-    return partial(normalize_images, mean=mean, std=std)
 
 
 def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:

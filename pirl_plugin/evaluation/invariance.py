@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from pirl_plugin.arguments import trunk_options
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.pretext_model import (
@@ -56,8 +58,9 @@ def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Te
         float32 ``(N·T,)`` for the same image and ``(N·T,)`` for different images, 0 to 2.
     """
     other = transformed.roll(len(image) // 2, dims=0)
-    own, different = (unit_distances(image[:, None], x).flatten() for x in (transformed, other))
-    return own, different
+    same = unit_distances(image[:, None], transformed)
+    different = unit_distances(image[:, None], other)
+    return same.flatten(), different.flatten()
 
 
 def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, Any]:
@@ -97,49 +100,72 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     """
     source = FolderSource(options.data)
     count = min(options.images, len(source))
-    rows = sorted(
-        np.random.default_rng(options.seed).choice(len(source), count, replace=False).tolist()
-    )
-    configs = map(run_config, options.checkpoint)
+    rng = np.random.default_rng(options.seed)
+    rows = sorted(rng.choice(len(source), count, replace=False).tolist())
+    configs = [run_config(path) for path in options.checkpoint]
     other = next((config for config in configs if has_transformed_images(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = [  # load all before the first measurement, which takes minutes
-        load_pretext_model(path, options.trust_pickle, other, device, options.size)
+    models = [  # load all before the first measurement, which takes minutes
+        load_pretext_model(
+            path, other=other, size=options.size, device=device, **trunk_options(options)
+        )
         for path in options.checkpoint
     ]
-    names, models = [path.resolve().parent.name for path in options.checkpoint], []
+    names = [path.resolve().parent.name for path in options.checkpoint]
     if len(set(names)) < len(names):
-        names = list(map(str, options.checkpoint))
-    for name, path, model in zip(names, options.checkpoint, loaded, strict=True):
-        some = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
-        drawn = list(_views(model, source, some, 1, options.seed))
-        if len(drawn) < 2:
-            raise Refused(
-                f"--data = {options.data}: expected images that can be read; look at the log"
-            )
-        crops, versions = (torch.stack(part) for part in zip(*drawn, strict=True))
-        kinds = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
-        parts: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in kinds}
-        progress = tqdm(rows, name, mininterval=2)
-        for crop, transformed in _views(model, source, progress, options.transforms, options.seed):
-            for kind, of in kinds.items():
-                image = of.embed_images(crop[None])[0]
-                parts[kind].append((image, of.embed_transformed(transformed)))
-        measured: dict[str, Any] = {}
-        for kind, found in parts.items():
-            distances = invariance_distances(*map(torch.stack, zip(*found, strict=True)))
-            pair = map(summarize_distances, distances)
-            measured[kind] = dict(zip(("same", "different"), pair, strict=True))
-        measured |= {"name": name, "checkpoint": str(path.resolve())}
-        measured |= {"representation": model.representation, "image_size": model.views.image_size}
-        models.append(measured)
+        names = [str(path) for path in options.checkpoint]
+    measured = []
+    for name, path, model in zip(names, options.checkpoint, models, strict=True):
+        shown = replace(model.trunk.preprocessing, size=model.views.image_size)
+        print(f"{name}: images of {shown}", flush=True)
+        images, summaries = _measure_model(name, model, source, rows, options)
+        about = {"name": name, "checkpoint": str(path.resolve())}
+        about |= {"representation": model.representation, "image_size": model.views.image_size}
+        measured.append({**summaries, **about})
     return {
         "data": str(options.data.resolve()),
-        "images": len(found),
+        "images": images,
         "transforms": options.transforms,
         "seed": options.seed,
-        "models": models,
+        "models": measured,
     }
+
+
+def _measure_model(
+    name: str,
+    model: PretextModel,
+    source: ImageSource,
+    rows: Sequence[int],
+    options: argparse.Namespace,
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of readable images, and the summaries by the statistics of BatchNorm."""
+    # The statistics of each kind of input come from a sample of the images.
+    sample = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
+    views = list(_views(model, source, sample, 1, options.seed))
+    if len(views) < 2:
+        raise Refused(f"--data = {options.data}: expected images that can be read; look at the log")
+    crops = torch.stack([crop for crop, _ in views])
+    versions = torch.stack([version for _, version in views])
+    models = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
+
+    embeddings: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in models}
+    progress = tqdm(rows, name, mininterval=2)
+    for crop, transformed in _views(model, source, progress, options.transforms, options.seed):
+        for kind, of_kind in models.items():
+            image = of_kind.embed_images(crop[None])[0]
+            embeddings[kind].append((image, of_kind.embed_transformed(transformed)))
+
+    summaries = {}
+    for kind, pairs in embeddings.items():
+        same, different = invariance_distances(
+            torch.stack([image for image, _ in pairs]),
+            torch.stack([transformed for _, transformed in pairs]),
+        )
+        summaries[kind] = {
+            "same": summarize_distances(same),
+            "different": summarize_distances(different),
+        }
+    return len(embeddings["heads"]), summaries
 
 
 def _views(

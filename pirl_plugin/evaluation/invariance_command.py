@@ -22,7 +22,8 @@ def main(arguments: list[str]) -> None:
     options = _parse(arguments)
     from pirl_plugin.evaluation.invariance import measure_invariance
 
-    out, results = options.out, measure_invariance(options)
+    results = measure_invariance(options)
+    out = options.out
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "invariance.json", results)
     figure = draw(results["models"])
@@ -56,10 +57,12 @@ def draw(models: list[dict[str, Any]]) -> Figure:
     for axes, (kind, title) in zip(figure.subplots(2), _KINDS.items(), strict=True):
         for i, model in enumerate(models):
             for key, style in (("same", "-"), ("different", "--")):
-                found = model[kind][key]
-                edges = np.linspace(0, 2, len(found["density"]) + 1)
-                label = f"{model['name']}, {key} image ({found['mean']:.2f} ± {found['std']:.2f})"
-                axes.stairs(found["density"], edges, color=f"C{i}", ls=style, label=label)
+                summary = model[kind][key]
+                density = summary["density"]
+                edges = np.linspace(0, 2, len(density) + 1)
+                spread = f"{summary['mean']:.2f} ± {summary['std']:.2f}"
+                label = f"{model['name']}, {key} image ({spread})"
+                axes.stairs(density, edges, color=f"C{i}", ls=style, label=label)
         axes.set(title=f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", xlim=(0, 2), ylabel="density")
         axes.set_xlabel("$l_2$ distance of unit vectors")
         axes.legend(frameon=False, fontsize=8)
@@ -74,15 +77,19 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
         formatter_class=kinds.HelpFormatter,
     )
-    add, path = parser.add_argument, kinds.user_path
-    add("--checkpoint", type=path, nargs="+", required=True, help="one or more models")
-    add("--data", type=path, required=True, help="folder of images, such as IMAGENET/train")
+    kinds.add_checkpoint_options(parser, several=True)
+    add = parser.add_argument
+    add(
+        "--data",
+        type=kinds.user_path,
+        required=True,
+        help="folder of images, such as IMAGENET/train",
+    )
     add("--out", type=kinds.output_folder, required=True, help="folder for invariance.json, .svg")
     add("--images", type=kinds.whole_number(2), default=1000, help="number of random images")
     add("--transforms", type=kinds.whole_number(1), default=4, help="versions of each image")
     add("--seed", type=kinds.whole_number(0), default=0, help="seed of images and transforms")
     size = "pixels, if the run has no size (default: the size of another run, or 224)"
     add("--size", type=kinds.whole_number(1, 4096), help=size)
-    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU if there is one)")
     return parser.parse_args(arguments)

@@ -42,29 +42,27 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     from torch.utils.data import ConcatDataset
 
     from pirl_plugin.checkpoints.load import load_trunk
-    from pirl_plugin.checkpoints.training_run import image_size_of, run_config
     from pirl_plugin.evaluation.features import (
         Crops,
         extract_features,
         labelled_sources,
-        normalization_of,
         store_features,
     )
     from pirl_plugin.evaluation.knn import FeatureRows, find_neighbors, vote
     from pirl_plugin.models.trunks import untrained
 
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trunk = load_trunk(options.checkpoint, options.trust_pickle, options.trunk, options.timm)
+    trunk = load_trunk(options.checkpoint, **kinds.trunk_options(options))
+    preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
     trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
-    config = run_config(options.checkpoint)
-    size = options.size or image_size_of(config) or 224
+    size = preprocessing.size
     train, test = labelled_sources(options.data)
-    print(f"{size}-px crops of {train.path} and {test.path}", flush=True)
+    print(f"crops of {train.path} and {test.path}: {preprocessing}", flush=True)
     networks = [each.to(device) for each in trunks]
     images = [Crops(train, size), Crops(test, size)]
     crops: ConcatDataset[tuple[torch.Tensor, bool]] = ConcatDataset(images)
     how = {"batch": options.batch, "workers": options.workers}
-    how["normalize"] = normalization_of(config)
+    how["normalize"] = preprocessing.normalize
     if options.features is None:
         features, readable = extract_features(networks, crops, **how)
         opened = features.numpy
@@ -72,7 +70,8 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         written, paths = options.checkpoint.stat(), "\0".join([*train.paths(), *test.paths()])
         described = {
             "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],
-            "network": [options.trunk, options.timm, len(trunks)],
+            "network": [options.trunk, options.timm, dict(options.timm_option), len(trunks)],
+            "mean and std": [*preprocessing.mean, *preprocessing.std],
             "list of images": hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest(),
             "size": size,
         }
@@ -118,20 +117,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "pirl-plugin knn --checkpoint runs/mine/checkpoint.torch --data DIR",
         formatter_class=kinds.HelpFormatter,
     )
+    kinds.add_checkpoint_options(parser)
+    kinds.add_image_options(parser)
+    kinds.add_compute_options(parser)
     add, count = parser.add_argument, kinds.whole_number(1)
-    add("--checkpoint", type=kinds.user_path, required=True, help="any file that export reads")
     data = "folder with train and val: class folders, tars, Hugging Face data sets, or lists "
     add("--data", type=kinds.user_path, required=True, help=f"{data}train.csv, val.csv")
     add("--out", type=kinds.output_folder, help="folder for results.json")
     add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     add("--temperature", type=float, default=0.07, help="temperature of the votes")
-    add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
-    add("--trunk", metavar="NAME", help="as in pirl-plugin export")
-    add("--timm", metavar="NAME", help="as in pirl-plugin export")
     add("--features", type=kinds.user_path, help=".npy file for the features; resumes from it")
     add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
-    add("--batch", type=count, default=128, help="images at a time")
-    add("--workers", type=kinds.whole_number(0), help="processes that decode (default: by cores)")
-    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU if there is one)")
-    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     return parser.parse_args(arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from torch.optim.swa_utils import update_bn
 from pirl_plugin.checkpoints.load import trunk_in
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.evaluation.features import centre_crop, normalization_of
+from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.images import names
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
-from pirl_plugin.views.pixels import image_generator, normalize_images
+from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.views.rotation import RotationViews
 
 Views = JigsawViews | RotationViews
@@ -41,12 +41,11 @@ class PretextModel:
     """A pre-trained trunk, its heads, and the pretext transform of its training.
 
     Attributes:
-        trunk: the trunk, in evaluation mode.
+        trunk: the trunk, in evaluation mode; it knows the preprocessing of its images.
         f: head of the image, or None if the checkpoint has no pair of heads.
         g: head of the transformed image, or None.
         views: make the transformed image; ``image_size`` is the side of the image.
         representation: the compared embeddings, in words.
-        normalize: maps uint8 images to floats, as in the trunk's training.
         transformed_trunk: trunk for transformed images; None: the same trunk.
     """
 
@@ -55,14 +54,14 @@ class PretextModel:
     g: PIRLHead | None
     views: Views
     representation: str
-    normalize: Callable[[Tensor], Tensor] = normalize_images
     transformed_trunk: AnyTrunk | None = None
 
     @torch.no_grad()
     def embed_images(self, images: Tensor) -> Tensor:
         """Compute f(v_I) of uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
         features: Tensor = self.trunk(self._normalized(images), ["flatten"])[0]
-        return (features if self.f is None else self.f(features)).cpu()
+        embeddings = features if self.f is None else self.f(features)
+        return embeddings.cpu()
 
     @torch.no_grad()
     def embed_transformed(self, transformed: Tensor) -> Tensor:
@@ -86,10 +85,11 @@ class PretextModel:
             images: uint8 ``(B, 3, S, S)``, B at least 2.
             transformed: uint8 ``(B, P, 3, H, W)``.
         """
-        parts = max(1, len(images) // _BATCH)
-        trunk, transformed_trunk = copy.deepcopy(self.trunk), copy.deepcopy(self.trunk)
-        update_bn(map(self._normalized, images.tensor_split(parts)), trunk)
-        patches = (part.flatten(0, 1) for part in transformed.tensor_split(parts))
+        num_batches = max(1, len(images) // _BATCH)
+        trunk = copy.deepcopy(self.trunk)
+        update_bn(map(self._normalized, images.tensor_split(num_batches)), trunk)
+        transformed_trunk = copy.deepcopy(self.trunk)
+        patches = (batch.flatten(0, 1) for batch in transformed.tensor_split(num_batches))
         update_bn(map(self._normalized, patches), transformed_trunk)
         return replace(self, trunk=trunk, transformed_trunk=transformed_trunk)
 
@@ -106,54 +106,61 @@ class PretextModel:
             uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
         """
         key = "patches" if isinstance(self.views, JigsawViews) else "rotated"
-        drawn = [self.views(pixels, image_generator(seed, i, row))[key] for i in range(count)]
-        versions = torch.stack([each if each.ndim == 4 else each[None] for each in drawn])
-        return centre_crop(pixels, self.views.image_size), versions
+        versions = []
+        for number in range(count):
+            version = self.views(pixels, image_generator(seed, number, row))[key]
+            versions.append(version if version.ndim == 4 else version[None])
+        return centre_crop(pixels, self.views.image_size), torch.stack(versions)
 
     def _normalized(self, images: Tensor) -> Tensor:
-        return self.normalize(images.to(next(self.trunk.parameters()).device))
+        device = next(self.trunk.parameters()).device
+        return self.trunk.preprocessing.normalize(images.to(device))
 
 
 def load_pretext_model(
     path: Path,
-    trust_pickle: bool = False,
+    *,
     other: Mapping[str, Any] | None = None,
-    device: str | torch.device = "cpu",
     size: int | None = None,
+    device: str | torch.device = "cpu",
+    trust_pickle: bool = False,
+    **trunk_options: Any,
 ) -> PretextModel:
     """Load the model of a checkpoint, with the views of its run.
 
     Args:
         path: any checkpoint that ``pirl-plugin export`` reads.
-        trust_pickle: as in ``pirl-plugin export``.
         other: the configuration of another run. Its views are used if this run has no transformed
             images (NPID) or no configuration; None: the paper's jigsaw.
-        device: device of trunk and heads.
         size: side of the image view, pixels, if the run has none; None: the other's, or 224.
+        device: device of trunk and heads.
+        trust_pickle: as in ``pirl-plugin export``.
+        **trunk_options: as in :func:`pirl_plugin.checkpoints.load.read_trunk`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it holds no complete trunk, or safe loading refuses it.
     """
-    content, config = read_checkpoint(path, trust_pickle), run_config(path)
-    views = _views(_entry(config), _entry(other), size)
+    content = read_checkpoint(path, trust_pickle)
+    trunk = trunk_in(content, path, **trunk_options).build().to(device)
+    views = _views(_view_entry(run_config(path)), _view_entry(other), size)
     heads = _heads(content)
     patches = views.grid**2 if isinstance(views, JigsawViews) else 1
-    f = g = None
-    what = "the trunk's pooled features, of patches their mean: no pair of heads f and g"
-    if [head.num_patches for head in heads] == [patches, 1]:  # the configs have g first
-        g, f = (head.to(device) for head in heads)
-        what = "f(v_I) and g(v_It), by the heads in the checkpoint"
-    trunk = trunk_in(content, path).to(device)
-    return PretextModel(trunk, f, g, views, what, normalization_of(config or other))
+    if [head.num_patches for head in heads] != [patches, 1]:
+        representation = "the trunk's pooled features, of patches their mean: no pair of heads"
+        return PretextModel(trunk, None, None, views, f"{representation} f and g")
+    g, f = (head.to(device) for head in heads)  # the configs have g first
+    representation = "f(v_I) and g(v_It), by the heads in the checkpoint"
+    return PretextModel(trunk, f, g, views, representation)
 
 
 def has_transformed_images(config: Mapping[str, Any] | None) -> bool:
     """Return whether a run has patches or rotated images, and an image size."""
-    return _entry(config).get("name") in _VIEWS and "image_size" in _entry(config)
+    entry = _view_entry(config)
+    return entry.get("name") in _VIEWS and "image_size" in entry
 
 
-def _entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
+def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the first entry of ``TRANSFORMS``: it makes the views."""
     transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
     return dict(transforms[0]) if transforms else {}
@@ -167,8 +174,8 @@ def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Vi
     if entry.get("name") not in _VIEWS:
         side = entry.get("image_size", side)
         entry = {**other, "image_size": side}
-    chosen = {"image_size": side, **entry}
-    return _VIEWS[chosen["name"]].from_entry(chosen)
+    parameters = {"image_size": side, **entry}
+    return _VIEWS[parameters["name"]].from_entry(parameters)
 
 
 def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
@@ -176,20 +183,24 @@ def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
     state: Any = content
     for key in ("classy_state_dict", "base_model", "model", "heads"):
         state = state.get(key) if isinstance(state, Mapping) else None
-    tensors: dict[int, dict[str, Tensor]] = {}
+    weights_of: dict[int, dict[str, Tensor]] = {}
     for name, tensor in (state or {}).items():
-        found = _HEAD.fullmatch(name)
-        if found is None:
+        match = _HEAD.fullmatch(name)
+        if match is None:
             return []
-        tensors.setdefault(int(found[1]), {})[found[2]] = tensor
-    return [_head(weights) for _, weights in sorted(tensors.items())]
+        weights_of.setdefault(int(match[1]), {})[match[2]] = tensor
+    return [_head(weights_of[position]) for position in sorted(weights_of)]
 
 
 def _head(weights: dict[str, Tensor]) -> PIRLHead:
-    hidden = weights.get("project.0.weight")
-    last = weights["project.2.weight" if hidden is not None else "project.weight"]
+    """Build a head of the weights' shapes, and load them."""
+    if "project.0.weight" in weights:  # a hidden layer
+        first, last = weights["project.0.weight"], weights["project.2.weight"]
+        hidden_dim = len(first)
+    else:
+        first = last = weights["project.weight"]
+        hidden_dim = None
     patches = weights["merge.weight"].shape[1] // len(last) if "merge.weight" in weights else 1
-    first, width = (last, None) if hidden is None else (hidden, len(hidden))
-    head = PIRLHead(first.shape[1], len(last), patches, width)
+    head = PIRLHead(first.shape[1], len(last), patches, hidden_dim)
     head.load_state_dict(weights)
     return head.eval()

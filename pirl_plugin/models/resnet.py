@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from pirl_plugin.failures import Refused
+from pirl_plugin.models.preprocessing import Preprocessing
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
@@ -88,7 +89,10 @@ class ResNetTrunk(nn.Module):
 
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
+        preprocessing: of the images in its training.
     """
+
+    preprocessing = Preprocessing()
 
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
         super().__init__()
@@ -117,15 +121,15 @@ class ResNetTrunk(nn.Module):
         if unknown := set(keys) - set(FEATURES):
             raise Refused(f"features {unknown}: expected names among {', '.join(FEATURES)}")
         wanted = {FEATURES[key] for key in keys}
-        found: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():
             features = block(features)
             if name in wanted:
-                found[name] = features
-            if len(found) == len(wanted):
+                outputs[name] = features
+            if len(outputs) == len(wanted):
                 break
-        return [found[FEATURES[key]] for key in keys]
+        return [outputs[FEATURES[key]] for key in keys]
 
 
 def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,12 +140,15 @@ def read_section(section: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a key or the depth is unknown, or the width is not positive.
     """
-    found = {"DEPTH": 18, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False, **section}
-    depth, width, small_stem, *unknown = found.values()
+    arguments = {"DEPTH": 18, "WIDTH_MULTIPLIER": 1, "SMALL_STEM": False}
+    unknown = section.keys() - arguments.keys()
+    arguments.update(section)
+    depth = arguments["DEPTH"]
+    width = arguments["WIDTH_MULTIPLIER"]
     if unknown or depth not in STAGES or round(64 * width) < 1:
         raise Refused(
             f"MODEL.TRUNK.PIRL_RESNET = {dict(section)}: expected DEPTH among "
             f"{', '.join(map(str, STAGES))}, WIDTH_MULTIPLIER above 0, SMALL_STEM and no other "
             f"key; correct it"
         )
-    return {"depth": depth, "width": width, "small_stem": small_stem}
+    return {"depth": depth, "width": width, "small_stem": arguments["SMALL_STEM"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.failures import Refused
+from pirl_plugin.models.preprocessing import Preprocessing
 
 _POOLED = ("flatten", "res5avg")
 DESCRIPTION = "timm_model"
@@ -34,10 +36,13 @@ class TimmTrunk(nn.Module):
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
         width: D.
+        preprocessing: of the images in its training.
 
     Raises:
         ValueError: timm is not installed, has no such network, or the network has no such option.
     """
+
+    preprocessing = Preprocessing()
 
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
@@ -113,7 +118,8 @@ def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
         ('resnet10t', {'img_size': 48})
     """
     text = json.dumps({"model": architecture, "options": dict(options)}).encode()
-    return torch.tensor(list(text.ljust(-(-len(text) // _BYTES) * _BYTES)), dtype=torch.uint8)
+    blocks = math.ceil(len(text) / _BYTES)
+    return torch.tensor(list(text.ljust(blocks * _BYTES)), dtype=torch.uint8)
 
 
 def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:

@@ -57,4 +57,6 @@ def untrained(trunk: AnyTrunk) -> AnyTrunk:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return type(trunk)(**trunk.arguments).eval()
+        network = type(trunk)(**trunk.arguments)
+    network.preprocessing = trunk.preprocessing
+    return network.eval()

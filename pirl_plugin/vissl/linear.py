@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import arguments as kinds
@@ -33,13 +32,15 @@ def main(arguments: list[str]) -> int:
     from pirl_plugin.vissl import launch
 
     train, test, classes = labelled_folders(options.data)
-    trunk = load_trunk(options.checkpoint, options.trust_pickle, options.trunk, options.timm)
+    trunk = load_trunk(options.checkpoint, **kinds.trunk_options(options))
+    trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
+    print(f"images of {trunk.preprocessing}", flush=True)
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:
         weights = options.out / "trunk.torch"
         save_trunk(trunk, weights)
     overrides = [
-        *benchmark_of(trunk, options.checkpoint, options.size),
+        *benchmark_of(trunk),
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(train)}]",
         f"config.DATA.TEST.DATA_PATHS=[{quoted(test)}]",
         f"config.MODEL.HEAD.NUM_CLASSES={len(classes)}",
@@ -58,24 +59,20 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def benchmark_of(trunk: AnyTrunk, checkpoint: Path, size: int | None = None) -> list[str]:
-    """Return the overrides of the benchmark that fits a trunk.
+def benchmark_of(trunk: AnyTrunk) -> list[str]:
+    """Return the overrides of the benchmark that fits a trunk and its images.
 
     For the paper's networks and ResNet-18, it measures five layers, as in the paper's Table 2. For
     others, such as the narrow network of ``quick_jigsaw``, it measures only the pooled features.
-
-    Args:
-        trunk: the trunk in the checkpoint.
-        checkpoint: a checkpoint; its run determines the image size.
-        size: side of the images, pixels; None: the run's.
     """
-    from pirl_plugin.checkpoints.training_run import image_size_of, run_config
     from pirl_plugin.models.resnet import ResNetTrunk, feature_width
 
-    size = size or image_size_of(run_config(checkpoint)) or 224
+    images = trunk.preprocessing
     sizes = [
-        f"config.DATA.TRAIN.CROP_SIZE={size}",
-        f"config.DATA.TEST.RESIZE={round(size * 8 / 7)}",
+        f"config.DATA.TRAIN.CROP_SIZE={images.size}",
+        f"config.DATA.TEST.RESIZE={round(images.size * 8 / 7)}",
+        f"config.DATA.MEAN={list(images.mean)}",
+        f"config.DATA.STD={list(images.std)}",
     ]
     full = "config=benchmark/pirl/linear_imagenet1k"
     given: dict[str, Any] = dict(trunk.arguments)
@@ -104,13 +101,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "pirl-plugin linear --checkpoint runs/mine/checkpoint.torch --data DIR",
         formatter_class=kinds.HelpFormatter,
     )
+    kinds.add_checkpoint_options(parser)
+    kinds.add_image_options(parser)
     add = parser.add_argument
-    add("--checkpoint", type=kinds.user_path, required=True, help="any file that export reads")
     add("--data", type=kinds.user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
     add("--out", type=kinds.output_folder, default="runs/linear", help="folder of the run")
-    add("--size", type=kinds.whole_number(1, 4096), help="pixels (default: the run's, or 224)")
-    add("--trunk", metavar="NAME", help="as in pirl-plugin export")
-    add("--timm", metavar="NAME", help="as in pirl-plugin export")
-    add("--trust-pickle", action="store_true", help="as in pirl-plugin export")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as in pirl-plugin train")
     return parser.parse_args(arguments)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+import yaml
 from safetensors.torch import load_file
 
 from pirl_plugin.checkpoints.export import (
@@ -14,8 +15,8 @@ from pirl_plugin.checkpoints.export import (
     loading_lines,
     main,
 )
-from pirl_plugin.checkpoints.load import load_trunk, save_trunk
-from pirl_plugin.checkpoints.trunk import find_any_trunk, to_detectron2
+from pirl_plugin.checkpoints.load import load_trunk, read_trunk, save_trunk
+from pirl_plugin.checkpoints.trunk import find_trunk, to_detectron2
 from pirl_plugin.models.resnet import WideResNet
 from tests.helpers.export_files import (
     PREFIX,
@@ -140,7 +141,7 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     assert found.options["img_size"] == 32
     net = timm.create_model("test_vit")
     file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")
-    named = find_any_trunk(torch.load(file), "plain", timm="test_vit")
+    named = find_trunk(torch.load(file), "plain", timm="test_vit")
     assert torch.equal(named.tensors["cls_token"], net.state_dict()["cls_token"])
 
 
@@ -158,7 +159,7 @@ def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path)
 
 def test_detectron2_options__of_the_papers_wide_network():
     state = WideResNet(50, 2).state_dict()
-    found = find_any_trunk(state, "c2x")
+    found = find_trunk(state, "c2x")
     assert found.title == "ResNet-50 of width 2"
     options = detectron2_options(found)
     assert options["MODEL.RESNETS.RES2_OUT_CHANNELS"] == 512  # 256 at width 1
@@ -190,3 +191,70 @@ def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "ResNet-18 of width 0.125" in said
     assert f"PARAMS_FILE={tmp_path / 'out.torch'}" in said
+
+
+IMAGES = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
+
+
+@pytest.mark.parametrize(
+    ("to", "out"),
+    [
+        ("torchvision", "o.pth"),
+        ("vissl", "o.torch"),
+        ("safetensors", "o.safetensors"),
+        ("timm", ""),
+    ],
+)
+def test_preprocessing__of_the_run_goes_with_the_weights(to, out, tmp_path):
+    """Features under ImageNet's statistics instead had a mean cosine of 0.54."""
+    timm = pytest.importorskip("timm")
+    source = save(vissl_checkpoint(small_trunk(18, 1)), tmp_path / "run" / "in.torch")
+    transforms = [{"name": "PIRLJigsaw", "image_size": 64}]
+    config = {"DATA": {"TRAIN": {"TRANSFORMS": transforms}}, "HOOKS": {"PIRL_INPUT": IMAGES}}
+    (tmp_path / "run" / "train_config.yaml").write_text(yaml.safe_dump(config))
+    written = tmp_path / "out" / out
+    found = export_checkpoint(source, written, to)
+    file = written / "model.safetensors" if to == "timm" else written
+    again = read_trunk(file).preprocessing
+    assert again.record() == found.preprocessing.record() == {"size": 64, **IMAGES}
+    if to == "timm":
+        net = timm.create_model(f"local-dir:{written}", pretrained=True, num_classes=0)
+        given = timm.data.resolve_model_data_config(net)
+        assert (list(given["mean"]), given["input_size"]) == (IMAGES["mean"], (3, 64, 64))
+    assert detectron2_options(found)["MODEL.PIXEL_MEAN"] == [25.5, 51.0, 76.5]
+
+
+def test_preprocessing__of_files_without_a_run_is_imagenets_and_is_not_written(tmp_path):
+    source = save(bare(small_trunk()), tmp_path / "in.pth")
+    export_checkpoint(source, tmp_path / "out.torch", "vissl")
+    found = read_trunk(tmp_path / "out.torch").preprocessing
+    assert (found.size, found.is_known) == (224, False)
+    assert "because the checkpoint names none" in str(found)
+    changed = found.with_options(size=96, mean=(0.5, 0.5, 0.5))
+    assert (changed.size, changed.mean, changed.std) == (96, (0.5,) * 3, found.std)
+    assert "--size, --mean as given" in str(changed)
+    with pytest.raises(ValueError, match=r"std = \(0, 1, 1\): expected .* above 0"):
+        found.with_options(std=(0, 1, 1))
+
+
+def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path):
+    timm = pytest.importorskip("timm")
+    net = timm.create_model("test_vit", img_size=48)
+    file = save(net.state_dict(), tmp_path / "vit.pth")
+    with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT.* --timm NAME"):
+        read_trunk(file)
+    with pytest.raises(ValueError, match=r"not timm's test_vit: .*--timm-option KEY=VALUE"):
+        read_trunk(file, timm="test_vit")
+    found = read_trunk(file, timm="test_vit", timm_options={"img_size": 48})
+    assert torch.equal(found.tensors["pos_embed"], net.state_dict()["pos_embed"])
+    assert found.preprocessing.mean == (0.5, 0.5, 0.5)  # timm's for this network
+
+
+def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):
+    file = tmp_path / "whole.pth"
+    net = torchvision.models.resnet18()
+    torch.save(net, file)
+    with pytest.raises(ValueError, match=r"whole\.pth cannot be read .*give --trust-pickle"):
+        read_trunk(file)
+    found = read_trunk(file, trust_pickle=True)
+    assert torch.equal(found.tensors["conv1.weight"], net.conv1.weight)

@@ -30,10 +30,10 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path):
     assert result.stdout.endswith("Linear top-1, percent:\n  res5    100.00\n")
 
 
-def test_benchmark_of__takes_the_overlay_that_fits(tmp_path):
+def test_benchmark_of__takes_the_overlay_that_fits():
     def overlay(*arguments):
         with torch.device("meta"):
-            return benchmark_of(ResNetTrunk(*arguments), tmp_path / "none.torch")[:2]
+            return benchmark_of(ResNetTrunk(*arguments))[:2]
 
     full = "config=benchmark/pirl/linear_imagenet1k"
     assert overlay(50) == [full, "+config/pirl/linear=resnet50"]

@@ -62,5 +62,6 @@ def same(first, second):
 
 
 def save(checkpoint, path, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(checkpoint, path, **options)
     return path

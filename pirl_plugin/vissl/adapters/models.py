@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import compare_with_model
-from pirl_plugin.checkpoints.load import trunk_of_checkpoint
+from pirl_plugin.checkpoints.load import vissl_trunk_state
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.failures import Refused
 from pirl_plugin.models.head import PIRLHead
@@ -95,7 +95,7 @@ class PIRLEnsemble(nn.Module):
         for path in section["PARAMS_FILES"]:
             trunk = get_model_trunk(member)(model_config, member)
             if path:
-                weights = trunk_of_checkpoint(read_checkpoint(Path(path)), path)
+                weights = vissl_trunk_state(read_checkpoint(Path(path)), path)
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
                     raise Refused(
                         f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"

@@ -83,10 +83,10 @@ def fitting(
         ValueError: it holds no trunk, or its trunk does not fit.
     """
     from pirl_plugin.checkpoints.compare import compare_with_model
-    from pirl_plugin.checkpoints.load import trunk_of_checkpoint, vissl_checkpoint
+    from pirl_plugin.checkpoints.load import vissl_checkpoint, vissl_trunk_state
 
     path, trunk = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, config.MODEL.TRUNK.NAME
-    found = trunk_of_checkpoint(state, path)
+    found = vissl_trunk_state(state, path)
     wanted = {
         name.removeprefix("trunk.").removeprefix("base_model."): value
         for name, value in model.state_dict().items()

@@ -1,0 +1,141 @@
+"""Size, mean and deviation of the images that a network was trained on: a part of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from pirl_plugin.failures import Refused
+from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
+
+_SIZE = 224
+_TRANSFORM_SIZES = ("image_size", "size", "crop_size_image")  # ours, torchvision's, VISSL's PIRL
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Size and statistics of a network's images.
+
+    Attributes:
+        size: side of the square images, pixels.
+        mean: mean of each channel, on a scale of 0 to 1.
+        std: standard deviation of each channel, on the same scale.
+        origin: where the values come from, in words.
+        is_known: whether the checkpoint or the user names them; only then, they are written.
+
+    Raises:
+        ValueError: a value is out of range.
+
+    Example:
+        >>> print(Preprocessing(size=64, origin="of the run"))
+        64 px, mean 0.485 0.456 0.406, std 0.229 0.224 0.225 (of the run)
+    """
+
+    size: int = _SIZE
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    origin: str = "of ImageNet, because the checkpoint names none"
+    is_known: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise Refused(f"size = {self.size}: expected at least 1 pixel")
+        if len(self.mean) != 3 or len(self.std) != 3 or not min(self.std) > 0:
+            raise Refused(
+                f"mean = {self.mean}, std = {self.std}: expected a number for each of the three "
+                f"channels, std above 0; set them to the values of the training"
+            )
+
+    def __str__(self) -> str:
+        mean = " ".join(f"{value:.5g}" for value in self.mean)
+        std = " ".join(f"{value:.5g}" for value in self.std)
+        return f"{self.size} px, mean {mean}, std {std} ({self.origin})"
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Map uint8 ``(…, 3, H, W)`` to float32, normalised as in the training."""
+        return normalize_images(images, self.mean, self.std)
+
+    def with_options(
+        self,
+        size: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> Preprocessing:
+        """Return a copy with the user's values; None keeps a value."""
+        given = {"--size": size, "--mean": mean, "--std": std}
+        names = [name for name, value in given.items() if value is not None]
+        if not names:
+            return self
+        return replace(
+            self,
+            size=self.size if size is None else size,
+            mean=self.mean if mean is None else tuple(mean),
+            std=self.std if std is None else tuple(std),
+            origin=f"{', '.join(names)} as given; {self.origin}",
+            is_known=True,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return the values for a file of weights; :meth:`from_record` reads them."""
+        return {"size": self.size, "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], origin: str) -> Preprocessing:
+        """Return the preprocessing of a record; values that it does not have are ImageNet's."""
+        return cls(
+            int(record.get("size") or _SIZE),
+            tuple(map(float, record.get("mean") or IMAGENET_MEAN)),
+            tuple(map(float, record.get("std") or IMAGENET_STD)),
+            origin,
+            is_known=True,
+        )
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Preprocessing:
+        """Return the preprocessing of a run from its configuration.
+
+        ``HOOKS.PIRL_INPUT`` is what pre-training reads. Benchmarks and VISSL's own approaches have
+        a transform ``Normalize``.
+        """
+        data = config.get("DATA") or {}
+        transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
+        section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
+        normalize: Mapping[str, Any] = next(
+            (t for t in transforms if t.get("name") == "Normalize"), {}
+        )
+        record = {
+            "size": size_of_transforms(transforms),
+            "mean": section.get("mean") or normalize.get("mean") or data.get("MEAN"),
+            "std": section.get("std") or normalize.get("std") or data.get("STD"),
+        }
+        return cls.from_record(record, "of the checkpoint's run")
+
+    @classmethod
+    def from_timm(cls, pretrained: Mapping[str, Any], name: str) -> Preprocessing:
+        """Return the preprocessing of timm's ``pretrained_cfg``."""
+        size = (pretrained.get("input_size") or (3, _SIZE, _SIZE))[-1]
+        record = {"size": size, "mean": pretrained.get("mean"), "std": pretrained.get("std")}
+        return cls.from_record(record, f"of timm's {name}")
+
+
+def size_of_transforms(transforms: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the side of the images after a configuration's ``TRANSFORMS``, pixels.
+
+    Returns:
+        The size; None if no transform has one.
+
+    Example:
+        >>> size_of_transforms([{"name": "Resize", "size": 73}, {"name": "CenterCrop", "size": 64}])
+        64
+    """
+    for transform in reversed(transforms):  # a crop follows an earlier resizing
+        for key in _TRANSFORM_SIZES:
+            size = transform.get(key)
+            if isinstance(size, Sequence) and len(set(size)) == 1:
+                size = size[0]
+            if isinstance(size, int):
+                return size
+    return None
