@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pirl_plugin.negatives import draw_negatives as draw_negatives
     from pirl_plugin.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
     from pirl_plugin.views.base import ImageViews as ImageViews
+    from pirl_plugin.views.base import Views as Views
     from pirl_plugin.views.jigsaw import JigsawViews as JigsawViews
     from pirl_plugin.views.jigsaw import RotationJigsawViews as RotationJigsawViews
     from pirl_plugin.views.pixels import normalize_images as normalize_images
@@ -55,7 +56,7 @@ _NAMES = {
     "models.resnet": "WideResNet",
     "negatives": "draw_negatives",
     "sharded_bank": "ShardedMemoryBank",
-    "views.base": "ImageViews",
+    "views.base": "ImageViews Views",
     "views.jigsaw": "JigsawViews RotationJigsawViews",
     "views.pixels": "normalize_images",
     "views.rotation": "RotationViews",

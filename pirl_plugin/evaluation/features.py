@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.files import write_json
-from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.folders import SPLITS, class_folders, find_split
 from pirl_plugin.images.sources import FolderSource, ImageSource, open_source
 from pirl_plugin.views.pixels import normalize_images
 
@@ -57,19 +57,15 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
         FileNotFoundError: a folder is missing.
         ValueError: the folders have different classes, or fewer than two.
     """
-    train, test = root / "train", root / "val"
-    if not train.is_dir() or not test.is_dir():
-        raise MissingFile(
-            f"--data = {root}: expected train/CLASS/* and val/CLASS/* in it; give the folder "
-            f"above them"
-        )
-    classes, tested = class_folders(str(train)), class_folders(str(test))
-    if classes != tested or len(classes) < 2:
-        found = sorted(set(classes) ^ set(tested))
+    train, test = _splits(root)
+    classes = class_folders(train)
+    test_classes = class_folders(test)
+    if classes != test_classes or len(classes) < 2:
+        different = sorted(set(classes) ^ set(test_classes))
         raise Refused(
             f"--data = {root}: expected the same two or more class folders in {train.name} and "
-            f"{test.name}, found {len(classes)} and {len(tested)}"
-            + (f"; look at {found[:3]}" if found else "")
+            f"{test.name}, found {len(classes)} and {len(test_classes)}"
+            + (f"; look at {different[:3]}" if different else "")
         )
     return train, test, classes
 
@@ -77,15 +73,13 @@ def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
 def labelled_sources(root: Path) -> list[ImageSource]:
     """Open ``train`` and ``val``: folders of class folders, tars or tables, or lists ``train.*``.
 
+    Other usual names, such as ``validation``, are in :data:`pirl_plugin.images.folders.SPLITS`.
+
     Raises:
         FileNotFoundError: one is missing.
         ValueError: the two have different classes, or a folder has fewer than two.
     """
-    paths = [root / split for split in ("train", "val")]
-    paths = [p if p.is_dir() else next(iter(sorted(root.glob(f"{p.name}.*"))), p) for p in paths]
-    if not all(path.exists() for path in paths):
-        labelled_folders(root)  # names the missing one
-    train, test = sources = [open_source(path) for path in paths]
+    train, test = sources = [open_source(path) for path in _splits(root, lists=True)]
     if isinstance(train, FolderSource):
         labelled_folders(root)
     if train.classes != test.classes:
@@ -94,6 +88,20 @@ def labelled_sources(root: Path) -> list[ImageSource]:
             f"{train.classes} and {test.classes}"
         )
     return sources
+
+
+def _splits(root: Path, lists: bool = False) -> tuple[Path, Path]:
+    """Return the folders (or lists) of training and of test images."""
+    train = find_split(root, "train", lists)
+    test = find_split(root, "val", lists)
+    if train is None or test is None:
+        names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+        shown = ", ".join(names[:5]) + ", …" * (len(names) > 5) or "nothing"
+        raise MissingFile(
+            f"--data = {root}: expected train/CLASS/* and val/CLASS/* in it (or "
+            f"{', '.join(SPLITS['val'][1:4])}{'; or lists, train.csv' * lists}), found {shown}"
+        )
+    return train, test
 
 
 class Crops(Dataset[tuple[Tensor, bool]]):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pirl_plugin.failures import MissingFile, Refused
+from pirl_plugin.images.folders import SPLITS
+from pirl_plugin.images.hugging_face import image_column
+from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.shared import PathTable
-from pirl_plugin.images.sources import ImageSource, MapSource
+from pirl_plugin.images.source import ImageSource
 
 _VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels of VISSL's SVMs
 
@@ -70,7 +75,7 @@ class HuggingFaceSource(MapSource):
 
     Args:
         path: the folder, or a parquet file.
-        split: ``train`` or ``test``, if it has several splits; ``test`` may be ``validation``.
+        split: ``train`` or ``test``, if it has several splits; see ``folders.SPLITS``.
 
     Raises:
         ImportError: the package ``datasets`` is not installed.
@@ -81,26 +86,31 @@ class HuggingFaceSource(MapSource):
         import datasets
 
         folder = os.fspath(path)
+        dataset: Any
         if os.path.isfile(folder):
-            found: Any = datasets.Dataset.from_parquet(folder)
+            dataset = datasets.Dataset.from_parquet(folder)
         elif {"dataset_dict.json", "state.json"} & set(os.listdir(folder)):
-            found = datasets.load_from_disk(folder)
+            dataset = datasets.load_from_disk(folder)
         else:
-            found = datasets.load_dataset(folder)
-        if isinstance(found, dict):
-            names = [split] if split == "train" else ["test", "validation"]
-            found = next((found[name] for name in names if name in found), None)
-        kinds = found.features if found is not None else {}
-        images = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
-        if not images:
+            dataset = datasets.load_dataset(folder)
+        if isinstance(dataset, dict):
+            name = _split_of(dataset, "train" if split == "train" else "val", folder)
+            logging.root.info(f"{folder}: the split {name} of {', '.join(dataset)}")
+            dataset = dataset[name]
+        if image_column(dataset) is None:
             raise Refused(
-                f"{folder} has {', '.join(kinds) or f'no split {split}'}: expected a column of "
-                f"images in the split {split}"
+                f"{folder} has the columns {', '.join(dataset.features)}: expected a column of "
+                f"images"
             )
-        classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-        whole = [name for name, kind in kinds.items() if "int" in str(getattr(kind, "dtype", ""))]
-        classes += [name for name in ("label", "labels") if name in whole]
-        encoded = found.select_columns(images[:1])
-        super().__init__(encoded.cast_column(images[0], datasets.Image(decode=False)))
+        super().__init__(dataset)
         self.path = folder
-        self._labels = np.asarray(found[classes[0]], np.int64) if classes else None
+
+
+def _split_of(dataset: Mapping[str, Any], split: str, folder: str) -> str:
+    for wanted in SPLITS[split]:
+        for name in dataset:
+            if name.lower() == wanted:
+                return name
+    raise Refused(
+        f"{folder} has the splits {', '.join(dataset)}: expected one of {', '.join(SPLITS[split])}"
+    )

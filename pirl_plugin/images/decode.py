@@ -1,17 +1,24 @@
-"""Decode the bytes of an image file to 8-bit RGB; all failures raise one type of error."""
+"""Decode the bytes of an image file to 8-bit RGB; all failures raise one type of error.
+
+Only the decoders of :data:`FORMATS` are used. PIL has more than forty, and finds one by the first
+bytes of a file, not by its name. One of them, for PostScript, starts the program Ghostscript.
+"""
 
 from __future__ import annotations
 
 import io
-import math
 import os
+import stat
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 
+import numpy as np
 import torch
-from PIL import Image, ImageOps
+from numpy.typing import NDArray
+from PIL import EpsImagePlugin, Image, ImageOps
 
-from pirl_plugin.views.pixels import as_pixels
+from pirl_plugin.views.pixels import as_pixels, grey_to_rgb
 
 with suppress(ImportError):  # if it is installed, PIL reads HEIC
     import pillow_heif
@@ -24,29 +31,68 @@ try:  # the operator itself: torchvision's deprecated function for it warns at e
 except (ImportError, AttributeError):  # PIL gives the same pixels
     decode_jpeg = None  # type: ignore[assignment]
 
+# Other libraries, such as torchvision's ImageFolder, open images with all decoders of PIL, in this
+# process too. Without a program for PostScript, that decoder fails instead of starting one.
+EpsImagePlugin.gs_binary = False
+
+Image.init()
+FORMATS = tuple(
+    name
+    for name in ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF", "AVIF", "JPEG2000", "HEIF")
+    if name in Image.OPEN
+)
+"""PIL's names of the formats that are decoded, as far as this PIL has them."""
+
 SCALED_ABOVE = 3000
 """JPEGs with a shorter side of at least this many pixels are decoded at 1/4 or 1/8 size.
 
 Views of a JPEG of 4,032 × 3,024 pixels are then 1.6 to 2.7 times as fast."""
 
+MAX_PIXELS = 64_000_000
+"""Largest number of pixels to decode; a process needs about 12 bytes for each."""
+
 _SIZES, _APP1 = (0xC0, 0xC1, 0xC2), 0xE1  # markers of a JPEG's blocks
 _RGB, _UPRIGHT = 3, True  # torchvision's ImageReadMode.RGB, and to apply the EXIF orientation
+_BITS_PER_SAMPLE, _PLANAR_CONFIGURATION = 258, 284  # tags of a TIFF
+_GDAL_NODATA = 42113
+_SEPARATE_PLANES = 2
+_ORIENTATION = 0x0112  # EXIF tag
+_LFS_POINTER = b"version https://git-lfs"
 
 
 class UnreadableImageError(ValueError):
     """An image cannot be decoded; the message says why."""
 
 
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file: the ``opener`` of ``open``. Opening a pipe would wait for its writer.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe or device.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path!r} is not a regular file")
+    return descriptor
+
+
 def read_file(path: str) -> bytearray:
-    """Read a file whole. Raises ``OSError`` if that fails."""
-    with open(path, "rb") as file:
+    """Read a regular file whole. Raises ``OSError`` if that fails."""
+    with open(path, "rb", opener=open_regular) as file:
         content = bytearray(os.fstat(file.fileno()).st_size)
         del content[file.readinto(content) :]
     return content
 
 
-def decode_image(data: bytes | bytearray, scaled_to: int | None = None) -> torch.Tensor:
-    """Decode an image of any usual format to RGB, upright.
+def decode_image(
+    data: bytes | bytearray,
+    scaled_to: int | None = None,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    full_scale: Callable[[], float] | None = None,
+) -> torch.Tensor:
+    """Decode an image of one of :data:`FORMATS` to RGB, upright.
 
     torchvision decodes JPEGs: the pixels equal PIL's bit by bit, and it is faster. PIL decodes all
     other images (CMYK JPEGs, PNG, GIF, WebP, …): the first frame of an animation, without
@@ -57,13 +103,16 @@ def decode_image(data: bytes | bytearray, scaled_to: int | None = None) -> torch
         scaled_to: decode a JPEG at the smallest of 1, 1/2, 1/4 and 1/8 size that leaves at least
             this many pixels to its shorter side (libjpeg scales its DCT blocks). None: a quarter
             of ``SCALED_ABOVE`` if the side has at least ``SCALED_ABOVE`` pixels, else full size.
+        max_pixels: largest number of pixels, at the size at which the image is decoded.
+        full_scale: returns the value that is white in grey images of 32-bit integers or floats,
+            whose files do not define it; None: such images cannot be decoded.
 
     Returns:
         uint8 (3, H, W), RGB.
 
     Raises:
-        UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, not an image, or
-            more pixels than PIL's limit. No other exception is raised.
+        UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, not an image of
+            these formats, or too many pixels. No other exception is raised.
 
     Example:
         >>> file = io.BytesIO()
@@ -72,32 +121,116 @@ def decode_image(data: bytes | bytearray, scaled_to: int | None = None) -> torch
         [255, 0, 0]
     """
     try:
-        return _decode(data, scaled_to)
+        return _decode(data, scaled_to, max_pixels, full_scale)
+    except UnreadableImageError:
+        raise
     except Image.UnidentifiedImageError:
-        raise UnreadableImageError(f"it is not an image ({len(data)} bytes)") from None
+        raise UnreadableImageError(_what_it_is(data)) from None
     except Exception as error:  # decoders raise about ten types for damaged files
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UnreadableImageError(f"{said} ({len(data)} bytes)") from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UnreadableImageError(f"{reason} ({len(data)} bytes)") from error
 
 
-def _decode(data: bytes | bytearray, scaled_to: int | None) -> torch.Tensor:
+def deep_values(data: bytes | bytearray) -> NDArray[np.float32] | None:
+    """Return the values of a TIFF of 32-bit integers or floats; None for any other image.
+
+    Returns:
+        float32 (H, W), NaN where there are no data; or None.
+
+    Raises:
+        UnreadableImageError: it cannot be decoded.
+    """
+    try:
+        with _open(data) as image:
+            return None if _has_full_scale(image) else _values_of(image, _no_data(image))
+    except Exception as error:  # as in decode_image
+        raise UnreadableImageError(str(error)) from error
+
+
+def _open(data: bytes | bytearray) -> Image.Image:
+    """Read the header of an image."""
+    return Image.open(io.BytesIO(data), formats=FORMATS)
+
+
+def _decode(
+    data: bytes | bytearray,
+    scaled_to: int | None,
+    max_pixels: int,
+    full_scale: Callable[[], float] | None,
+) -> torch.Tensor:
     scaled_above = 2 * scaled_to if scaled_to else SCALED_ABOVE
     height, width, channels = _jpeg_size(data) or (0, 0, 0)
-    usual = channels in (1, 3) and height * width <= (Image.MAX_IMAGE_PIXELS or math.inf)
-    if decode_jpeg is not None and usual and min(height, width) < scaled_above:
+    is_usual = channels in (1, 3) and height * width <= max_pixels
+    if decode_jpeg is not None and is_usual and min(height, width) < scaled_above:
         writable = data if isinstance(data, bytearray) else bytearray(data)  # no warning
         encoded = torch.frombuffer(writable, dtype=torch.uint8)
         pixels: torch.Tensor = decode_jpeg(encoded, _RGB, _UPRIGHT)
         return pixels
-    with Image.open(io.BytesIO(data)) as opened:  # reads the header only
-        if min(opened.size) >= scaled_above:
+
+    with _open(data) as image:
+        if min(image.size) >= scaled_above:
             side = scaled_to or SCALED_ABOVE // 4
-            opened.draft(opened.mode, (side, side))  # for formats other than JPEG, nothing
-        opened.load()  # the EXIF tag may follow the pixels
-        try:
-            return as_pixels(ImageOps.exif_transpose(opened))
-        except Exception:  # a damaged tag raises one of many types
-            return as_pixels(opened)
+            image.draft(image.mode, (side, side))  # for formats other than JPEG, nothing
+        if image.width * image.height > max_pixels:
+            raise UnreadableImageError(
+                f"it has {image.width} × {image.height} pixels: expected at most "
+                f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with "
+                f"pirl-plugin prepare"
+            )
+        if image.format == "TIFF" and _is_deep_and_planar(image):
+            raise UnreadableImageError(
+                "it is a 16-bit TIFF with a plane for each channel, which PIL decodes wrongly: "
+                "save it with interleaved channels, or with 8 bits"
+            )
+        has_full_scale = _has_full_scale(image)
+        no_data = None if has_full_scale else _no_data(image)
+        image.load()  # the EXIF tag may follow the pixels
+        upright: Image.Image = image
+        with suppress(Exception):  # a damaged tag raises one of many types
+            if image.getexif().get(_ORIENTATION, 1) != 1:  # otherwise it would make a copy
+                upright = ImageOps.exif_transpose(image)
+        if has_full_scale:
+            return as_pixels(upright)
+        if full_scale is None:
+            raise UnreadableImageError(
+                "its values are 32-bit numbers of an unknown scale: save it with 8 or 16 bits"
+            )
+        return grey_to_rgb(_values_of(upright, no_data), full_scale())
+
+
+def _values_of(image: Image.Image, no_data: float | None) -> NDArray[np.float32]:
+    """Return the values of a grey image, with NaN for ``no_data``."""
+    values = np.array(image, np.float32)
+    if no_data is not None:
+        values[values == np.float32(no_data)] = np.nan
+    return values
+
+
+def _no_data(image: Image.Image) -> float | None:
+    """Return the value that a TIFF of GDAL has where there are no data."""
+    text = image.tag_v2.get(_GDAL_NODATA)  # type: ignore[attr-defined]
+    return None if text is None else float(str(text).strip(" \0"))
+
+
+def _has_full_scale(image: Image.Image) -> bool:
+    """Return whether a file defines which value is white; a TIFF of 32-bit values does not."""
+    return image.format != "TIFF" or image.mode not in ("I", "F")
+
+
+def _is_deep_and_planar(image: Image.Image) -> bool:
+    """Return whether a TIFF has several channels of 16 bits, each in a plane of its own."""
+    tags = image.tag_v2  # type: ignore[attr-defined]
+    bits = tags.get(_BITS_PER_SAMPLE, (8,))
+    planes = tags.get(_PLANAR_CONFIGURATION)
+    return len(bits) > 1 and max(bits) > 8 and planes == _SEPARATE_PLANES
+
+
+def _what_it_is(data: bytes | bytearray) -> str:
+    """Return the reason that bytes are not an image, with their beginning."""
+    if data.startswith(_LFS_POINTER):
+        return "it is a pointer of Git LFS, not an image: run git lfs pull"
+    beginning = f", which begin with {bytes(data[:24])!r}" if data else ""
+    return f"it is not an image of a known format ({len(data)} bytes{beginning})"
 
 
 def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.failures import MissingFile, Refused
+from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import class_folders, image_extensions
+from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
-from pirl_plugin.images.sources import ImageSource
+from pirl_plugin.images.source import ImageSource, printable, warn_once
 
-_COLUMNS = (("path", "file", "filename", "image"), ("label", "class", "target"))
-_SAMPLE = 8
+_PATH_COLUMNS = ("path", "file", "filename", "image")
+_LABEL_COLUMNS = ("label", "class", "target")
+_FILES_TO_CHECK = 8
 
 
 class FileListSource(ImageSource):
@@ -24,42 +29,47 @@ class FileListSource(ImageSource):
     Args:
         path: path of the list: a ``.npy`` array (N,) of strings; a ``.csv`` with a header for path
             (``path``, ``file``, ``filename``, ``image``) and label (``label``, ``class``,
-            ``target``), or with lines ``path[,label]``; or a text file with lines ``path`` or
-            ``path label``.
+            ``target``), or with lines ``path[,label]``; or a ``.txt`` with lines ``path`` or
+            ``path label``. Lines that begin with ``#`` are comments.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: new prefix of all paths.
 
     Raises:
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
-        ValueError: it has fewer than two images, or cannot be read.
+        ValueError: it has fewer than two images, a line without path or label, or cannot be read.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], remove_prefix: str = "", new_prefix: str = ""
     ) -> None:
-        names: list[str] = []
+        file = os.fspath(path)
+        names: list[str] = []  # labels as they are written
 
         def paths() -> Iterator[str]:
-            for image, *label in _rows(os.fspath(path)):
-                names.extend(label)
+            for image, label in _rows(file):
+                if label is not None:
+                    names.append(label)
                 yield new_prefix + image.removeprefix(remove_prefix)
 
         images = PathTable(paths())
+        if names and len(names) != len(images):
+            raise Refused(
+                f"{file} has {len(names)} labels for {len(images)} images: expected a label for "
+                f"each image, or none"
+            )
         labels = None
         if names:
-            known, labels = np.unique(names, return_inverse=True)
-            if all(name.isdigit() for name in known):
-                labels = known.astype(np.int64)[labels]
+            distinct, labels = np.unique(names, return_inverse=True)
+            if all(name.isdigit() for name in distinct):
+                labels = distinct.astype(np.int64)[labels]
             else:
-                self.classes = known.tolist()
-        super().__init__(path, images, os.path.dirname(os.fspath(path)), labels)
-        if labels is not None and len(labels) != len(images):
-            raise Refused(f"{self.path} has {len(labels)} labels of {len(images)} images")
-        first = [self.path_of(row) for row in range(min(_SAMPLE, len(images)))]
+                self.classes = distinct.tolist()
+        super().__init__(file, images, os.path.dirname(file), labels)
+        first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(images)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
             raise MissingFile(
-                f"{self.path} names {first[0]}: expected paths relative to the list's folder, or "
-                f"from the root, and none of the first {len(first)} files exists"
+                f"{file} names {printable(first[0])}: expected paths relative to the list's "
+                f"folder, or from the root, and none of the first {len(first)} files exists"
             )
 
     def labels(self) -> NDArray[np.int64]:
@@ -70,53 +80,140 @@ class FileListSource(ImageSource):
         """
         if self._labels is None:
             folders = [os.path.dirname(path) for path in self.paths()]
-            known = class_folders(os.path.dirname(os.path.abspath(folders[0])))
-            numbers = {name: number for number, name in enumerate(known)}
+            parent = os.path.dirname(os.path.abspath(folders[0]))
+            numbers = {name: number for number, name in enumerate(class_folders(parent))}
             try:
-                found = [numbers[os.path.basename(folder)] for folder in folders]
+                labels = [numbers[os.path.basename(folder)] for folder in folders]
             except KeyError as error:
                 raise Refused(
                     f"{self.path} lists an image in a folder {error}, which is not beside "
                     f"{folders[0]}: expected DIR/CLASS/IMAGE, or a label after each path"
                 ) from None
-            self._labels = np.array(found, np.int64)
+            warn_once(
+                f"{self.path} has no labels: the class of each of its {len(self)} images is its "
+                f"folder, one of {len(numbers)} in {parent}"
+            )
+            self._labels = np.array(labels, np.int64)
         return self._labels
 
 
-def _rows(file: str) -> Iterator[list[str]]:
-    """Yield ``[path]`` or ``[path, label]`` of each image of a list."""
-    if file.endswith(".npy"):
-        array = np.load(file, mmap_mode="r")
-        if array.ndim != 1 or array.dtype.kind not in "US":
-            raise Refused(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
-        yield from ([os.fsdecode(path)] for path in array)
-        return
+def _rows(file: str) -> Iterator[tuple[str, str | None]]:
+    """Yield path and label (None if the list has none) of each image."""
+    kind = os.path.splitext(file)[1].lower()
+    if kind == ".npy":
+        return ((path, None) for path in _paths_of_array(file))
+    if kind == ".csv":
+        return _rows_of_table(file)
+    if kind == ".txt":
+        return _rows_of_text(file)
+    raise Refused(f"{file}: expected a list of images, a file *{', *'.join(LISTS)}")
+
+
+def _paths_of_array(file: str) -> Iterator[str]:
+    os.close(open_regular(file, os.O_RDONLY))
+    try:
+        array = np.lib.format.open_memmap(file, mode="r")  # it never unpickles, as np.load can
+    except ValueError as error:
+        raise Refused(f"{file} is no array of strings, or is damaged ({error})") from error
+    if array.ndim != 1 or array.dtype.kind not in "US":
+        raise Refused(f"{file} holds {array.shape} of {array.dtype}: expected (N,) strings")
+    return map(os.fsdecode, array)
+
+
+def _rows_of_text(file: str) -> Iterator[tuple[str, str | None]]:
+    with _open_text(file) as lines:
+        for _, cells in _without_header(file, map(_split, lines))[1]:
+            path, *label = cells
+            yield path, label[0] if label else None
+
+
+def _rows_of_table(file: str) -> Iterator[tuple[str, str | None]]:
+    with _open_text(file) as lines:
+        try:
+            header, rows = _without_header(file, csv.reader(lines))
+            path_column, label_column = _columns(file, header)
+            for number, cells in rows:
+                path = cells[path_column] if path_column < len(cells) else ""
+                if not path:
+                    raise Refused(f"{file}: row {number} has no path")
+                label = None
+                if label_column is not None and (header or label_column < len(cells)):
+                    label = cells[label_column] if label_column < len(cells) else ""
+                if label == "":
+                    raise Refused(
+                        f"{file}: row {number} has no label: give each image one, or remove the "
+                        f"column"
+                    )
+                yield path, label
+        except csv.Error as error:
+            raise Refused(f"{file} cannot be read as a table ({error})") from None
+
+
+def _open_text(file: str) -> TextIO:
     # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
-    with open(file, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        if not file.endswith(".csv"):
-            yield from map(_split, filter(None, map(str.strip, lines)))
-            return
-        columns = [0, 1]
-        for number, cells in enumerate(filter(None, csv.reader(lines))):
-            heads = [cell.strip().lower() for cell in cells]
-            if number or any(head.endswith(image_extensions()) for head in heads):
-                yield [cells[column].strip() for column in columns if column < len(cells)]
-            else:
-                columns = _columns(heads)
-
-
-def _columns(heads: list[str]) -> list[int]:
-    """Return the columns of path and (if different) label: by name, by default 0 and 1."""
-    path, label = (
-        next((heads.index(name) for name in names if name in heads), place)
-        for place, names in enumerate(_COLUMNS)
+    return open(
+        file, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=open_regular
     )
-    return [path] if label == path else [path, label]
+
+
+def _without_header(
+    file: str, rows: Iterable[list[str]]
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the cells of the header, if there is one, and number and cells of each other row."""
+    filled = _without_comments(file, rows)
+    beginning = list(islice(filled, 2))
+    header: list[str] = []
+    if beginning and _is_header(*(cells for _, cells in beginning)):
+        number, header = beginning.pop(0)
+        if not _names_a_column(header):
+            warn_once(f"{file}: row {number} is taken as a header: {', '.join(header)}")
+    return header, chain(beginning, filled)
+
+
+def _without_comments(file: str, rows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of each row that is neither empty nor a comment."""
+    comments = 0
+    for number, row in enumerate(rows, 1):
+        cells = [cell.strip() for cell in row]
+        if cells and cells[0].startswith("#") and not _has_image(cells):
+            comments += 1
+        elif any(cells):
+            yield number, cells
+    if comments:
+        warn_once(f"{file}: skipped: {comments} comments")
+
+
+def _is_header(first: list[str], second: Sequence[str] = ()) -> bool:
+    """Return whether the first row is no image: it has names of columns, or only row 2 a path."""
+    return not _has_image(first) and (_names_a_column(first) or _has_image(second))
+
+
+def _names_a_column(cells: list[str]) -> bool:
+    words = " ".join(cells).lower().split()
+    return not {*_PATH_COLUMNS, *_LABEL_COLUMNS}.isdisjoint(words)
+
+
+def _has_image(cells: Iterable[str]) -> bool:
+    return any(cell.lower().endswith(image_extensions()) for cell in cells)
+
+
+def _columns(file: str, header: list[str]) -> tuple[int, int | None]:
+    """Return the columns of path and label, by name, by default 0 and 1; None if there is none."""
+    heads = [head.lower() for head in header]
+    path_column = next((heads.index(name) for name in _PATH_COLUMNS if name in heads), 0)
+    for name in _LABEL_COLUMNS:
+        if name in heads:
+            return path_column, heads.index(name)
+    if path_column == 1 or len(heads) == 1:
+        return path_column, None
+    if header:
+        warn_once(f"{file}: the column {header[1]!r} is taken as the label")
+    return path_column, 1
 
 
 def _split(line: str) -> list[str]:
     """Split ``path label``; a path may contain spaces."""
-    path, *label = line.rsplit(None, 1)
-    extensions = image_extensions()
-    has_label = path.lower().endswith(extensions) and not line.lower().endswith(extensions)
+    line = line.strip()
+    path, *label = line.rsplit(None, 1) or [""]
+    has_label = _has_image([path]) and not _has_image([line])
     return [path, *label] if has_label else [line]

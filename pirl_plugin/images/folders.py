@@ -1,29 +1,101 @@
-"""Find the image files below a folder, in a fixed order."""
+"""The images below a folder, in a fixed order, and the splits of a data set."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-import pirl_plugin.images.decode  # noqa: F401 (registers PIL's opener of HEIC)
+from pirl_plugin.failures import MissingFile, Refused
+from pirl_plugin.images.names import LISTS
+from pirl_plugin.images.shared import PathTable
+from pirl_plugin.images.source import ImageSource, printable, warn_once
 
 _EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",
     ".gif", ".avif", ".jp2", ".j2k", ".jpx", ".jpf", ".jpc", ".heic", ".heif", ".hif",
 )  # fmt: skip
-_SYSTEM = frozenset({"lost+found", "@eadir", "__macosx", "$recycle.bin"})
+
+# Folders of operating systems and storage devices: #recycle, @eaDir, @Recycle, $RECYCLE.BIN, …
+_SYSTEM_PREFIXES = ("#", "@", "$", "~")
+_SYSTEM_FOLDERS = frozenset(
+    {
+        "lost+found", "__macosx", "__pycache__", "system volume information", "recycler",
+        "network trash folder", "temporary items",
+    }
+)  # fmt: skip
+
+SPLITS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "test", "testing", "eval", "dev"),
+}
+"""Names of the two splits in public data sets, in any case; the first that exists is taken."""
 
 
 @functools.cache
 def image_extensions() -> tuple[str, ...]:
     """Return the extensions that this PIL reads, in lower case and with their dot."""
-    known = Image.registered_extensions()
-    return tuple(extension for extension in _EXTENSIONS if extension in known)
+    registered = Image.registered_extensions()
+    return tuple(extension for extension in _EXTENSIONS if extension in registered)
+
+
+class FolderSource(ImageSource):
+    """The images below a folder; its subfolders, if any, are the classes.
+
+    One warning counts the skipped folders by name and the skipped files by extension.
+
+    Args:
+        path: the folder.
+        all_splits: read a folder that holds the splits of a data set, with all their images.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: it holds fewer than two images, or several splits.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
+        folder = os.fspath(path)
+        if not os.path.isdir(folder):
+            raise MissingFile(f"{folder}: expected a folder or a list of images that exists")
+        if not all_splits:
+            refuse_splits(folder)
+        skipped: Counter[str] = Counter()
+        images = PathTable(find_images(folder, skipped))
+        if skipped:
+            counts = ", ".join(f"{printable(name)} ({count})" for name, count in skipped.items())
+            remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
+            shown = textwrap.shorten(counts, 1000, placeholder=" …")
+            warn_once(f"{folder}: skipped: {shown}{remedy}")
+        super().__init__(folder, images)
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the number of each image's first-level subfolder in name order: int64 (N,).
+
+        Images in the folder itself have class 0, or -1 (no class) if there are subfolders. A
+        warning counts them, and names subfolders without images.
+        """
+        names = class_folders(self.path)
+        numbers = {name: number for number, name in enumerate(names)}
+        numbers[""] = -1 if names else 0
+        labels = np.empty(len(self), np.int64)
+        for row, path in enumerate(self._images):
+            top, _, rest = path.partition(os.sep)
+            labels[row] = numbers[top if rest else ""]
+        if unlabelled := int((labels == -1).sum()):
+            warn_once(f"{self.path}: {unlabelled} images have no class: they are in no subfolder")
+        empty = [name for number, name in enumerate(names) if not (labels == number).any()]
+        if empty:
+            shown = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
+            warn_once(f"{self.path}: {len(empty)} of {len(names)} classes have no image: {shown}")
+        return labels
 
 
 def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
@@ -31,9 +103,9 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
 
     The images of the folder itself come first, then the images of each first-level subfolder (a
     class), by name. Within a class, folders are sorted by path and files by name, as in
-    torchvision's ``ImageFolder``. Hidden names, system folders (``lost+found``, ``@eaDir``, …) and
-    folders without permission are skipped. Links to folders are followed, unless they lead to a
-    folder that contains them.
+    torchvision's ``ImageFolder``. Hidden names, folders of the system (``lost+found``, ``@eaDir``,
+    ``#recycle``, …) and folders without permission are skipped. Links to folders are followed,
+    unless they lead to a folder that contains them.
 
     Args:
         folder: an existing folder.
@@ -49,19 +121,63 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
     extensions = image_extensions()
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))
-    walks = (sorted(_walk(os.path.join(folder, name), skipped)) for name in top[1])
-    for walk in itertools.chain([[top]], walks):
+    classes = (sorted(_walk(os.path.join(folder, name), skipped)) for name in top[1])
+    for walk in itertools.chain([[top]], classes):
         for path, _, names in walk:
             for name in sorted(names):
-                if name.lower().endswith(extensions) and not name.startswith("."):
+                if name.startswith("."):
+                    continue
+                if name.lower().endswith(extensions):
                     yield os.path.join(path, name)[start:]
-                elif not name.startswith("."):
+                else:
                     skipped[os.path.splitext(name)[1].lower() or "no extension"] += 1
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the sorted names of the first-level subfolders that are read: the classes."""
     return next(_walk(os.fspath(folder), Counter()))[1]
+
+
+def find_split(root: str | os.PathLike[str], split: str, lists: bool = False) -> Path | None:
+    """Find a split of a data set: a folder, or else perhaps a file that lists images.
+
+    Args:
+        root: folder with the splits.
+        split: key of :data:`SPLITS`.
+        lists: find lists, too.
+
+    Returns:
+        ``root/validation`` or similar, or ``root/train.csv``; None if there is none.
+    """
+    if not os.path.isdir(root):
+        return None
+    entries = sorted(Path(root).iterdir())
+    for name in SPLITS[split]:
+        for entry in entries:
+            if entry.name.lower() == name and entry.is_dir():
+                return entry
+    for name in SPLITS[split] if lists else ():
+        for entry in entries:
+            is_list = entry.suffix.lower() in (*LISTS, ".parquet")
+            if is_list and entry.stem.lower() == name:
+                return entry
+    return None
+
+
+def refuse_splits(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder whose subfolders are the splits of a data set, not classes.
+
+    Raises:
+        ValueError: it holds ``train`` and ``val``, or names like these.
+    """
+    names = class_folders(folder)
+    train = next((name for name in names if name.lower() in SPLITS["train"]), None)
+    test = next((name for name in names if name.lower() in SPLITS["val"]), None)
+    if train and test:
+        raise Refused(
+            f"{os.fspath(folder)} holds {train} and {test}: expected the images of one of them; "
+            f"give {os.path.join(folder, train)}"
+        )
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -71,15 +187,15 @@ def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], lis
         raise error  # otherwise a class would be missing
 
     for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
-        seen = [name for name in folders if name[0] != "." and not _leads_back(path, name)]
-        folders[:] = sorted(name for name in seen if _is_read(path, name))
-        skipped.update(f"{name}{os.sep}" for name in set(seen) - set(folders))
+        visible = [name for name in folders if name[0] != "." and not _leads_back(path, name)]
+        folders[:] = sorted(name for name in visible if _is_read(path, name))
+        skipped.update(f"{name}{os.sep}" for name in set(visible) - set(folders))
         yield path, folders, files
 
 
 def _is_read(path: str, name: str) -> bool:
-    """Return whether a folder is not a system folder and may be listed."""
-    if name.lower() in _SYSTEM:
+    """Return whether a folder is not a folder of the system and may be listed."""
+    if name.startswith(_SYSTEM_PREFIXES) or name.lower() in _SYSTEM_FOLDERS:
         return False
     try:
         os.scandir(os.path.join(path, name)).close()
@@ -91,5 +207,7 @@ def _is_read(path: str, name: str) -> bool:
 def _leads_back(path: str, name: str) -> bool:
     """Return whether a folder is a link to a folder that contains it."""
     link = os.path.join(path, name)
-    target = os.path.realpath(link) if os.path.islink(link) else ""
-    return bool(target) and os.path.commonpath([target, os.path.realpath(path)]) == target
+    if not os.path.islink(link):
+        return False
+    target = os.path.realpath(link)
+    return os.path.commonpath([target, os.path.realpath(path)]) == target

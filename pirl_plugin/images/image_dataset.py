@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,19 @@ from pirl_plugin.failures import Refused
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.views.base import Views
-from pirl_plugin.views.pixels import image_generator, torch_seeded_generator
+from pirl_plugin.views.callables import CallableViews
+from pirl_plugin.views.pixels import image_generator
 
 IGNORED_LABEL = -1
 """Index or label of an unreadable image: loss and memory bank ignore it."""
 _JOINED = frozenset({"patches"})
+_ROWS_TO_TRY = 64  # for an image that can be read
+
+
+class Sample(dict[str, Any]):
+    """The views of one image of an :class:`ImageDataset`, and the data whose row it is."""
+
+    rows_of: int | str = 0
 
 
 class ImageDataset(Dataset[dict[str, Any]]):
@@ -31,15 +40,16 @@ class ImageDataset(Dataset[dict[str, Any]]):
         source: a folder of images, with or without subfolders; a file that lists images; a list of
             folders or images; or any map-style data set. Its items are PIL images or uint8
             tensors, or tuples or dictionaries with one.
-        views: ``JigsawViews()`` or similar: a function of image and generator that returns a
-            dictionary of views. Its ``placeholder()`` returns the views of an unreadable image.
+        views: ``JigsawViews()`` or similar, or any function of a PIL image, such as torchvision's
+            transforms, or of a PIL image and a numpy generator. It returns a dictionary of tensors,
+            or one tensor, which is then named ``images``.
         seed: seed of the views after ``set_epoch``.
         key: name or position of the image in an item of a data set; None: ``image``, or else the
             first image.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.
-        ValueError: there are fewer than two images.
+        ValueError: there are fewer than two images, or the data are a stream.
 
     Attributes:
         source: the source of the images; it has their ``labels()`` and ``unreadable_paths()``.
@@ -55,16 +65,26 @@ class ImageDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(
-        self, source: Any, views: Views, seed: int = 0, key: int | str | None = None
+        self,
+        source: Any,
+        views: Views | Callable[..., Any],
+        seed: int = 0,
+        key: int | str | None = None,
     ) -> None:
-        if isinstance(views, type) or not callable(views) or not hasattr(views, "placeholder"):
-            raise Refused(f"views = {views!r}: expected views such as JigsawViews()")
+        if isinstance(views, type) or not callable(views):
+            raise Refused(
+                f"views = {views!r}: expected a function of an image, such as JigsawViews()"
+            )
         self.source: ImageSource = open_source(source, key=key)
-        self.views = views
+        self.views = views if isinstance(views, Views) else CallableViews(views)
         self.seed = seed
         # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
         # which may live for several passes.
         self._epochs = SharedArray(np.full(len(self.source), -1, np.int32))
+        # What the rows number; it goes with each sample, also from a worker.
+        is_path = isinstance(source, (str, os.PathLike))
+        self._rows_of = os.path.abspath(source) if is_path else id(source)
+        self._blank: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -81,23 +101,52 @@ class ImageDataset(Dataset[dict[str, Any]]):
 
         Returns:
             The views (and a pretext task's ``label``); ``index``, the row; and ``data_valid``,
-            whether the image could be read. If not, the views are black, and index and label
+            whether the image could be read. If not, the views are zeros, and index and label
             are −1.
 
         Raises:
             IndexError: there is no such row; negative rows do not exist.
+            ValueError: the views are no tensors, or this image cannot be read, and no other either.
         """
         row = int(row)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)} images")
         pixels, is_valid = self.source[row]
-        if not is_valid:
-            black: dict[str, Any] = {**self.views.placeholder(), "index": IGNORED_LABEL}
-            black.update({"label": IGNORED_LABEL} if "label" in black else {})
-            return {**black, "data_valid": False}
-        epoch, self._epochs.array[row] = int(self._epochs.array[row]), -1
-        rng = image_generator(self.seed, epoch, row) if epoch >= 0 else torch_seeded_generator()
-        return {**self.views(pixels, rng), "index": row, "data_valid": True}
+        if is_valid:
+            sample = Sample(self.views(pixels, self._generator(row)), index=row, data_valid=True)
+        else:
+            sample = Sample(self._blank_views(), index=IGNORED_LABEL, data_valid=False)
+        sample.rows_of = self._rows_of
+        return sample
+
+    def _generator(self, row: int) -> np.random.Generator | None:
+        """Return the generator of an image's next views; None: torch's generator seeds it."""
+        epoch = int(self._epochs.array[row])
+        self._epochs.array[row] = -1
+        return None if epoch < 0 else image_generator(self.seed, epoch, row)
+
+    def _blank_views(self) -> dict[str, Any]:
+        """Return zeros of the shapes of the first readable image's views, and the label −1."""
+        if self._blank is None:
+            views = self.views(self._first_readable(), np.random.default_rng(0))
+            self._blank = {
+                name: torch.zeros_like(view) if isinstance(view, torch.Tensor) else view
+                for name, view in views.items()
+            }
+            if "label" in self._blank:
+                self._blank["label"] = IGNORED_LABEL
+        return self._blank
+
+    def _first_readable(self) -> torch.Tensor:
+        step = -(-len(self) // _ROWS_TO_TRY)
+        for row in range(0, len(self), step):
+            pixels, is_valid = self.source[row]
+            if is_valid:
+                return pixels
+        raise Refused(
+            f"{self.source.path}: none of {len(range(0, len(self), step))} images can be read, "
+            f"expected images; the warnings above name the reasons"
+        )
 
 
 def collate_views(samples: Sequence[Any]) -> Any:
@@ -116,7 +165,8 @@ def collate_views(samples: Sequence[Any]) -> Any:
         ``index`` and ``label`` are −1: loss and memory bank ignore the image.
 
     Raises:
-        ValueError: the samples hold no dictionary of views.
+        ValueError: the samples hold no dictionary of views, or come from several
+            ``ImageDataset``, whose images would share rows of the memory bank.
 
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)
@@ -132,6 +182,11 @@ def collate_views(samples: Sequence[Any]) -> Any:
         raise Refused(
             f"collate_views got a {type(samples[0]).__name__}: expected dictionaries of views; "
             f"give the images to ImageDataset(images, views)"
+        )
+    if len({sample.rows_of for sample in samples if isinstance(sample, Sample)}) > 1:
+        raise Refused(
+            "the batch has samples of several ImageDatasets, whose images would share rows of the "
+            "memory bank: expected one; join the data, ImageDataset(ConcatDataset([…]), views)"
         )
     batch: dict[str, Any] = {}
     for name, first in samples[0].items():

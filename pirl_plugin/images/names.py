@@ -7,15 +7,8 @@ IMAGE = "PIRLImage"
 PREDICT_JIGSAW = "PredictJigsaw"
 PREDICT_ROTATION = "PredictRotation"
 
-VIEWS = {
-    JIGSAW: "pirl_plugin.views.jigsaw:JigsawViews",
-    ROTATION: "pirl_plugin.views.rotation:RotationViews",
-    ROTATION_JIGSAW: "pirl_plugin.views.jigsaw:RotationJigsawViews",
-    IMAGE: "pirl_plugin.views.base:ImageViews",
-    PREDICT_JIGSAW: "pirl_plugin.views.jigsaw:JigsawTask",
-    PREDICT_ROTATION: "pirl_plugin.views.rotation:RotationTask",
-}
-"""Transform -> its class, ``module:attribute``."""
+TRANSFORMS = (JIGSAW, ROTATION, ROTATION_JIGSAW, IMAGE, PREDICT_JIGSAW, PREDICT_ROTATION)
+"""Each is a class in :mod:`pirl_plugin.vissl.adapters.data`."""
 
 DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"
@@ -24,15 +17,11 @@ DISK_INATURALIST18 = "pirl_disk_inaturalist18"
 DISK_SHARDS = "pirl_disk_shards"
 DISK_HF = "pirl_disk_hf"
 
-SOURCES = {
-    DISK_FOLDER: "pirl_plugin.images.sources:FolderSource",
-    DISK_FILELIST: "pirl_plugin.images.filelist:FileListSource",
-    DISK_VOC07: "pirl_plugin.images.datasets:VOC07Source",
-    DISK_INATURALIST18: "pirl_plugin.images.datasets:INaturalist18Source",
-    DISK_SHARDS: "pirl_plugin.images.shards:ShardSource",
-    DISK_HF: "pirl_plugin.images.datasets:HuggingFaceSource",
-}
-"""Data source -> its class, ``module:attribute``."""
+SOURCES = (DISK_FOLDER, DISK_FILELIST, DISK_VOC07, DISK_INATURALIST18, DISK_SHARDS, DISK_HF)
+"""Each is opened by :func:`pirl_plugin.images.sources.open_source`."""
+
+LISTS = (".txt", ".csv", ".npy")
+"""Endings of the files that list images."""
 
 INDEX = "index.npz"
 """File of ``prepare --shards`` with the index of the images in a folder's tars."""

@@ -10,6 +10,7 @@ import argparse
 import io
 import os
 import tarfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,15 +23,16 @@ from pirl_plugin.arguments import HelpFormatter, user_path, whole_number
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.images.decode import decode_image, read_file
-from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.folders import FolderSource, class_folders
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import scan_tar, write_index
-from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.processes import usable_cores
 
 _PROBLEMS = "unreadable.txt"
 _BLOCK = 32  # images that a process copies at a time
 _PER_SHARD = 5000
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
+_MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
 
 class Result(NamedTuple):
@@ -43,6 +45,31 @@ class Result(NamedTuple):
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return 1 if no image could be copied, else 0."""
+    options = _parse(arguments)
+    source = options.input.resolve()
+    out = options.output.resolve()
+    images = FolderSource(source, all_splits=not options.shards)
+    labels = images.labels().tolist()
+    _claim(out, source, len(images), options)
+    if not options.shards and min(labels) >= 0:
+        for name in class_folders(source):  # a class without a copy keeps its number
+            (out / name).mkdir(exist_ok=True)
+
+    total = _copy_all(_Copies(images, labels, out, options), len(images), options.workers)
+    if options.shards:
+        write_index(out)
+    print(
+        f"{out}: {total.written} images copied, {total.present} already there, "
+        f"{len(total.problems)} failed"
+    )
+    if total.problems:
+        text = "\n".join([*total.problems, ""])
+        (out / _PROBLEMS).write_text(text, errors="backslashreplace")
+        print(f"{out / _PROBLEMS} lists the failed images")
+    return int(total.written + total.present == 0)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="pirl-plugin prepare",
         description="Make a smaller copy of a folder of images, with the same folders and names.\n"
@@ -54,57 +81,46 @@ def main(arguments: Sequence[str]) -> int:
     add("output", metavar="OUT", type=user_path, help="new folder, or an incomplete copy")
     add("--size", type=whole_number(1), default=256, help="shorter side of a copy, pixels")
     add("--quality", type=whole_number(1, 95), metavar="1…95", default=90, help="JPEG quality")
-    add("--workers", type=whole_number(1), default=os.cpu_count(), help="number of processes")
+    add(
+        "--workers", type=whole_number(0), default=usable_cores(),
+        help="number of processes; 0: none but this one",
+    )  # fmt: skip
     add(
         "--shards", type=whole_number(1), nargs="?", const=_PER_SHARD, metavar="N",
         help=f"write tars of N images in WebDataset's layout (default N: {_PER_SHARD})",
     )  # fmt: skip
-    options = parser.parse_args(arguments)
-    source, out = options.input.resolve(), options.output.resolve()
-    images = FolderSource(source)
+    return parser.parse_args(arguments)
+
+
+def _claim(out: Path, source: Path, num_images: int, options: argparse.Namespace) -> None:
+    """Make the folder of the copies, or check that it has copies of the same images and kind."""
     if out == source or source in out.parents:
         raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")
     if out.is_dir() and any(out.iterdir()) and not (out / RUN_FILE).is_file():
         raise Refused(f"OUT = {out} holds other files: expected a new or empty folder")
-    settings = {"source": str(source), "size": options.size, "quality": options.quality}
-    layout = {"shards": options.shards, "images": len(images)} if options.shards else {}
-    claim_folder(out, settings | layout)
+    settings: dict[str, object] = {
+        "source": str(source),
+        "size": options.size,
+        "quality": options.quality,
+    }
+    if options.shards:
+        settings |= {"shards": options.shards, "images": num_images}
+    claim_folder(out, settings)
     (out / INDEX).unlink(missing_ok=True)  # the index of an earlier copy
-    labels = images.labels().tolist()
-    for name in [] if options.shards or min(labels) < 0 else class_folders(source):
-        (out / name).mkdir(exist_ok=True)  # a class without a copy keeps its number
-    copies = _Copies(images, labels, out, options)
-    written, present, problems = 0, 0, []
-    with tqdm(total=len(images), unit=" images", mininterval=1) as bar:
-        for result in DataLoader(copies, None, num_workers=options.workers):
-            written, present = written + result.written, present + result.present
+
+
+def _copy_all(copies: _Copies, num_images: int, workers: int) -> Result:
+    """Make all copies, with a progress bar."""
+    written = 0
+    present = 0
+    problems: list[str] = []
+    with tqdm(total=num_images, unit=" images", mininterval=1) as bar:
+        for result in DataLoader(copies, None, num_workers=workers):
+            written += result.written
+            present += result.present
             problems += result.problems
             bar.update(result.written + result.present + len(result.problems))
-    if options.shards:
-        write_index(out)
-    print(f"{out}: {written} images copied, {present} already there, {len(problems)} failed")
-    if problems:
-        (out / _PROBLEMS).write_text("\n".join([*problems, ""]), errors="backslashreplace")
-        print(f"{out / _PROBLEMS} lists the failed images")
-    return int(written + present == 0)
-
-
-def _resized_copy(path: str, size: int, quality: int) -> tuple[bytes | bytearray, str]:
-    """Return an image's smaller copy, a JPEG, and ``.jpg`` if its name needs this extension.
-
-    If the shorter side of the image has at most ``size`` pixels, its bytes do not change.
-    """
-    data = read_file(path)
-    pixels = decode_image(data, scaled_to=2 * size)
-    height, width = pixels.shape[1:]
-    if min(height, width) <= size:
-        return data, ""
-    scale = size / min(height, width)
-    smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
-    image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
-    file = io.BytesIO()
-    image.resize(smaller, Image.Resampling.LANCZOS).save(file, "JPEG", quality=quality)
-    return file.getvalue(), "" if Path(path).suffix.lower() in _JPEG_SUFFIXES else ".jpg"
+    return Result(written, present, problems)
 
 
 class _Copies(Dataset[Result]):
@@ -113,15 +129,23 @@ class _Copies(Dataset[Result]):
     def __init__(
         self, images: FolderSource, labels: list[int], out: Path, options: argparse.Namespace
     ) -> None:
-        self._images, self._labels, self._out, self._options = images, labels, out, options
-        self._count = options.shards or _BLOCK
+        self._images = images
+        self._labels = labels
+        self._out = out
+        self._options = options
+        self._per_item = options.shards or _BLOCK
 
     def __len__(self) -> int:
-        return -(-len(self._images) // self._count)
+        return -(-len(self._images) // self._per_item)
 
-    def __getitem__(self, block: int) -> Result:
-        rows = range(len(self._images))[block * self._count : (block + 1) * self._count]
-        return self._write_shard(block, rows) if self._options.shards else self._copy(block, rows)
+    def __getitem__(self, item: int) -> Result:
+        start = item * self._per_item
+        rows = range(start, min(start + self._per_item, len(self._images)))
+        with warnings.catch_warnings():  # PIL warns below its limit, too
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            if self._options.shards:
+                return self._write_shard(item, rows)
+            return self._copy(item, rows)
 
     def _name(self, row: int) -> str:
         return os.path.relpath(self._images.path_of(row), self._images.path)
@@ -131,48 +155,77 @@ class _Copies(Dataset[Result]):
     ) -> Iterator[tuple[int, bytes | bytearray, str]]:
         """Yield row, content and added extension of each readable image."""
         for row in rows:
-            path = self._images.path_of(row)
             try:
-                yield row, *_resized_copy(path, self._options.size, self._options.quality)
+                content, extension = self._resized_copy(row)
             except (OSError, ValueError, MemoryError) as error:
-                problems.append(f"{path}: {error or 'too little memory'}")
+                reason = error or "too little memory"
+                problems.append(f"{self._images.path_of(row)}: {reason}")
+            else:
+                yield row, content, extension
+
+    def _resized_copy(self, row: int) -> tuple[bytes | bytearray, str]:
+        """Return an image's smaller copy, a JPEG, and ``.jpg`` if its name needs this extension.
+
+        If the shorter side of the image has at most ``size`` pixels, its bytes do not change.
+        """
+        size = self._options.size
+        path = self._images.path_of(row)
+        data = read_file(path)
+        pixels = decode_image(
+            data,
+            scaled_to=2 * size,
+            max_pixels=_MAX_PIXELS,
+            full_scale=self._images.full_scale,
+        )
+        height, width = pixels.shape[1:]
+        if min(height, width) <= size:
+            return data, ""
+        scale = size / min(height, width)
+        smaller = (max(size, round(width * scale)), max(size, round(height * scale)))
+        image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+        file = io.BytesIO()
+        resized = image.resize(smaller, Image.Resampling.LANCZOS)
+        resized.save(file, "JPEG", quality=self._options.quality)
+        return file.getvalue(), "" if Path(path).suffix.lower() in _JPEG_SUFFIXES else ".jpg"
 
     def _copy(self, block: int, rows: Sequence[int]) -> Result:
         """Make the missing copies of a block of images."""
+        missing = []
+        for row in rows:
+            copy = self._out / self._name(row)
+            if not copy.exists() and not copy.with_name(f"{copy.name}.jpg").exists():
+                missing.append(row)
         problems: list[str] = []
-        places = [[self._out / f"{self._name(row)}{end}" for end in ("", ".jpg")] for row in rows]
-        missing = [
-            row for row, pair in zip(rows, places, strict=True) if not any(map(Path.exists, pair))
-        ]
-        for row, content, end in self._resized(missing, problems):
-            target = self._out / f"{self._name(row)}{end}"
+        for row, content, extension in self._resized(missing, problems):
+            target = self._out / f"{self._name(row)}{extension}"
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished = target.with_name(f".unfinished.{block}")
             unfinished.write_bytes(content)
             unfinished.replace(target)
-        written = len(missing) - len(problems)
-        return Result(written, len(rows) - len(missing), problems)
+        return Result(len(missing) - len(problems), len(rows) - len(missing), problems)
 
-    def _write_shard(self, block: int, rows: Sequence[int]) -> Result:
+    def _write_shard(self, number: int, rows: Sequence[int]) -> Result:
         """Write a tar of copies, unless an earlier run has written it."""
-        target = self._out / f"shard-{block:06d}.tar"
-        problems: list[str] = []
+        target = self._out / f"shard-{number:06d}.tar"
         if target.exists():
-            held = len(scan_tar(target, 0)[0])
-            lost = len(rows) - held
-            return Result(0, held, [f"{target}: {lost} images failed; remove it to retry"] * lost)
+            present = len(scan_tar(target, 0).names)
+            failed = len(rows) - present
+            problem = f"{target}: {failed} images failed; remove it to retry"
+            return Result(0, present, [problem] * failed)
+        problems: list[str] = []
+        keys: set[str] = set()
         with (
             atomic_write(target) as file,
             tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
-            keys: set[str] = set()
-            for row, content, end in self._resized(rows, problems):
+            for row, content, extension in self._resized(rows, problems):
                 name = Path(self._name(row))
                 # WebDataset's key ends at the first dot of the name, so it may not contain a dot.
                 key = str(name.with_name(name.stem.replace(".", "_")))
-                key = f"{key}_{len(keys)}" if key in keys else key
+                if key in keys:
+                    key = f"{key}_{len(keys)}"
                 keys.add(key)
-                _add(tar, f"{key}{end or name.suffix.lower()}", content)
+                _add(tar, f"{key}{extension or name.suffix.lower()}", content)
                 _add(tar, f"{key}.cls", str(self._labels[row]).encode())
         return Result(len(keys), 0, problems)
 

@@ -9,25 +9,33 @@ from __future__ import annotations
 import functools
 import os
 import tarfile
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write
+from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import image_extensions
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
-from pirl_plugin.images.sources import ImageSource
+from pirl_plugin.images.source import ImageSource, warn_once
 
 NO_LABEL = -1
 MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
 """For each image: number of its tar, first byte and length in the tar, and class."""
+_LARGEST_PADDING = 1 << 20  # bytes of zeros at the end of a tar; tar pads to 10,240 by default
 
-_Scan = tuple[list[str], NDArray[Any]]
+
+class Members(NamedTuple):
+    """The images in tars: their names, and ``MEMBERS`` rows (n,)."""
+
+    names: list[str]
+    rows: NDArray[Any]
 
 
 class ShardSource(ImageSource):
@@ -40,7 +48,8 @@ class ShardSource(ImageSource):
         path: folder with ``*.tar``.
 
     Raises:
-        ValueError: it holds fewer than two images, or a tar is truncated or compressed.
+        ValueError: it holds fewer than two images, a tar is truncated or compressed, or the index
+            is damaged or lists a tar that is missing.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -48,14 +57,9 @@ class ShardSource(ImageSource):
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
             raise Refused(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
         self._tars, sizes = _tars_of(folder)
-        found = None
-        if (folder / INDEX).is_file():
-            with np.load(folder / INDEX) as index:
-                if index["tars"].tolist() == self._tars and index["sizes"].tolist() == sizes:
-                    found = index["names"].tolist(), index["members"]
-        names, members = found or _scan_all(folder, self._tars)
-        self._members = SharedArray(members)
-        super().__init__(path, PathTable(names))
+        members = _read_index(folder, self._tars, sizes) or _scan_all(folder, self._tars)
+        self._members = SharedArray(members.rows)
+        super().__init__(path, PathTable(members.names))
 
     def read(self, row: int) -> bytes:
         """Return the content of one image.
@@ -91,10 +95,11 @@ class ShardSource(ImageSource):
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
 def _opened(tar: str) -> FileIO:
     """Return a tar that stays open, in forked processes too."""
-    return open(tar, "rb", buffering=0)
+    return open(tar, "rb", buffering=0, opener=open_regular)
 
 
 def _tars_of(folder: Path) -> tuple[list[str], list[int]]:
+    """Return names and sizes (bytes) of the tars in a folder, by name."""
     tars = sorted(folder.glob("*.tar"))
     return [tar.name for tar in tars], [tar.stat().st_size for tar in tars]
 
@@ -106,18 +111,48 @@ def write_index(folder: Path) -> None:
         ValueError: a tar cannot be read.
     """
     tars, sizes = _tars_of(folder)
-    names, members = _scan_all(folder, tars)
+    names, rows = _scan_all(folder, tars)
     with atomic_write(folder / INDEX) as file:
-        np.savez_compressed(file, tars=tars, sizes=sizes, names=names, members=members)
+        np.savez_compressed(file, tars=tars, sizes=sizes, names=names, members=rows)
 
 
-def _scan_all(folder: Path, tars: list[str]) -> _Scan:
-    found = [scan_tar(folder / tar, shard) for shard, tar in enumerate(tars)]
-    names = [name for tar_names, _ in found for name in tar_names]
-    return names, np.concatenate([np.empty(0, MEMBERS), *(rows for _, rows in found)])
+def _read_index(folder: Path, tars: list[str], sizes: list[int]) -> Members | None:
+    """Read the index of a folder; return None if there is none, or it is of other tars.
+
+    Raises:
+        ValueError: it is damaged, or lists a tar that is missing.
+    """
+    file = folder / INDEX
+    if not file.is_file():
+        return None
+    try:
+        with np.load(file) as index:
+            listed = index["tars"].tolist()
+            listed_sizes = index["sizes"].tolist()
+            members = Members(index["names"].tolist(), index["members"])
+    except Exception as error:  # zip, zlib and numpy raise many types for damaged files
+        raise Refused(
+            f"{file} is damaged ({type(error).__name__}: {error}): remove it; then the tars "
+            f"themselves are read at each start"
+        ) from error
+    if missing := sorted(set(listed) - set(tars)):
+        raise Refused(
+            f"{file} lists {len(listed)} tars, and {missing[0]} is missing: restore it, or remove "
+            f"the index to use the other tars only"
+        )
+    if listed != tars or listed_sizes != sizes:
+        warn_once(f"{file} is of other tars: the tars themselves are read at each start")
+        return None
+    return members
 
 
-def scan_tar(path: Path, shard: int) -> _Scan:
+def _scan_all(folder: Path, tars: list[str]) -> Members:
+    scans = [scan_tar(folder / tar, shard) for shard, tar in enumerate(tars)]
+    names = [name for scan in scans for name in scan.names]
+    return Members(names, np.concatenate([np.empty(0, MEMBERS), *(scan.rows for scan in scans)]))
+
+
+def scan_tar(path: Path, shard: int) -> Members:
     """Find the images of a tar by its headers.
 
     WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
@@ -129,7 +164,7 @@ def scan_tar(path: Path, shard: int) -> _Scan:
         shard: number of the tar.
 
     Returns:
-        Names of the images, and ``MEMBERS`` rows (n,), with label −1 if there is no ``.cls``.
+        The images, with label −1 if there is no ``.cls``.
 
     Raises:
         ValueError: it is not a complete tar, or a class is not a number.
@@ -137,8 +172,11 @@ def scan_tar(path: Path, shard: int) -> _Scan:
     images: dict[str, tuple[int, int, str]] = {}  # by name without extension
     labels: dict[str, int] = {}
     try:
-        with tarfile.open(path, "r:") as tar:
-            for member in filter(tarfile.TarInfo.isreg, tar):
+        with (
+            open(path, "rb", opener=open_regular) as file,
+            tarfile.open(fileobj=file, mode="r:") as tar,
+        ):
+            for member in _members_to_the_end(tar, file):
                 stem, suffix = os.path.splitext(member.name)
                 if suffix == ".cls":
                     labels[stem] = int(tar.extractfile(member).read())  # type: ignore[union-attr]
@@ -148,9 +186,24 @@ def scan_tar(path: Path, shard: int) -> _Scan:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
     names, rows = [], []
     for stem, (offset, size, name) in images.items():
-        folder, file = os.path.split(stem)
-        key = os.path.join(folder, file.partition(".")[0])
-        if file[:1] != "." and (key == stem or key not in images):
+        folder, basename = os.path.split(stem)
+        key = os.path.join(folder, basename.partition(".")[0])
+        if basename[:1] != "." and (key == stem or key not in images):
             names.append(name)
             rows.append((shard, offset, size, labels.get(stem, NO_LABEL)))
-    return names, np.array(rows, MEMBERS)
+    return Members(names, np.array(rows, MEMBERS))
+
+
+def _members_to_the_end(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """Yield the regular files of a tar, and check that it ends as a tar does.
+
+    ``tarfile`` takes the end of the file, or a damaged header, for the end of the archive.
+
+    Raises:
+        ValueError: the tar does not end with zeros.
+    """
+    yield from filter(tarfile.TarInfo.isreg, tar)
+    file.seek(tar.offset)
+    ending = file.read(_LARGEST_PADDING + 1)
+    if not tarfile.BLOCKSIZE <= len(ending) <= _LARGEST_PADDING or any(ending):
+        raise ValueError(f"it does not end at byte {tar.offset}, after its last member")

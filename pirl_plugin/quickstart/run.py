@@ -32,7 +32,7 @@ from pirl_plugin.evaluation.features import (
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
 from pirl_plugin.files import claim_folder, read_json_lines, write_json
-from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.folders import class_folders, find_split
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.processes import processor_name
@@ -86,9 +86,9 @@ def find_data(folder: Path) -> Data:
     Raises:
         ValueError: there are fewer than two images, or ``val`` has other classes.
     """
-    train = folder / "train" if (folder / "train").is_dir() else folder
-    val, classes = folder / "val", class_folders(str(train))
-    if train == folder or len(classes) < 2 or not val.is_dir():
+    train = find_split(folder, "train") or folder
+    val = find_split(folder, "val")
+    if train == folder or val is None or len(class_folders(train)) < 2:
         return Data(train, None, len(FolderSource(train)))
     labelled_folders(folder)  # checks them
     return Data(train, val, len(FolderSource(train)))

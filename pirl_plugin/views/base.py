@@ -41,7 +41,7 @@ class Views:
         image_scale: Sequence[float] = (0.08, 1.0),
         **photometric: Any,
     ) -> None:
-        self.image_size = image_size
+        self.image_size = check_side("image_size", image_size)
         self.image_scale = check_scale("image_scale", image_scale)
         self.photometric = Photometric(**photometric)
 
@@ -88,8 +88,9 @@ class Views:
             >>> ImageViews.from_entry(entry).photometric.hue
             0.1
         """
-        given = {key: value for key, value in entry.items() if key not in ("name", "indices")}
-        return cls(**{**(given.pop("photometric", None) or {}), **given})
+        parameters = {key: entry[key] for key in entry if key not in ("name", "indices")}
+        photometric = parameters.pop("photometric", None) or {}
+        return cls(**{**photometric, **parameters})
 
     def _standard_view(self, pixels: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Return a random resized crop, augmented and perhaps flipped: uint8 (3, S, S)."""
@@ -111,6 +112,13 @@ class ImageViews(Views):
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         return {"images": self._standard_view(pixels, rng)}
+
+
+def check_side(name: str, value: int) -> int:
+    """Return a number of pixels, or of cells; raise ``ValueError`` unless it is whole and >= 1."""
+    if type(value) is not int or value < 1:
+        raise Refused(f"{name} = {value!r}: expected a whole number from 1 on")
+    return value
 
 
 def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from pirl_plugin.failures import Refused
-from pirl_plugin.views.base import Views, check_scale
+from pirl_plugin.views.base import Views, check_scale, check_side
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.permutations import PermutationSet
 from pirl_plugin.views.photometric import FLIP
@@ -64,7 +64,9 @@ class JigsawViews(Views):
         **photometric: Any,
     ) -> None:
         super().__init__(image_size, image_scale, **photometric)
-        self.patches_crop_size, self.patch_size, self.grid = patches_crop_size, patch_size, grid
+        self.patches_crop_size = check_side("patches_crop_size", patches_crop_size)
+        self.patch_size = check_side("patch_size", patch_size)
+        self.grid = check_side("grid", grid)
         self.patches_scale = check_scale("patches_scale", patches_scale)
         if patch_size > patches_crop_size // grid:
             raise Refused(

@@ -68,11 +68,18 @@ class Photometric:
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
-            value, limit = getattr(self, name), _LIMITS.get(name, 1.0)
-            if not 0 <= value <= limit:
+            value = getattr(self, name)
+            limit = _LIMITS.get(name, 1.0)
+            if not 0 <= value <= limit or value == math.inf:
                 raise Refused(
                     f"{name} = {value}: expected a number in [0, {limit:g}]; 0 switches it off"
                 )
+        low, high = self.blur_sigma
+        if not 0 < low <= high < math.inf:
+            raise Refused(
+                f"blur_sigma = {self.blur_sigma}: expected two deviations in pixels, such as "
+                f"[0.1, 2.0]; blur_p = 0 switches the blur off"
+            )
 
     def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
         """Draw the parameters of several views independently.

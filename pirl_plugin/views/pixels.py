@@ -56,41 +56,59 @@ def as_pixels(image: Any) -> torch.Tensor:
     """Return any image as a uint8 tensor (3, H, W), RGB.
 
     Args:
-        image: a PIL image of any mode (alpha is dropped, 16-bit greys are scaled); a uint8 array
-            (H, W), (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
+        image: a PIL image of any mode (alpha is dropped, 16-bit greys are scaled; the modes ``I``
+            and ``F`` hold 0 to 255, as in PIL's own conversions); a uint8 array (H, W), (H, W, 3)
+            or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
 
     Raises:
-        ValueError: it has another type or shape.
+        ValueError: it has another type or shape, or mode ``F`` with values from 0 to 1.
     """
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         image = Image.fromarray(image)
     if isinstance(image, Image.Image):
-        deep = image.mode[0] in "IF"
-        image = _to_8_bits(image) if deep else image.convert("RGB")
+        if image.mode[0] in "IF":  # PIL's conversion would clip 16-bit values
+            return _deep_grey_to_rgb(image)
+        image = image if image.mode == "RGB" else image.convert("RGB")
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
-    found = f"a {type(image).__name__}"
+    kind = f"a {type(image).__name__}"
     if hasattr(image, "dtype"):
-        found = f"{image.dtype} values of shape {tuple(image.shape)}"
+        kind = f"{image.dtype} values of shape {tuple(image.shape)}"
     is_bytes = isinstance(image, torch.Tensor) and image.dtype == torch.uint8
     if not is_bytes or image.ndim != 3 or len(image) not in (1, 3, 4):
         raise Refused(
-            f"the image is {found}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
+            f"the image is {kind}: expected a PIL image, a uint8 tensor (3, H, W) or an array "
             f"(H, W, 3) of uint8; apply the views before ToTensor and Normalize"
         )
     return image[:3].expand(3, -1, -1)
 
 
-def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``); PIL's conversion would clip it.
+def _deep_grey_to_rgb(image: Image.Image) -> torch.Tensor:
+    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``)."""
+    values = np.asarray(image, np.float32)
+    # Older PILs open 16-bit PNG and PGM as mode "I".
+    if image.mode.startswith("I;16") or image.format in ("PNG", "PPM"):
+        return grey_to_rgb(values, 65_535)
+    if image.mode == "F" and 0 < values.max() <= 1:
+        raise Refused(
+            "the image has mode F and values from 0 to 1: expected 0 to 255, as in PIL's own "
+            "conversions; multiply them by 255"
+        )
+    return grey_to_rgb(values, 255)
 
-    Full scale of ``I;16`` is 65,535. The other modes do not define it: it is the smallest of 1,
-    255 and 65,535 that is not below the brightest pixel, or else this pixel.
+
+def grey_to_rgb(values: NDArray[np.float32], full_scale: float) -> torch.Tensor:
+    """Scale grey values to bytes: 0 is black, ``full_scale`` is white, and NaN is black.
+
+    Args:
+        values: float32 (H, W); others than 0 … ``full_scale`` are clipped.
+        full_scale: value of white.
+
+    Returns:
+        uint8 (3, H, W), with equal channels.
     """
-    grey = np.nan_to_num(np.asarray(image, np.float32), posinf=0.0, neginf=0.0)
-    scales = (65_535,) if image.mode.startswith("I;16") else (1, 255, 65_535)
-    full = next((scale for scale in scales if grey.max() <= scale), grey.max())
-    scaled = np.clip(np.rint(grey * (255 / full)), 0, 255).astype(np.uint8)
-    return Image.fromarray(scaled).convert("RGB")
+    clipped = np.nan_to_num(np.clip(values, 0, full_scale))
+    grey = np.rint(clipped * (255 / full_scale)).astype(np.uint8)
+    return torch.from_numpy(grey).expand(3, -1, -1)
 
 
 def random_resized_crop_box(
@@ -182,7 +200,8 @@ def normalize_images(
         float32 ``(B, 3, H, W)``, on the same device.
 
     Raises:
-        ValueError: the images are not uint8, or have another shape.
+        ValueError: the images are not uint8, or have another shape; a mean is not finite, or a
+            deviation is not above 0.
 
     Example:
         >>> import torch
@@ -191,12 +210,20 @@ def normalize_images(
         tensor([1., 1., 2.])
     """
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        remedy = ""
+        if images.ndim == 5:  # (B, 9, 3, P, P), of torch's default collation
+            remedy = "; give DataLoader(…, collate_fn=collate_views)"
         raise Refused(
             f"images are {images.dtype} {tuple(images.shape)}: expected uint8 (B, 3, H, W), RGB "
-            f"levels from 0 to 255"
+            f"levels from 0 to 255{remedy}"
         )
-    pairs = list(zip(mean, std, strict=True))
-    constants = torch.tensor([[1 / (255 * s) for _, s in pairs], [-m / s for m, s in pairs]])
+    if len(mean) != 3 or not all(map(math.isfinite, mean)):
+        raise Refused(f"mean = {mean}: expected three numbers, one for each channel")
+    if len(std) != 3 or not all(0 < deviation < math.inf for deviation in std):
+        raise Refused(f"std = {std}: expected three numbers above 0, one for each channel")
+    factors = [1 / (255 * deviation) for deviation in std]
+    offsets = [-level / deviation for level, deviation in zip(mean, std, strict=True)]
+    constants = torch.tensor([factors, offsets])
     # Non-blocking: otherwise this small copy would wait for all queued work of a GPU.
     scale, shift = constants.view(2, 1, 3, 1, 1).to(images.device, non_blocking=True)
     return images.to(torch.float32, memory_format=memory_format).mul_(scale).add_(shift)

@@ -107,10 +107,10 @@ def _batch(images: int, *, _root_: DictConfig) -> int:
 
 def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
     """``${pirl_cpu_workers:KEY}``: a loader worker for each thread of a process except one."""
-    from pirl_plugin.images.names import VIEWS
+    from pirl_plugin.images.names import TRANSFORMS
 
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
-    if not names <= VIEWS.keys():  # other transforms' draws depend on the number of workers
+    if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
         return 1
     return max(min(usable_cores() // processes, _MOST_READERS) - 1, 0)
 

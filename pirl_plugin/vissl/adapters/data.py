@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +15,16 @@ from classy_vision.dataset.transforms import ClassyTransform
 from numpy.typing import NDArray
 from PIL import Image
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images import names
-from pirl_plugin.images.folders import find_images
+from pirl_plugin.images.folders import find_images, refuse_splits
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import open_source
-from pirl_plugin.views.base import Views
+from pirl_plugin.views.base import ImageViews, Views
+from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
 from pirl_plugin.views.pixels import image_generator
-
-_VIEWS: dict[str, type[Views]] = {name: resolve_name(at) for name, at in names.VIEWS.items()}
+from pirl_plugin.views.rotation import RotationTask, RotationViews
 
 
 class SourceImage(NamedTuple):
@@ -72,8 +72,8 @@ class PIRLDiskDataset:
         self.path = path
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = SharedArray(np.zeros(1, np.int64))
-        self._yields_tensors = transforms[0].get("name") in _VIEWS
-        try:
+        self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
+        with _errors_name_the_key(split):
             self.source = open_source(
                 path,
                 data_source,
@@ -81,8 +81,6 @@ class PIRLDiskDataset:
                 remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
                 new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
             )
-        except (FileNotFoundError, ValueError) as error:
-            raise type(error)(f"config.DATA.{split}.DATA_PATHS: {error}") from error
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
     def __len__(self) -> int:
@@ -135,14 +133,30 @@ def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str
         ValueError: it holds fewer than two images, or a list cannot be read.
     """
     is_folder = data_source == names.DISK_FOLDER and os.path.isdir(path)
-    if not is_folder or len(list(islice(find_images(path), 2))) < 2:
+    if is_folder and len(list(islice(find_images(path), 2))) == 2:
+        with _errors_name_the_key(split):
+            refuse_splits(path)
+    else:
         PIRLDiskDataset(cfg, data_source, path, split)
 
 
-class PIRLTransform(ClassyTransform):
-    """Replaces a sample's image by its views; each name of ``_VIEWS`` has a subclass.
+@contextmanager
+def _errors_name_the_key(split: str) -> Iterator[None]:
+    """Begin the messages of refusals and of missing files with the key of the path."""
+    key = f"config.DATA.{split}.DATA_PATHS"
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFile(f"{key}: {error}") from error
+    except Refused as error:
+        raise Refused(f"{key}: {error}") from error
 
-    It takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
+
+class PIRLTransform(ClassyTransform):
+    """Replaces a sample's image by its views.
+
+    The host finds a transform by the name of its class: each one below has the views it makes. It
+    takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
     image's row is a key of the draws, and an unreadable image gets black views.
 
     Args:
@@ -152,8 +166,10 @@ class PIRLTransform(ClassyTransform):
         ValueError: a parameter is unknown or out of range.
     """
 
+    views_class: type[Views]
+
     def __init__(self, **parameters: Any) -> None:
-        self.views = _VIEWS[type(self).__name__].from_entry(parameters)
+        self.views = self.views_class.from_entry(parameters)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Put the dictionary of views into ``sample["data"]``.
@@ -180,8 +196,40 @@ class PIRLTransform(ClassyTransform):
         return cls(**config)
 
 
-for _name in _VIEWS:  # the host's registry has a class for each name
-    globals()[_name] = type(_name, (PIRLTransform,), {"__module__": __name__})
+class PIRLJigsaw(PIRLTransform):
+    """I and nine shuffled patches."""
+
+    views_class = JigsawViews
+
+
+class PIRLRotation(PIRLTransform):
+    """I and a rotated view."""
+
+    views_class = RotationViews
+
+
+class PIRLRotationJigsaw(PIRLTransform):
+    """I and nine shuffled patches of a rotated crop."""
+
+    views_class = RotationJigsawViews
+
+
+class PIRLImage(PIRLTransform):
+    """Only I, for NPID."""
+
+    views_class = ImageViews
+
+
+class PredictJigsaw(PIRLTransform):
+    """Nine patches, and the number of their permutation as label: the jigsaw baseline."""
+
+    views_class = JigsawTask
+
+
+class PredictRotation(PIRLTransform):
+    """A rotated view, and its rotation as label: the rotation baseline."""
+
+    views_class = RotationTask
 
 
 def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:

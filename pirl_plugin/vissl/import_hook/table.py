@@ -4,7 +4,7 @@ It contains only strings: nothing is imported before the host's module. ``packag
 names the class or function of a part. A step is a function that takes the host's module.
 """
 
-from pirl_plugin.images.names import SOURCES, VIEWS
+from pirl_plugin.images.names import SOURCES, TRANSFORMS
 
 # Host module whose import completes a registry -> (the registry, our parts by their names in YAML).
 # Losses and transforms are in Classy Vision's registries.
@@ -35,7 +35,7 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "vissl.data.ssl_transforms": (
         "classy_vision.dataset.transforms:TRANSFORM_REGISTRY",
-        {name: f"pirl_plugin.vissl.adapters.data:{name}" for name in VIEWS},
+        {name: f"pirl_plugin.vissl.adapters.data:{name}" for name in TRANSFORMS},
     ),
     "vissl.data": (
         "vissl.data:DATASET_SOURCE_MAP",

@@ -1,0 +1,190 @@
+"""The base class of all sources: it reads and decodes each image once, and counts bad ones."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pirl_plugin.failures import Refused
+from pirl_plugin.images.decode import (
+    UnreadableImageError,
+    decode_image,
+    deep_values,
+    read_file,
+)
+from pirl_plugin.images.shared import SharedArray
+
+GREY = 128
+_FULL_SCALES = (1.0, 255.0, 65_535.0)
+_BRIGHT = 99.0  # percentile of the values that must be within the scale
+_IMAGES, _VALUES = 16, 10_000  # sample for it: images, and values of each
+_ROWS_TO_TRY = 512
+
+
+class ImageSource:
+    """A source that reads and decodes each image once.
+
+    A new source is a subclass. It finds the images and their labels, and passes them to this
+    constructor.
+
+    An unreadable file yields a grey image and ``False``. The first loader worker that reads it logs
+    one warning with its path and the reason.
+
+    Args:
+        path: the user's folder or file.
+        images: paths of the images, relative to ``root``.
+        root: folder of the relative paths; ``path`` itself if None.
+        labels: int64 (N,), or (N, classes), if the source has labels.
+
+    Attributes:
+        grey_size: side of the image that replaces an unreadable one, pixels.
+
+    Raises:
+        ValueError: there are fewer than two images.
+    """
+
+    grey_size = 224
+    classes: list[str] | None = None  # names of the labels 0, 1, … of a list with names
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        images: Sequence[str],
+        root: str | None = None,
+        labels: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._root = self.path if root is None else root
+        self._images = images
+        self._labels = labels
+        if len(images) < 2:
+            raise Refused(f"{self.path} holds {len(images)} images: expected at least 2")
+        # One byte per image, not one bit: workers that write to the same byte would lose bits.
+        self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
+        self._full_scale = SharedArray(np.zeros(1, np.float64))  # 0: not known yet
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, bool]:
+        """Read and decode one image.
+
+        Args:
+            row: in [0, len).
+
+        Returns:
+            uint8 (3, H, W), RGB, and whether it could be read; if not, it is grey.
+        """
+        try:
+            return self.pixels(row), True
+        except (OSError, UnreadableImageError, MemoryError) as error:
+            if not self._unreadable.array[row]:
+                self._unreadable.array[row] = 1
+                reason = str(error) or "there is too little memory"
+                where = printable(self.path_of(row))
+                logging.root.warning(f"Image {row}, {where}: skipped, it cannot be read: {reason}")
+        shape = (3, self.grey_size, self.grey_size)
+        return torch.full(shape, GREY, dtype=torch.uint8), False
+
+    def pixels(self, row: int) -> torch.Tensor:
+        """Return one image, uint8 (3, H, W).
+
+        Raises:
+            OSError: it cannot be read.
+            UnreadableImageError: it cannot be decoded.
+        """
+        return decode_image(self.read(row), full_scale=self.full_scale)
+
+    def read(self, row: int) -> bytes | bytearray:
+        """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""
+        return read_file(self.path_of(row))
+
+    def full_scale(self) -> float:
+        """Return the value of white in this source's TIFFs of floats or 32-bit integers.
+
+        Their files do not define it. It is the smallest of 1, 255 and 65,535 that nearly all values
+        of a sample of them lie below. All images of the source have this scale, so that the same
+        value has the same brightness; values above it become white. A warning names it once.
+
+        Raises:
+            UnreadableImageError: the sample has no such image, or larger values.
+        """
+        if self._full_scale.array[0] == 0:
+            self._full_scale.array[0] = scale = self._guess_full_scale()
+            warn_once(
+                f"{self.path} has images of 32-bit values, which do not define their scale: "
+                f"{scale:g} is taken as white in all of them; if that is wrong, save them with 8 "
+                f"or 16 bits"
+            )
+        return float(self._full_scale.array[0])
+
+    def _guess_full_scale(self) -> float:
+        samples = [np.empty(0, np.float32)]
+        for row in range(0, len(self), -(-len(self) // _ROWS_TO_TRY)):
+            try:
+                values = deep_values(self.read(row))
+            except (OSError, UnreadableImageError, MemoryError):
+                continue  # it is counted when it is read
+            if values is not None:
+                values = values[np.isfinite(values)]
+                samples.append(values[:: -(-len(values) // _VALUES) or 1])
+            if len(samples) > _IMAGES:
+                break
+        sampled = np.concatenate(samples)
+        if len(sampled) == 0:
+            raise UnreadableImageError(
+                "its values are 32-bit numbers of an unknown scale: save it with 8 or 16 bits"
+            )
+        bright = float(np.percentile(sampled, _BRIGHT))
+        for scale in _FULL_SCALES:
+            if bright <= scale:
+                return scale
+        raise UnreadableImageError(
+            f"{100 - _BRIGHT:g} % of the values in {self.path} are above {bright:g}: expected at "
+            f"most 65,535; save the images with 8 or 16 bits"
+        )
+
+    def path_of(self, row: int) -> str:
+        """Return the path of one image."""
+        return os.path.join(self._root, self._images[row])
+
+    def paths(self) -> list[str]:
+        """Return the paths of all images, in order."""
+        return [self.path_of(row) for row in range(len(self))]
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the class of each image, int64 (N,), or (N, classes) if it may have several.
+
+        Raises:
+            ValueError: this source has no labels.
+        """
+        if self._labels is None:
+            raise Refused(f"{self.path} has no labels: expected a source with labels")
+        return self._labels
+
+    def unreadable_paths(self) -> list[str]:
+        """Return the unreadable paths that this process and its loader workers have found."""
+        return [printable(self.path_of(int(row))) for row in self._unreadable.array.nonzero()[0]]
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Log a warning, unless this process has logged it before."""
+    logging.root.warning(message)
+
+
+def printable(path: str) -> str:
+    r"""Return a path in one line of UTF-8, with other bytes and control characters escaped.
+
+    Example:
+        >>> print(printable("a\n\udcff.jpg"))
+        a\n\xff.jpg
+    """
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,99 @@
+"""Any function of an image as views, such as torchvision's transforms."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from pirl_plugin.failures import Refused
+from pirl_plugin.views.pixels import as_pixels, torch_seeded_generator
+
+
+class CallableViews:
+    """A function of a PIL image, perhaps also of a numpy generator, as views.
+
+    A function with a parameter ``rng``, or with a second parameter without a default, gets the
+    generator of the draws. Other functions draw from the global generators of torch, numpy and
+    Python; with a generator given, it seeds these for the call, so that the draws can be repeated.
+
+    Args:
+        function: returns a dictionary of tensors, or one tensor or image, named ``images``.
+
+    Example:
+        >>> brightest = CallableViews(lambda image: torch.tensor(image.getextrema()[0][1]))
+        >>> brightest(torch.full((3, 2, 2), 7, dtype=torch.uint8), None)
+        {'images': tensor(7)}
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._takes_generator = _takes_generator(function)
+
+    def __call__(
+        self, pixels: torch.Tensor, rng: np.random.Generator | None = None
+    ) -> dict[str, Any]:
+        """Make the views of one image.
+
+        Args:
+            pixels: uint8 (3, H, W).
+            rng: generator of all draws; None: the global generators.
+
+        Raises:
+            ValueError: the function returns something else.
+        """
+        image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+        if self._takes_generator:
+            views = self.function(image, torch_seeded_generator() if rng is None else rng)
+        elif rng is None:
+            views = self.function(image)
+        else:
+            with _seeded(int(rng.integers(2**32))):
+                views = self.function(image)
+        if isinstance(views, Mapping):
+            return dict(views)
+        if isinstance(views, Image.Image):
+            views = as_pixels(views)
+        if not isinstance(views, torch.Tensor):
+            raise Refused(
+                f"the views returned a {type(views).__name__}: expected a dictionary of tensors, "
+                f"or one tensor"
+            )
+        return {"images": views}
+
+
+def _takes_generator(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some built-in functions have none
+        return False
+    positional = [
+        parameter
+        for parameter in parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    required = [parameter for parameter in positional if parameter.default is parameter.empty]
+    return len(required) == 2 or any(parameter.name == "rng" for parameter in positional[1:2])
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of torch (CPU), numpy and Python, and restore them at the end."""
+    torch_state = torch.random.get_rng_state()
+    numpy_state = np.random.get_state()
+    python_state = random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)

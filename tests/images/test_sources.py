@@ -1,0 +1,304 @@
+"""What a source leaves out, counts, refuses or guesses: folders, lists, tars, deep images."""
+
+import io
+import os
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, IterableDataset, Subset
+from torchvision.datasets import ImageFolder
+
+from pirl_plugin.images import prepare
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.folders import find_split
+from pirl_plugin.images.source import warn_once
+from pirl_plugin.images.sources import FolderSource, open_source
+from tests.helpers.images import save_grey
+from tests.helpers.tiff import planar_tiff
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of one image."""
+    save_grey(tmp_path / "a" / "1.png", 1)
+    save_grey(tmp_path / "b" / "2.png", 2)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _each_test_warns():
+    warn_once.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["#recycle", "@Recycle", "@eaDir", "@tmp", "$RECYCLE.BIN", "~snapshot", "lost+found",
+     "__MACOSX", "System Volume Information"],
+)  # fmt: skip
+def test_folder__of_the_system_is_no_class(name, folder, caplog):
+    save_grey(folder / name / "3.png", 3)
+    assert FolderSource(folder).labels().tolist() == [0, 1]
+    assert f"{name}/ (1)" in caplog.text
+
+
+def test_folder__counts_images_without_a_class_and_classes_without_an_image(folder, caplog):
+    save_grey(folder / "0.png")
+    (folder / "empty").mkdir()
+    assert FolderSource(folder).labels().tolist() == [-1, 0, 1]
+    assert "1 images have no class" in caplog.text
+    assert "1 of 3 classes have no image: empty" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("names", "train", "test"),
+    [
+        (("train", "val"), "train", "val"),
+        (("Train", "VALIDATION"), "Train", "VALIDATION"),
+        (("training", "valid"), "training", "valid"),
+        (("train", "test"), "train", "test"),
+        (("train", "test", "validation"), "train", "validation"),
+        (("train.csv", "Valid.csv", "train.cache"), "train.csv", "Valid.csv"),
+        (("train.cache", "val.json"), None, None),
+        (("cats", "dogs"), None, None),
+    ],
+)
+def test_find_split__knows_the_names_of_public_data_sets(names, train, test, tmp_path):
+    for name in names:
+        (tmp_path / name).touch() if "." in name else (tmp_path / name).mkdir()
+    for split, expected in (("train", train), ("val", test)):
+        path = find_split(tmp_path, split, lists=True)
+        assert (path and path.name) == expected
+
+
+def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, capsys):
+    for split in ("Train", "valid"):
+        save_grey(tmp_path / "in" / split / "cat" / "1.png")
+    with pytest.raises(ValueError, match=r"holds Train and valid: .* give .*/in/Train"):
+        open_source(tmp_path / "in")
+    assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
+    assert (tmp_path / "out" / "valid" / "cat" / "1.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "labels"),
+    [
+        ("a.txt", "path label\na/1.png 3\nb/2.png 4\n", [3, 4]),
+        ("b.txt", "# made today\na/1.png 3\n# more\nb/2.png 4\n", [3, 4]),
+        ("c.txt", "list of photos\na/1.png\nb/2.png\n", [0, 1]),
+        ("d.csv", "# made today\npath,label\na/1.png,x\nb/2.png,w\n", [1, 0]),
+        ("e.csv", "picture,breed\na/1.png,x\nb/2.png,w\n", [1, 0]),
+        ("f.csv", "path\na/1.png\nb/2.png\n", [0, 1]),
+    ],
+)
+def test_list__header_and_comments_are_no_images(name, text, labels, folder, caplog):
+    (folder / name).write_text(text)
+    source = open_source(folder / name)
+    assert [os.path.basename(path) for path in source.paths()] == ["1.png", "2.png"]
+    assert source.labels().tolist() == labels
+    assert ("skipped: 2 comments" in caplog.text) == (name == "b.txt")
+    assert ("'breed' is taken as the label" in caplog.text) == (name == "e.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "path,label\na/1.png,x\nb/2.png,\n", "row 3 has no label"),
+        ("b.csv", "path,label\na/1.png,x\nb/2.png\n", "row 3 has no label"),
+        ("c.csv", "a/1.png,x\nb/2.png,\n", "row 2 has no label"),
+        ("d.csv", "label,path\nx,a/1.png\nx,\n", "row 3 has no path"),
+        ("e.txt", "a/1.png 1\nb/2.png\n", "1 labels for 2 images"),
+        ("train.cache", "a/1.png\nb/2.png\n", r"expected a folder, or a list of images"),
+        ("g.npy", "a/1.png\nb/2.png\n", "no array of strings"),
+    ],
+)
+def test_list__that_is_incomplete_or_of_another_kind_is_refused(name, text, words, folder):
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=words):
+        open_source(folder / name)
+
+
+def write_tar(path, names):
+    file = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(file, "PNG")
+    with tarfile.open(path, "w") as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(file.getvalue())
+            tar.addfile(member, io.BytesIO(file.getvalue()))
+
+
+def test_tar__that_is_cut_anywhere_is_refused(tmp_path):
+    path = tmp_path / "a.tar"
+    write_tar(path, ["0.png", "1.png", "2.png"])
+    whole = path.read_bytes()
+    end = whole.rindex(b"IEND") + 8
+    assert len(open_source(tmp_path)) == 3
+    for length in [*range(1, end, 97), 1024, 2048, 512 * -(-end // 512)]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"a\.tar is not a whole tar"):
+            open_source(tmp_path)
+    for damaged in (
+        whole[:1024] + b"x" * 512 + whole[1536:],  # a header
+        whole + whole,  # two tars in one file: the second would be left out
+        whole[:1024].ljust(3 << 20, b"\0"),  # a copy that stopped in a file of full length
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"a\.tar is not a whole tar"):
+            open_source(tmp_path)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    for number in range(6):
+        save_grey(tmp_path / "in" / "cat" / f"{number}.png")
+    out = tmp_path / "out"
+    prepare.main([str(tmp_path / "in"), str(out), "--shards", "2", "--workers", "0"])
+    return out
+
+
+def test_index__names_a_missing_tar(shards):
+    (shards / "shard-000001.tar").unlink()
+    with pytest.raises(ValueError, match=r"lists 3 tars, and shard-000001\.tar is missing"):
+        open_source(shards)
+    (shards / "index.npz").unlink()
+    assert len(open_source(shards)) == 4
+
+
+def test_index__of_other_tars_is_not_used(shards, caplog):
+    write_tar(shards / "z.tar", ["9.png"])
+    assert len(open_source(shards)) == 7
+    assert "is of other tars" in caplog.text
+
+
+def test_index__that_is_damaged_is_named(shards):
+    index = shards / "index.npz"
+    whole = index.read_bytes()
+    at = whole.index(b"members.npy") + 60  # in its compressed values
+    flipped = whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :]
+    for damaged in (b"", whole[: len(whole) // 2], flipped):
+        index.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"index\.npz is damaged .*: remove it"):
+            open_source(shards)
+
+
+def write_floats(path, values):
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(np.asarray(values, np.float32)).save(path)
+
+
+@pytest.mark.parametrize(("white", "scale"), [(0.9, 1), (200, 255), (40_000, 65_535)])
+def test_floats__have_one_scale_in_a_set(white, scale, tmp_path, caplog):
+    ramp = np.linspace(0, white, 100, dtype=np.float32).reshape(10, 10)
+    outlier, no_data = ramp.copy(), ramp.copy()
+    outlier[0, 0] = 3 * scale
+    no_data[:5] = -9999
+    no_data[0, 1] = np.nan
+    for number, values in enumerate((ramp, outlier, no_data)):
+        write_floats(tmp_path / f"{number}.tif", values)
+    source = FolderSource(tmp_path)
+    expected = np.rint(ramp * 255 / scale).astype(np.uint8)
+    np.testing.assert_array_equal(source[0][0][0], expected)
+    assert source[1][0][0, 0, 0] == 255
+    np.testing.assert_array_equal(source[1][0][0].flatten()[1:], expected.flatten()[1:])
+    np.testing.assert_array_equal(source[2][0][0, 5:], expected[5:])
+    assert not source[2][0][0, :5].any()
+    assert caplog.text.count(f": {scale} is taken as white") == 1
+
+
+def test_floats__without_a_scale_are_unreadable(tmp_path, caplog):
+    for number in range(2):
+        write_floats(tmp_path / f"{number}.tif", np.full((4, 4), 1e20))
+    assert not FolderSource(tmp_path)[0][1]
+    assert "expected at most 65,535" in caplog.text
+    with pytest.raises(UnreadableImageError, match="unknown scale"):
+        decode_image((tmp_path / "0.tif").read_bytes())
+
+
+def test_planar_16_bit_tiff__is_unreadable():
+    values = np.random.default_rng(0).integers(0, 2**16, (5, 4, 3)).astype(np.uint16)
+    with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
+        decode_image(planar_tiff(values))
+
+
+def test_large_image__is_refused_unless_a_larger_limit_is_given():
+    file = io.BytesIO()
+    Image.new("1", (9000, 8000)).save(file, "PNG")
+    with pytest.raises(UnreadableImageError, match=r"9000 × 8000 pixels: expected at most 64 meg"):
+        decode_image(file.getvalue())
+
+
+def test_pipe__is_no_image(folder):
+    os.mkfifo(folder / "a" / "0.jpg")
+    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
+    with pytest.raises(OSError, match="not a regular file"):
+        read_file(str(folder / "a" / "0.jpg"))
+
+
+def test_reason__names_a_pointer_and_shows_the_beginning():
+    with pytest.raises(UnreadableImageError, match="git lfs pull"):
+        decode_image(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(UnreadableImageError, match="begin with b'<html>'"):
+        decode_image(b"<html>")
+
+
+class Items(list):
+    """A list with an item that raises."""
+
+    def __getitem__(self, row):
+        if row == 1:
+            raise ZeroDivisionError("by hand")
+        return super().__getitem__(row)
+
+
+def test_bad_items__of_any_data_set_are_counted_by_row(caplog):
+    image = torch.zeros(3, 9, 9, dtype=torch.uint8)
+    source = open_source(Items([image, image, None, ("x", 3), {"image": None}, image.float()]))
+    assert [source[row][1] for row in range(6)] == [True, *[False] * 5]
+    assert source.unreadable_paths() == [f"Items[{row}]" for row in range(1, 6)]
+    assert "Image 1, Items[1]: skipped, it cannot be read: ZeroDivisionError: by" in caplog.text
+
+
+def test_labels__of_torchvision_subset_and_joined_data(folder):
+    images = ImageFolder(folder)
+    assert open_source(images).labels().tolist() == [0, 1]
+    joined = ConcatDataset([Subset(images, [1, 0]), images])
+    assert open_source(joined).labels().tolist() == [1, 0, 0, 1]
+    other = ImageFolder(folder, target_transform=lambda label: 5 - label)
+    assert open_source(other).labels().tolist() == [5, 4]
+    with pytest.raises(ValueError, match="no labels"):
+        open_source([1, 2]).labels()
+
+
+def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"photo": datasets.Image(), "label": datasets.Value("int64")})
+    image = Image.new("RGB", (9, 9))
+    columns = {"photo": [image, None, image], "label": [4, 5, 6]}
+    data = datasets.Dataset.from_dict(columns, features=features)
+    source = open_source(data)
+    assert [source[row][1] for row in range(3)] == [True, False, True]
+    assert source.labels().tolist() == [4, 5, 6]
+    with pytest.raises(ValueError, match="expected a map-style data set"):
+        open_source(data.to_iterable_dataset())
+    with pytest.raises(ValueError, match="DatasetDict with train: expected one data set"):
+        open_source(datasets.DatasetDict({"train": data}))
+    missing = datasets.Dataset.from_dict({"photo": [image] * 2, "label": [1, None]}, features)
+    with pytest.raises(ValueError, match="row 1 of the data set has no label"):
+        open_source(missing).labels()
+
+
+class Stream(IterableDataset):
+    """A stream of images."""
+
+    def __iter__(self):
+        """Yield nothing."""
+        yield from ()
+
+
+@pytest.mark.parametrize("stream", [Stream(), iter([1, 2])])
+def test_streams__are_refused_in_a_sentence(stream):
+    with pytest.raises(ValueError, match=r"expected a map-style data set, with len\(data\)"):
+        open_source(stream)
