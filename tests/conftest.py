@@ -44,10 +44,10 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with long tests, and give slow ones an hour."""
+    """Start with long tests, and give those of minutes an hour."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))  # or they end on one worker
     for item in items:
-        if item.get_closest_marker("slow") is not None:
+        if item.get_closest_marker("slow") or item.get_closest_marker("walk"):
             item.add_marker(pytest.mark.timeout(3600))
 
 

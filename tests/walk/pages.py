@@ -1,0 +1,80 @@
+"""The shell blocks of the README and the guides, and folders in which their words mean something.
+
+A placeholder, such as ``IMAGENET``, is a path in the folder of its page. So a block runs as it is
+printed, but for what :data:`REPLACED` names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.helpers.host_runs import host_script
+from tests.walk import tiny
+from tests.walk.shell import ROOT
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "getting_started.md",
+    ROOT / "docs" / "speed.md",
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+]
+NOT_RUN = {  # words of a block -> why it is not run
+    "extra_scripts/run_tests.sh": "this is what runs",
+    "ILSVRC2012": "needs ImageNet's archives",
+    "torchvision.datasets import ImageNet": "needs ImageNet's archives",
+    "github.com/facebookresearch/detectron2": "a clone from the network",
+    "pirl-plugin detection": "needs Detectron2; tests/detection runs it, if it is installed",
+}
+REPLACED = {  # what a page says -> what runs
+    r"\b(extra_scripts|docs/examples)/": f"{ROOT}/\\1/",
+    r"tools/run_distributed_engines\.py": str(host_script()),
+    r"FIRST_HOST:29500": "localhost:0",
+    r"--nnodes 2": "--nnodes 1",
+    r"phase\d+\.torch": "phase0.torch",
+    r"(quickstart\.sh --data .*)": r"\1 --epochs 1",
+}
+DEFAULT: dict[str, Callable[[Path], None]] = {
+    "DIR": tiny.folder,
+    "IMAGENET": tiny.folder,
+    "LABELLED": tiny.folder,
+    "PHOTOS": tiny.photos,
+    "photos": tiny.photos,
+}
+CONTENT: dict[str, dict[str, Callable[[Path], None] | None]] = {  # of a page -> other content
+    "README": {"DIR": tiny.photos},
+    "pretraining": {"DIR": tiny.photos},
+    "data": {"DIR": tiny.papers},
+    "experiments": {"DIR": tiny.papers},
+    "export": {"DIR": None},
+}
+CHECKPOINTS = ("CHECKPOINT", "IN", "OUT/checkpoint.torch", "model_final_checkpoint_phase0.torch")
+
+
+def blocks() -> list[tuple[str, int, str]]:
+    """Page, number in the page, and text of each block that runs."""
+    return [
+        (page.stem, number, text)
+        for page in PAGES
+        for number, text in enumerate(re.findall(r"```bash\n(.*?)```", page.read_text(), re.S))
+        if not any(words in text for words in NOT_RUN)
+    ]
+
+
+def replaced(text: str) -> str:
+    """Return a block with the values of this machine."""
+    for printed, value in REPLACED.items():
+        text = re.sub(printed, value, text)
+    return text
+
+
+def furnish(folder: Path, page: str, checkpoint: Path) -> Path:
+    """Make what the placeholders of a page name; return the folder."""
+    for name, make in (DEFAULT | CONTENT.get(page, {})).items():
+        if make is not None:
+            make(folder / name)
+    for name in CHECKPOINTS:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(checkpoint)
+    return folder

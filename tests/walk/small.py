@@ -1,0 +1,81 @@
+"""Run a documented command with more words, so that it ends in seconds on a CPU with tiny data.
+
+``python -m tests.walk.small PROGRAM WORD …`` runs ``PROGRAM WORD …``. What the documentation says
+stays; words of this file are added, and a number of GPUs, which this machine may not have, becomes
+a CPU or two processes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+EPOCH = ["config.OPTIMIZER.num_epochs=1", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
+VIEWS = [
+    f"config.DATA.TRAIN.VIEWS.{size}"
+    for size in ("image_size=64", "patches_crop_size=96", "patch_size=24")
+]
+NEGATIVES = ["config.LOSS.pirl_loss.num_negatives=16"]
+LINEAR = ["config.OPTIMIZER.num_epochs=2", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
+COSTS = ["config.SVM.costs.costs_list=[1.0]", "config.SVM.dual=false"]
+QUICK = {  # command of pirl-plugin -> more words
+    "sweep lambda": ["--values", "0.5"],
+    "sweep permutations": ["--values", "10"],
+    "sweep jigsaw_permutations": ["--values", "10"],
+    "sweep negatives": ["--values", "8"],
+    "sweep": ["--linear", LINEAR[0], "--linear", LINEAR[1], "--linear",
+              "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH, *VIEWS],
+    "benchmark pipeline": ["--images", "4", "--rounds", "1"],
+    "benchmark loss": ["--rows", "4000", "--negatives", "100", "--rounds", "1"],
+    "benchmark step": ["--images", "4", "--depth", "18", "--precision", "float32", "--batch", "4",
+                       "--negatives", "100", "--rows", "4000", "--steps", "1"],
+    "benchmark startup": ["--rows", "4000", "--rounds", "1"],
+    "invariance": ["--images", "8"],
+}  # fmt: skip
+SCRIPTS = {  # end of a script's path -> more words
+    "extra_scripts/claims/run.py": ["--methods", "random", "pirl_jigsaw", "--sweeps", "--seeds",
+                                    "1", "--images-seen", "32"],
+    "docs/examples/ddp.py": ["--epochs", "1", "--batch-size", "4"],
+    "docs/examples/lightning_module.py": ["--epochs", "1", "--batch-size", "4"],
+}  # fmt: skip
+
+
+def smaller(words: list[str]) -> list[str]:
+    """Return the words of a command that ends in seconds.
+
+    Example:
+        >>> smaller(["torchrun", "--nproc-per-node", "8", "docs/examples/ddp.py", "photos"])[2:4]
+        ['2', 'docs/examples/ddp.py']
+    """
+    if "--nproc-per-node" in words:
+        words[words.index("--nproc-per-node") + 1] = "2"
+    config = next((word for word in words if word.startswith("config=")), None)
+    if config is not None:
+        return smaller_run(words, config)
+    for length in (2, 3):
+        words = [*words, *QUICK.get(" ".join(words[1:length]), [])]
+    for script, more in SCRIPTS.items():
+        if any(word.endswith(script) for word in words):
+            words = [*words, *more]
+    return words
+
+
+def smaller_run(words: list[str], config: str) -> list[str]:
+    """Return a run of the host that is an epoch of tiny batches on a CPU."""
+    words = [word for word in words if not re.match(r"config\.SLURM|\+config/pirl/machines=", word)]
+    words.append("+config/pirl/machines=cpu")
+    if "train_svm" in " ".join(words):
+        return [*words, *COSTS]
+    if "/benchmark/" in config or config.startswith("config=benchmark/"):
+        return [*words, *LINEAR]
+    if not any(".VIEWS." in word for word in words):
+        words += VIEWS
+    if "baseline" not in config:
+        words += NEGATIVES
+    return [*words, *EPOCH]
+
+
+if __name__ == "__main__":
+    program, *rest = smaller(sys.argv[1:])
+    os.execvp(program, [program, *rest])

@@ -1,0 +1,45 @@
+"""For each kind of data: an epoch of pre-training, then each command that the run prints."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from tests.walk import tiny
+from tests.walk.shell import knn_top1, linear_top1, next_commands, run
+
+pytestmark = pytest.mark.walk
+SMALL = "config.OPTIMIZER.num_epochs=1 config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"
+NETWORKS = {
+    "quick_jigsaw": "config=pretrain/pirl/quick_jigsaw config.LOSS.pirl_loss.num_negatives=16",
+    "own_images": "config=pretrain/pirl/own_images +config/pirl/machines=cpu "
+    "+config/pirl/models=resnet18 config.DATA.TRAIN.VIEWS.image_size=64 "
+    "config.DATA.TRAIN.VIEWS.patches_crop_size=96 config.DATA.TRAIN.VIEWS.patch_size=24",
+}
+
+
+@pytest.mark.parametrize("kind", tiny.KINDS)
+def test_printed_commands__run(kind, tmp_path):
+    make, overrides = tiny.KINDS[kind]
+    make(tmp_path / "DATA")
+    config = NETWORKS["own_images" if kind == "folder" else "quick_jigsaw"]
+    output = run(
+        f"pirl-plugin train {config} {SMALL} {' '.join(overrides)} config.CHECKPOINT.DIR=OUT",
+        tmp_path,
+        PIRL_DATASETS=str(tmp_path / "DATA"),
+    )
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "OUT/stdout.json").open()]
+    assert f"training  {2 * tiny.IMAGES['train']} images, 1 epoch, 4 steps" in output
+    assert all(math.isfinite(loss) and loss > 0 for loss in losses)
+
+    knn, linear, export = next_commands(output)
+    (tmp_path / "DIR").symlink_to(tmp_path / "DATA")  # what the user fills in
+    assert knn_top1(run(knn, tmp_path)) == 100
+    assert max(linear_top1(run(linear, tmp_path)).values()) == 100
+    run(export, tmp_path)
+    trunk = torch.load(tmp_path / "OUT/trunk.pth", weights_only=True)
+    state = torch.load(tmp_path / "OUT/checkpoint.torch", weights_only=True)
+    trained = state["classy_state_dict"]["base_model"]["model"]["trunk"]
+    name = "layer4.0.conv1.weight"
+    assert torch.equal(trunk[name], trained[f"_feature_blocks.{name}"])

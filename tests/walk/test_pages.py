@@ -1,0 +1,79 @@
+"""Each shell block of the README and the guides runs to its end, on tiny data."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
+from tests.walk import pages, tiny
+from tests.walk.shell import knn_top1, linear_top1, run
+from tests.walk.small import smaller_run
+
+pytestmark = pytest.mark.walk
+BLOCKS = pages.blocks()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A ResNet-50 after an epoch of the paper's run, on tiny data."""
+    folder = tmp_path_factory.mktemp("paper")
+    tiny.folder(folder / "IMAGENET")
+    words = ["config=pretrain/pirl/jigsaw_8node", "config.DATA.TRAIN.DATA_PATHS=[IMAGENET/train]"]
+    words = smaller_run([*words, "config.CHECKPOINT.DIR=OUT"], words[0])
+    run(f"pirl-plugin train {' '.join(words)}", folder)
+    return (folder / "OUT/checkpoint.torch").resolve()
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory, checkpoint):
+    """The working directory of a page; its blocks find what earlier blocks have left."""
+    folders = {}
+
+    def find(page):
+        if page not in folders:
+            folders[page] = pages.furnish(tmp_path_factory.mktemp(page), page, checkpoint)
+        return folders[page]
+
+    return find
+
+
+@pytest.mark.parametrize(("page", "number", "text"), BLOCKS, ids=[f"{p}-{n}" for p, n, _ in BLOCKS])
+def test_block__runs_to_its_end(page, number, text, folder_of):
+    folder = folder_of(page)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("train_config.yaml")}
+    if "CHECKPOINT.DIR=OUT" in text:  # each block has its own OUT
+        shutil.rmtree(folder / "OUT", ignore_errors=True)
+    output = run(pages.replaced(text), folder, small=True)
+    for config in folder.rglob("train_config.yaml"):
+        if before.get(config) != config.stat().st_mtime_ns:
+            check_run(config.parent)
+    if "pirl-plugin knn" in text:
+        assert knn_top1(output) == 100
+    if "pirl-plugin linear" in text:
+        assert max(linear_top1(output).values()) >= 90
+
+
+def check_run(folder):
+    """What the host leaves of a run is complete, and its figures are possible."""
+    config = yaml.safe_load((folder / "train_config.yaml").read_text())
+    if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EXTRACT_TRUNK_FEATURES_ONLY"]:
+        for layer in ("conv1", "res2", "res3", "res4", "res5"):
+            precision = np.load(folder / layer / "test_ap.npy")
+            assert precision.shape[0] == 20
+            assert (precision >= 0).all()
+            assert (precision <= 1).all()
+        return
+    assert final_checkpoint(folder)
+    losses = [json.loads(line)["loss"] for line in (folder / "stdout.json").open()]
+    assert losses
+    assert all(map(math.isfinite, losses))
+    if config["TEST_MODEL"]:
+        assert all(0 <= top1 <= 100 for top1 in linear_accuracy(folder).values())
+
+
+def test_blocks__most_run():
+    assert len(BLOCKS) > 25
