@@ -147,7 +147,8 @@ def read_config(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is not a YAML mapping.
     """
-    config = yaml.safe_load(file.read_text())
+    safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is
+    config = yaml.load(file.read_text(), Loader=safe)
     if not isinstance(config, dict):
         raise Refused(f"{file}: expected the configuration of a run; remove or repair it")
     return config

@@ -13,7 +13,7 @@ DETECTION_ROWS: dict[str, tuple[int, tuple[str, ...]]] = {
     "voc07_pirl": (6, ("PIRL",)),
     "voc0712_pirl": (1, ("PIRL", "NPID++")),
     "voc07_supervised_jigsaw": (6, ("Supervised", "Jigsaw")),
-    "voc0712_supervised_jigsaw": (1, ("Supervised", "Jigsaw")),
+    "voc0712_supervised_jigsaw": (1, ("Supervised", "Jigsaw", "Rotation")),
     "voc0712_moco24k": (1, ("MoCo (BatchNorm fine-tuned)",)),
 }
 """Detection config -> number of the table, and the rows with this schedule."""

@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from pirl_plugin.cli import run
+from pirl_plugin.evaluation.paper_tables import lay_out, markdown
 from pirl_plugin.evaluation.published import published_tables
-from pirl_plugin.vissl.results import PRETRAININGS, lay_out, markdown, read_run
+from pirl_plugin.vissl.paper_runs import PRETRAININGS, read_run
 from tests.helpers.finished_runs import LAYERS, measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows, row
 
