@@ -14,11 +14,15 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.distributed import gather, gather_objects, on_all_ranks, rank, world_size
 from pirl_plugin.failures import Refused
+from pirl_plugin.index_range import IndexRange
+from pirl_plugin.ranges import check, check_name, is_number, is_whole
 from pirl_plugin.scores import wide_type
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
+_SEED_FACTOR = 0x9E3779B1  # so that the generators of near seeds and blocks differ
 _HUGE_PAGE = 2**21
+_EPSILON = 1e-12  # as in torch.nn.functional.normalize: the embedding 0 stays 0
 
 
 class MemoryBank(nn.Module):
@@ -26,6 +30,9 @@ class MemoryBank(nn.Module):
 
     ``to`` moves the rows to a device and ``state_dict`` has them, but they are not buffers:
     ``DistributedDataParallel`` sends buffers to all ranks at each step, and ``half()`` casts them.
+
+    Neither :meth:`check_index` nor :meth:`update` waits for a GPU. An index outside the data set is
+    then refused a little later, by :meth:`refuse_outside`.
 
     Args:
         num_rows: |D|, the number of images.
@@ -40,7 +47,7 @@ class MemoryBank(nn.Module):
         persistent: whether the rows are part of ``state_dict``.
 
     Raises:
-        ValueError: there are fewer than 2 rows.
+        ValueError: an argument cannot be used.
 
     Example:
         >>> import torch
@@ -56,41 +63,50 @@ class MemoryBank(nn.Module):
     rows: Tensor
     visited: Tensor
     persistent = True
-    _first, _every = 0, 1  # the first row's image, and the step from a row's image to the next
+    # Row r of this rank belongs to the image _rank + r·_ranks.
+    _rank = 0
+    _ranks = 1
 
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
         super().__init__()
-        if num_rows < 2:
-            raise Refused(
-                f"num_train_samples = {num_rows}: expected at least 2 images to contrast; check "
-                f"the data set (config.DATA.TRAIN.DATA_PATHS)"
-            )
-        self.num_rows, self.momentum = num_rows, momentum
+        check("num_rows", num_rows, is_whole(num_rows) and num_rows >= 2, "at least 2 images")
+        check("dim", dim, is_whole(dim) and dim >= 1, "a whole number of at least 1")
+        check_momentum("momentum", momentum)
+        check_name("dtype", dtype, DTYPES)
+        check("seed", seed, is_whole(seed), "a whole number")
+        self.num_rows = num_rows
+        self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
         self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
+        self._indices = IndexRange(self.rows.device)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Draw the random rows that this rank holds."""
-        number = len(range(self._first, self.num_rows, self._every))
-        rows, filled = _advise_huge_pages(torch.empty(number, dim, dtype=dtype)), 0
+        num_local = len(range(self._rank, self.num_rows, self._ranks))
+        rows = _advise_huge_pages(torch.empty(num_local, dim, dtype=dtype))
+        filled = 0
         for block, start in enumerate(range(0, self.num_rows, _BLOCK)):
-            generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + block) & 0xFFFFFFFF)
+            generator = torch.Generator().manual_seed((seed * _SEED_FACTOR + block) & 0xFFFFFFFF)
             values = torch.empty(_BLOCK, dim).uniform_(-1, 1, generator=generator)
-            values = values[: self.num_rows - start]
-            here = values[(self._first - start) % self._every :: self._every]
-            rows[filled : filled + len(here)] = normalize(here)
-            filled += len(here)
+            first = (self._rank - start) % self._ranks  # image of this rank in the block
+            local = values[first : self.num_rows - start : self._ranks]
+            rows[filled : filled + len(local)] = normalize(local)
+            filled += len(local)
         return rows
 
     def lookup(self, index: Tensor) -> Tensor:
         """Return the vectors of given images: ``(B, dim)`` for ``(B,)`` int64.
 
         Raises:
-            ValueError: on a CPU, an index is outside the data set.
+            ValueError: an index is outside the data set. A GPU waits for this check.
         """
-        self.check_inside(index)
+        self._check_inside(index)
+        return self.fetch(index)
+
+    def fetch(self, index: Tensor) -> Tensor:
+        """Return the vectors of given images as :meth:`lookup` does, without a check."""
         return self.rows[index]
 
     def local_index(self, index: Tensor) -> Tensor:
@@ -99,8 +115,8 @@ class MemoryBank(nn.Module):
         Args:
             index: ``(B,)`` int64, rows of the data set; −1 stays −1.
         """
-        here = (index >= 0) & (index % self._every == self._first)
-        return torch.where(here, index // self._every, -1)
+        here = (index >= 0) & (index % self._ranks == self._rank)
+        return torch.where(here, index // self._ranks, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Gather the embeddings that move this rank's rows, from all ranks. Collective.
@@ -128,19 +144,23 @@ class MemoryBank(nn.Module):
         """Exchange embeddings between the ranks, and :meth:`move` their rows. Collective.
 
         Args:
-            index: ``(B,)`` int64, this rank's rows of the data set; negative entries are left out.
+            index: ``(B,)`` int64, this rank's rows of the data set; −1 leaves an image out.
             embeddings: ``(B, dim)`` f(v_I), normalised here.
             momentum: weight of the old rows; None: the bank's own.
 
         Raises:
-            ValueError: the embeddings have another shape; on a CPU, a row is outside the bank.
+            ValueError: the embeddings have another shape; a row is outside the bank. On a GPU, a
+                later call raises this.
             FloatingPointError: on a CPU, an embedding is not finite on some rank. All ranks raise
-                it, and no row has moved.
+                it, and no row has moved. On a GPU, such an image is left out.
         """
-        index, embeddings = self.check_batch(index, embeddings), embeddings.detach().float()
+        index = self.check_batch(index, embeddings)
+        embeddings = embeddings.detach().float()
         if index.device.type == "cpu":
             on_all_ranks(lambda: self._check_values(index, embeddings))
-        index = index.masked_fill(index >= self.num_rows, -1)  # the loss is NaN for such a batch
+        else:
+            self.check_index(index)
+        index = index.masked_fill(index >= self.num_rows, -1)  # refused later
         return self.move(*self.exchange(index, embeddings), momentum)
 
     def check_batch(self, index: Tensor, embeddings: Tensor) -> Tensor:
@@ -151,17 +171,58 @@ class MemoryBank(nn.Module):
         """
         if index.dtype != torch.int64:
             raise Refused(f"index is of {index.dtype}: expected int64, rows of the data set")
-        index, expected = index.reshape(-1), (index.numel(), self.rows.shape[1])
+        index = index.reshape(-1)
+        expected = (len(index), self.rows.shape[1])
         if embeddings.shape != expected or not embeddings.is_floating_point():
             raise Refused(
                 f"embeddings are {embeddings.dtype} of shape {tuple(embeddings.shape)}: expected "
-                f"floats {expected}; the head's out_dim must be LOSS.pirl_loss.embedding_dim, and "
+                f"floats {expected}; the head's out_dim must be the loss's embedding_dim, and "
                 f"num_patches of g the number of patches"
             )
         return index
 
+    def check_index(self, index: Tensor) -> None:
+        """Refuse an index outside the data set; −1 leaves an image out.
+
+        On a GPU this does not wait: :meth:`refuse_outside` refuses the index, in a later call of
+        the loss or of the bank.
+
+        Raises:
+            ValueError: on a CPU, an index is outside the data set.
+        """
+        index = index.masked_fill(index == -1, 0)
+        if index.device.type == "cpu":
+            self._check_inside(index)
+        else:
+            self._indices.add(index)
+
+    def refuse_outside(self, wait: bool = False) -> None:
+        """Refuse what :meth:`check_index` was given on a GPU, as far as the host can see it.
+
+        Args:
+            wait: whether to wait for the GPU, to see all of it.
+
+        Raises:
+            ValueError: an index was outside the data set.
+        """
+        self._check_range(*self._indices.read(wait))
+
+    def _check_inside(self, index: Tensor) -> None:
+        """Raise ``ValueError`` if an index is outside the bank; waits for a GPU."""
+        if index.numel():
+            smallest, largest = torch.stack(index.aminmax()).tolist()
+            self._check_range(smallest, largest)
+
+    def _check_range(self, smallest: int, largest: int) -> None:
+        outside = smallest if smallest < 0 else largest
+        if not 0 <= outside < self.num_rows:
+            raise Refused(
+                f"row {outside} is outside the memory bank of {self.num_rows} rows: give each "
+                f"image's number in the data set, and its size as num_train_samples"
+            )
+
     def _check_values(self, index: Tensor, embeddings: Tensor) -> None:
-        self.check_inside(index.clamp(min=0))
+        self.check_index(index)
         bad = (index >= 0) & ~embeddings.isfinite().all(dim=1)
         if bad.any():
             raise FloatingPointError(
@@ -170,24 +231,13 @@ class MemoryBank(nn.Module):
                 f"images"
             )
 
-    def check_inside(self, index: Tensor) -> None:
-        """Raise ``ValueError`` if an index is outside the bank; do not check on a GPU."""
-        if index.device.type != "cpu" or not index.numel():
-            return
-        wrong = (index < 0) | (index >= self.num_rows)
-        if wrong.any():
-            raise Refused(
-                f"row {int(index[wrong][0])} is outside the memory bank of {self.num_rows} rows: "
-                f"give each image's number in the data set, and its size as num_train_samples "
-                f"(LOSS.pirl_loss.num_train_samples)"
-            )
-
     @torch.no_grad()
     def move(self, index: Tensor, embeddings: Tensor, momentum: float | None = None) -> Tensor:
         """Move rows towards new embeddings: row ← normalise(m·row + (1 − m)·f).
 
         A row that occurs several times (samplers pad by repetition) moves once, towards the mean of
-        its normalised embeddings, so that the order does not matter.
+        its normalised embeddings, so that the order does not matter. This does not wait for a GPU:
+        all tensors have n rows, however many of them are left out or repeated.
 
         Args:
             index: ``(n,)`` int64, indices into :attr:`rows`; negative entries are left out.
@@ -199,20 +249,42 @@ class MemoryBank(nn.Module):
             the number of these rows. The mean norm is 1 if embeddings equal their rows, and 0.71
             (for m = 0.5) if they are orthogonal.
         """
-        m, wide = self.momentum if momentum is None else momentum, wide_type(self.rows.device)
-        valid = (index >= 0) & embeddings.isfinite().all(dim=1)
-        f = normalize(embeddings[valid].to(wide))  # float64: the order of sums does not matter
-        index, group, count = index[valid].unique(return_inverse=True, return_counts=True)
-        mean = f.new_zeros(len(index), f.shape[1]).index_add_(0, group, f) / count[:, None]
-        moved = mean.lerp(self.rows[index].to(wide), m)  # (1 − m)·f + m·row
-        self.rows[index] = normalize(moved).to(self.rows.dtype)
-        self.visited[index] = True
-        norms = moved.norm(dim=1).sum()
-        return torch.stack([norms, torch.full_like(norms, len(index))]).float()
+        if momentum is None:
+            momentum = self.momentum
+        check_momentum("momentum", momentum)
+        if len(index) == 0:
+            return torch.zeros(2, device=index.device)
+        # In float64 the order of sums does not matter.
+        embeddings = embeddings.to(wide_type(self.rows.device))
+        norms = embeddings.norm(dim=1, keepdim=True)  # n×1
+        valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n
+        f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(~valid[:, None], 0)  # n×D
+        # An entry that is left out joins the entries of a row that moves, with weight 0. If there
+        # is no such row, it is written to row 0, which keeps its value.
+        moving = index.masked_fill(~valid, -1)
+        index = torch.where(valid, index, moving.amax().clamp_min(0))
+        # Entries of the same row share a place, the first of the row in the sorted index.
+        places = index.sort().values
+        place = torch.searchsorted(places, index)  # n
+        count = f.new_zeros(len(f)).index_add_(0, place, valid.to(f.dtype))
+        sums = torch.zeros_like(f).index_add_(0, place, f)
+        moves = count > 0
+        mean = sums / count.clamp_min(1)[:, None]
+        old = self.rows[places]
+        moved = mean.lerp(old.to(f.dtype), momentum)  # (1 − m)·f + m·row
+        new = torch.where(moves[:, None], normalize(moved).to(old.dtype), old)
+        # Several entries may write a row. All of them write the value of the row's place.
+        self.rows[index] = new[place]
+        self.visited[index] = self.visited[index] | moves[place]
+        norm_sum = moved.norm(dim=1).masked_fill(~moves, 0).sum()
+        return torch.stack([norm_sum, moves.sum().to(norm_sum.dtype)]).float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         device = fn(self.visited[:0]).device
-        self.rows, self.visited = self.rows.to(device), self.visited.to(device)
+        if device != self.rows.device:
+            self.rows = self.rows.to(device)
+            self.visited = self.visited.to(device)
+            self._indices = IndexRange(device)
         return super()._apply(fn, recurse)
 
     def _save_to_state_dict(
@@ -222,31 +294,63 @@ class MemoryBank(nn.Module):
             destination.update({f"{prefix}rows": self.rows, f"{prefix}visited": self.visited})
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *arguments: Any
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
-        *_, missing, _unexpected, _errors = arguments
-        tensors = {"rows": self.rows, "visited": self.visited} if self.persistent else {}
-        for name, tensor in tensors.items():
-            found = state_dict.get(f"{prefix}{name}")
-            if found is None:
-                missing.append(f"{prefix}{name}")
-            else:
-                check_size(tuple(found.shape), tuple(tensor.shape))
-                if not found.isfinite().all():
-                    raise Refused(
-                        f"{prefix}{name}: expected finite values; resume from an older checkpoint"
-                    )
-                tensor.copy_(found)
+        if not self.persistent:
+            return
+        missing = [f"{prefix}{name}" for name in ("rows", "visited")]
+        missing = [key for key in missing if key not in state_dict]
+        if missing:
+            missing_keys.extend(missing)
+            return
+        rows = state_dict[f"{prefix}rows"]
+        visited = state_dict[f"{prefix}visited"]
+        check_loaded_size(tuple(rows.shape), tuple(self.rows.shape))
+        check_loaded_rows(f"{prefix}rows", rows, visited, self.num_rows)
+        self.rows.copy_(rows)
+        self.visited.copy_(visited)
 
 
-def check_size(found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def check_loaded_size(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Raise ``ValueError`` if a checkpoint's bank has another size than this run's."""
-    if found != expected:
+    if shape != expected:
         raise Refused(
-            f"the checkpoint's memory bank is {found}, this run's is {expected} (images, "
-            f"embedding_dim): point config.DATA.TRAIN at the same data, or start again in another "
-            f"config.CHECKPOINT.DIR"
+            f"the checkpoint's memory bank is {shape}, this run's is {expected} (images, "
+            f"embedding_dim): give the data set and the embedding_dim of the checkpoint, or start "
+            f"again without it"
         )
+
+
+def check_loaded_rows(name: str, rows: Tensor, visited: Tensor, num_rows: int) -> None:
+    """Raise ``ValueError`` if loaded tensors are not ``num_rows`` rows of a bank.
+
+    Args:
+        name: where the rows were found, for the message.
+        rows: ``(num_rows, dim)``, finite and of unit norm.
+        visited: ``(num_rows,)`` bool.
+        num_rows: the expected number.
+    """
+    # A row in bfloat16 has a norm within 0.4 % of 1; the row of an embedding 0 may be 0.
+    fits = len(rows) == num_rows and (rows.float().norm(dim=1) < 1.01).all()
+    if not fits or visited.dtype != torch.bool or visited.shape != (num_rows,):
+        raise Refused(
+            f"{name} of {len(rows)} rows, with {visited.dtype} {tuple(visited.shape)} for visited: "
+            f"expected {num_rows} finite rows of unit norm, and a bool for each; resume from an "
+            f"older checkpoint"
+        )
+
+
+def check_momentum(name: str, momentum: float) -> None:
+    """Raise ``ValueError`` if the weight of the old rows cannot be used."""
+    fits = is_number(momentum) and 0 <= momentum < 1
+    check(name, momentum, fits, "a number in [0, 1), the weight of the old row")
 
 
 def _advise_huge_pages(tensor: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ All take scores s/τ: ``positive`` ``(B,)`` of each image against its own row of
 ``negatives`` ``(B, N)`` against the drawn rows. They return ``(B,)``, in float32 or wider. Autograd
 computes their gradient. :mod:`pirl_plugin.scores` runs them.
 
-To add an estimator, write a function of this form and list it in :data:`ESTIMATORS`. If it has
-parameters ``norm_constant`` and ``num_rows``, the loss estimates Z and passes both.
+A loss takes any function of this form as its ``estimator``. Listed in :data:`ESTIMATORS`, it has a
+name for configurations. If it has parameters ``norm_constant`` and ``num_rows``, the loss estimates
+Z and passes both.
 """
 
 from __future__ import annotations
@@ -102,12 +103,13 @@ ESTIMATORS: dict[str, Callable[..., Tensor]] = {
     "nce_softmax": nce_softmax,
     "info_nce": info_nce,
 }
-"""``LOSS.pirl_loss.estimator`` → the function."""
+"""Name of an estimator → the function."""
 
 
-def uses_norm_constant(estimator: str) -> bool:
-    """Return whether an estimator needs the partition constant Z."""
-    return "norm_constant" in inspect.signature(ESTIMATORS[estimator]).parameters
+def uses_norm_constant(estimator: Callable[..., Tensor]) -> bool:
+    """Return whether a function needs the partition constant Z: ``norm_constant``, no default."""
+    parameter = inspect.signature(estimator).parameters.get("norm_constant")
+    return parameter is not None and parameter.default is parameter.empty
 
 
 def at_least_float32(values: Tensor) -> Tensor:

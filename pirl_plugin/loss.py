@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from pirl_plugin.bank import DTYPES, MemoryBank
-from pirl_plugin.distributed import rank, sum_over_ranks, world_size
+from pirl_plugin.bank import DTYPES, MemoryBank, check_momentum
+from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.estimators import ESTIMATORS, at_least_float32, uses_norm_constant
 from pirl_plugin.failures import Refused
-from pirl_plugin.negatives import draw_negatives
-from pirl_plugin.scores import Contrast
+from pirl_plugin.negatives import draw_for_batch, draw_for_each
+from pirl_plugin.ranges import check, check_name, is_number, is_whole
+from pirl_plugin.scores import BankScores
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
@@ -31,7 +31,11 @@ _MANY_STEPS = 100  # then a probable mistake in the training loop is logged
 
 @dataclass
 class BankConfig:
-    """``LOSS.pirl_loss.bank``: see :class:`pirl_plugin.bank.MemoryBank`."""
+    """The loss's ``bank``: see :class:`pirl_plugin.bank.MemoryBank`.
+
+    Raises:
+        ValueError: the bank cannot use a value.
+    """
 
     momentum: float = 0.5  # m of row ← normalise(m·row + (1 − m)·f(v_I))
     placement: str = "replicated"  # or sharded: each rank holds 1/W of the rows
@@ -40,22 +44,24 @@ class BankConfig:
     seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
 
     def __post_init__(self) -> None:
-        _check("bank.momentum", self.momentum, 0 <= self.momentum < 1, "a weight in [0, 1)")
-        _check_name("bank.placement", self.placement, _BANKS)
-        _check_name("bank.dtype", self.dtype, DTYPES)
-        _check_name("bank.init", self.init, ("random", "embeddings"))
+        seed = self.seed
+        check_momentum("bank.momentum", self.momentum)
+        check_name("bank.placement", self.placement, _BANKS)
+        check_name("bank.dtype", self.dtype, DTYPES)
+        check_name("bank.init", self.init, ("random", "embeddings"))
+        check("bank.seed", seed, seed is None or is_whole(seed), "a whole number, or None")
 
 
 @dataclass
 class PIRLLossConfig:
-    """``LOSS.pirl_loss``, with the paper's values as defaults.
+    """The settings of :class:`PIRLLoss`, with the paper's values as defaults.
 
     Raises:
         ValueError: the loss cannot use a value.
     """
 
     num_train_samples: int = -1  # |D|, the number of images; −1: the host fills it in
-    estimator: str = "nce"  # nce, nce_softmax or info_nce
+    estimator: Any = "nce"  # nce, nce_softmax, info_nce, or a function of scores
     lambda_invariance: float = 0.5  # λ, weight of the transformed version; 0 is NPID
     temperature: float = 0.07  # τ
     num_negatives: int = 32000  # N, for each image
@@ -68,20 +74,31 @@ class PIRLLossConfig:
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bank, BankConfig):
+        if isinstance(self.bank, Mapping):
             self.bank = BankConfig(**self.bank)
-        images, z, weights = self.num_train_samples, self.norm_constant, self.term_weights
-        _check("num_train_samples", images, images == -1 or images >= 2, "at least 2 images")
-        _check_name("estimator", self.estimator, ESTIMATORS)
-        _check_name("negatives", self.negatives, ("per_image", "per_batch"))
-        for key in ("lambda_invariance", "norm_constant_momentum"):
-            _check(key, value := getattr(self, key), 0 <= value <= 1, "a weight in [0, 1]")
+        check("bank", self.bank, isinstance(self.bank, BankConfig), "a mapping of its settings")
+        images = self.num_train_samples
+        fits = is_whole(images) and (images == -1 or images >= 2)
+        check("num_train_samples", images, fits, "at least 2 images")
+        if not callable(self.estimator):
+            check_name("estimator", self.estimator, ESTIMATORS)
+        for name in ("lambda_invariance", "norm_constant_momentum"):
+            weight = getattr(self, name)
+            check(name, weight, is_number(weight) and 0 <= weight <= 1, "a weight in [0, 1]")
         # Below 1/709, exp(1/τ) overflows in float64.
-        _check("temperature", self.temperature, self.temperature >= 1.5e-3, "at least 0.0015")
-        _check("num_negatives", self.num_negatives, self.num_negatives >= 1, "at least 1")
-        _check("norm_constant", z, z is None or 0 < z < math.inf, "a number above 0, or null")
-        fit = weights is None or (min(weights, default=-1) >= 0 and sum(weights) > 0)
-        _check("term_weights", weights, fit, "weights of at least 0, one of them above")
+        fits = is_number(self.temperature) and self.temperature >= 1.5e-3
+        check("temperature", self.temperature, fits, "a number of at least 0.0015")
+        for name in ("num_negatives", "embedding_dim"):
+            number = getattr(self, name)
+            check(name, number, is_whole(number) and number >= 1, "a whole number of at least 1")
+        check_name("negatives", self.negatives, ("per_image", "per_batch"))
+        check("replacement", self.replacement, isinstance(self.replacement, bool), "True or False")
+        check_norm_constant(self.norm_constant)
+        weights = self.term_weights
+        fits = weights is None or (
+            all(is_number(weight) and weight >= 0 for weight in weights) and sum(weights) > 0
+        )
+        check("term_weights", weights, fits, "weights of at least 0, one of them above")
 
     def weights(self, num_outputs: int) -> list[float]:
         """Return the weight of each output's term: Eq. 5, or ``term_weights``.
@@ -92,24 +109,23 @@ class PIRLLossConfig:
             ValueError: the number of ``term_weights`` is another, or there is no transformed
                 version and λ is not 0.
         """
-        given, weight, transformed = self.term_weights, self.lambda_invariance, num_outputs - 1
-        if given is not None:
-            fits = len(given) == num_outputs
-            _check("term_weights", given, fits, f"{num_outputs} weights, one for each output")
-            return list(given)
-        if transformed == 0:
-            _check("lambda_invariance", weight, weight == 0, "0 (NPID) without g(v_It)")
+        if self.term_weights is not None:
+            fits = len(self.term_weights) == num_outputs
+            expected = f"{num_outputs} weights, one for each output"
+            check("term_weights", self.term_weights, fits, expected)
+            return list(self.term_weights)
+        weight = self.lambda_invariance
+        num_transformed = num_outputs - 1
+        if num_transformed == 0:
+            check("lambda_invariance", weight, weight == 0, "0 (NPID) without g(v_It)")
             return [1.0]
-        return [weight / transformed] * transformed + [1 - weight]
+        return [weight / num_transformed] * num_transformed + [1 - weight]
 
 
-def _check(key: str, value: object, fits: bool, expected: str) -> None:
-    if not fits:
-        raise Refused(f"LOSS.pirl_loss.{key} = {value!r}: expected {expected}; set it to that")
-
-
-def _check_name(key: str, value: str, names: Sequence[str] | Mapping[str, object]) -> None:
-    _check(key, value, value in names, f"one of {', '.join(names)}")
+def check_norm_constant(norm_constant: float | None) -> None:
+    """Raise ``ValueError`` if Z cannot be used."""
+    fits = norm_constant is None or (is_number(norm_constant) and norm_constant > 0)
+    check("norm_constant", norm_constant, fits, "a positive number, or None")
 
 
 @dataclass
@@ -143,9 +159,10 @@ class PIRLLoss(nn.Module):
 
     Args:
         num_train_samples: |D|, the number of training images.
-        **settings: the other fields of :class:`PIRLLossConfig`, such as ``estimator``,
-            ``lambda_invariance``, ``temperature``, ``num_negatives`` and ``bank``, a mapping with
-            fields of :class:`BankConfig`.
+        **settings: the other fields of :class:`PIRLLossConfig`, such as ``estimator`` (a name, or a
+            function of scores as in :mod:`pirl_plugin.estimators`), ``lambda_invariance``,
+            ``temperature``, ``num_negatives`` and ``bank``, a mapping with fields of
+            :class:`BankConfig`.
 
     Attributes:
         bank: the :class:`~pirl_plugin.bank.MemoryBank`, replicated or sharded.
@@ -155,7 +172,7 @@ class PIRLLoss(nn.Module):
         last_step: the values of the last step, for reports.
 
     Raises:
-        ValueError: a value cannot be used; the message names its key.
+        ValueError: a value cannot be used; the message names its argument.
 
     Example:
         >>> import torch
@@ -173,17 +190,19 @@ class PIRLLoss(nn.Module):
     def __init__(self, num_train_samples: int, **settings: Any) -> None:
         super().__init__()
         self.config = config = PIRLLossConfig(num_train_samples, **settings)
-        self.norm_constant, self.seed, self.step = config.norm_constant, config.bank.seed, 0
+        self.norm_constant = config.norm_constant
+        self.seed = config.bank.seed
+        self.step = 0
         self.last_step = LastStep()
-        self._batches = 0  # since the bank was last updated
+        self._batches_since_update = 0
+        self._ranks_compared = False
         self.resize(num_train_samples)
         # The paper has 2.5 %. Above 10 %, the noise term of nce is larger than the data term.
-        most = max(0.1 * num_train_samples, 100)
-        if config.estimator == "nce" and config.num_negatives > most and rank() == 0:
+        many = max(0.1 * num_train_samples, 100)
+        if config.estimator == "nce" and config.num_negatives > many and rank() == 0:
             logging.root.warning(
-                f"LOSS.pirl_loss.estimator = nce with {config.num_negatives} negatives of "
-                f"{num_train_samples} images: take info_nce, with a temperature such as 0.2, or "
-                f"fewer negatives"
+                f"estimator = nce with {config.num_negatives} negatives of {num_train_samples} "
+                f"images: take info_nce, with a temperature such as 0.2, or fewer negatives"
             )
 
     @torch._disable_dynamo
@@ -207,44 +226,54 @@ class PIRLLoss(nn.Module):
             it is 0, with a graph. In a test phase it is 0, without a graph.
 
         Raises:
-            ValueError: the embeddings have another shape; in training on a CPU, an index is
-                outside the data set. On a GPU, the loss is then NaN: this saves a synchronisation.
+            ValueError: a tensor has another shape; in training, an index is outside the data set.
+                A GPU is not waited for: then the loss is NaN, and a later call raises this.
         """
-        transformed = [g_transformed] if isinstance(g_transformed, Tensor) else g_transformed or []
-        outputs = [*transformed, f_image]  # each B×D
+        outputs = _by_name(f_image, g_transformed)  # each (B, D)
         weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
-        for output in outputs:
-            index = self.bank.check_batch(index, output)  # B
+        for output in outputs.values():
+            index = self.bank.check_batch(index, output)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
-        self.bank.check_inside(index.masked_fill(index == -1, 0))
-        several = len(transformed) > 1
-        names = [f"invariance_{t}" if several else "invariance" for t in range(len(transformed))]
-        terms = {
-            name: (weight, output)
-            for name, weight, output in zip([*names, "image"], weights, outputs, strict=True)
-            if weight > 0
-        }  # T of them
+        self._compare_ranks()
+        self.bank.refuse_outside()
+        self.bank.check_index(index)
+
+        weight_of = dict(zip(outputs, weights, strict=True))
+        used = [name for name in outputs if weight_of[name] > 0]  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
-            valid = (index >= 0) & (index < self.bank.num_rows)  # B
-            # Invalid images have zeros, so they get no gradient: T×B×D
-            queries = torch.stack([_unit_rows(f, valid) for _, f in terms.values()])
-            contrast = self._contrast(queries, index, valid, negatives)
-            if uses_norm_constant(self.config.estimator):
-                self._estimate_norm_constant(contrast, valid)
-            per_image = contrast.estimate(self._estimator())  # L_NCE: T×B
+            outside = index >= self.bank.num_rows  # (B,)
+            valid = (index >= 0) & ~outside  # (B,)
+            rows = torch.where(valid, index, 0)  # (B,)
+            queries = torch.stack([at_least_float32(outputs[name]) for name in used], dim=1)
+            # Invalid images have zeros, so they get no gradient: (B, T, D)
+            queries = normalize(queries.masked_fill(~valid[:, None, None], 0), dim=2)
+            scores = self._scores(queries, rows, valid, negatives)
+            if self._uses_norm_constant:
+                self._estimate_norm_constant(scores, valid)
+            per_image = scores.estimate(self._estimator())  # L_NCE, (B, T)
+
             # DistributedDataParallel averages the ranks' gradients. With the factor world_size,
             # this average is the mean over the valid images of all ranks.
-            images = sum_over_ranks(valid.sum().float()).clamp(min=1)
-            means = torch.where(valid, per_image, 0).sum(dim=1) * (world_size() / images)  # T
-            loss = torch.stack([w * m for (w, _), m in zip(terms.values(), means, strict=True)])
-            loss = loss.sum()
+            num_valid = sum_over_ranks(valid.sum(dtype=torch.float32)).clamp(min=1)
+            sums = per_image.masked_fill(~valid[:, None], 0).sum(dim=0)  # (T,)
+            means = sums * (world_size() / num_valid)  # (T,)
+            terms = dict(zip(used, means.unbind(), strict=True))
+            loss = torch.stack([weight_of[name] * term for name, term in terms.items()]).sum()
             # DistributedDataParallel waits for a gradient of every head, also of an unused one.
-            for weight, output in zip(weights, outputs, strict=True):
-                if weight == 0:
+            for name, output in outputs.items():
+                if name not in terms:
                     loss = loss + 0 * output.masked_fill(~valid[:, None], 0).float().sum()
-        self._record(list(terms), means.detach(), contrast, valid)
-        return loss.masked_fill((index >= self.bank.num_rows).any(), torch.nan)
+
+        self.last_step = LastStep(
+            terms={name: term.detach() for name, term in terms.items()},
+            moved=self.last_step.moved,
+            queries=dict(zip(used, queries.detach().unbind(dim=1), strict=True)),
+            positives=scores.positives,
+            valid=valid,
+        )
+        self._note_batch(len(index))
+        return loss.masked_fill(outside.any(), torch.nan)
 
     @torch._disable_dynamo
     def update(self, index: Tensor, f_image: Tensor) -> None:
@@ -257,91 +286,144 @@ class PIRLLoss(nn.Module):
 
         Raises:
             FloatingPointError: on a CPU, an embedding is not finite; the bank does not change.
-            ValueError: the embeddings have another shape; on a CPU, an index is outside the data
-                set, or the ranks have different B.
+            ValueError: the embeddings have another shape; an index is outside the data set (on a
+                GPU, a later call may raise this); on a CPU, the ranks have different B.
         """
+        self.bank.refuse_outside()
         self.last_step.moved = self.bank.update(index, f_image)
-        self.step, self._batches = self.step + 1, 0
+        self.step += 1
+        self._batches_since_update = 0
         if self.step == _MANY_STEPS:
-            seen = min(_MANY_STEPS * len(index), len(self.bank.rows))
-            visited = int(self.bank.visited.sum())
-            if visited < seen / 4 and rank() == 0:
-                logging.root.warning(
-                    f"PIRLLoss: {_MANY_STEPS} steps visited {visited} rows of the memory bank: "
-                    f"expected about {seen}; give each image's number in the data set as index, "
-                    f"not its class"
-                )
+            self._warn_of_few_rows(len(index))
 
     def fill_bank(self, index: Tensor, f_image: Tensor) -> None:
         """Set the images' rows to f(v_I), before training: see :meth:`update`. Collective."""
         self.bank.update(index, f_image, momentum=0.0)
 
-    def _contrast(
-        self, queries: Tensor, index: Tensor, valid: Tensor, negatives: Tensor | None
-    ) -> Contrast:
-        """Return T outputs ``(T, B, D)`` with their images' own rows and drawn rows."""
-        table, rows, config = self.bank.rows, torch.where(valid, index, 0), self.config
+    def _scores(
+        self, queries: Tensor, rows: Tensor, valid: Tensor, negatives: Tensor | None
+    ) -> BankScores:
+        """Return the scores of outputs ``(B, T, D)`` against own rows and negatives."""
+        table = self.bank.rows
         if negatives is None:
-            per_batch = config.negatives == "per_batch"
-            itself = torch.where(valid, index, -1) if per_batch else rows
-            negatives = draw_negatives(
-                rows,
-                len(table),
-                config.num_negatives,
-                self.seed or 0,
-                self.step,
-                replacement=config.replacement,
-                per_batch=per_batch,
-                exclude=self.bank.local_index(itself),
+            negatives = self._draw(rows, valid)  # (B, N)
+        else:
+            self._check_negatives(negatives, len(rows))
+            negatives = negatives.clamp(0, self.bank.num_rows - 1)  # refused later, on a GPU
+            if not self.bank.persistent:  # a given draw may lie in any shard
+                table = self.bank.fetch(negatives.flatten())  # (B·N, D)
+                negatives = torch.arange(len(table), device=table.device).view_as(negatives)
+        positives = self.bank.fetch(rows)  # m_I, (B, D)
+        return BankScores(queries, positives, table, negatives, self.config.temperature)
+
+    def _draw(self, rows: Tensor, valid: Tensor) -> Tensor:
+        """Draw ``(B, N)`` rows of this rank's part of the bank, never the image itself."""
+        config = self.config
+        sizes = (len(self.bank.rows), config.num_negatives)
+        keys = (self.seed or 0, self.step)
+        if config.negatives == "per_batch":
+            batch = self.bank.local_index(torch.where(valid, rows, -1))
+            return draw_for_batch(batch, *sizes, *keys, config.replacement)
+        # Every rank has the rows of a replicated bank, so every image is among them.
+        itself = None if self.bank.persistent else self.bank.local_index(rows)
+        return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
+
+    def _check_negatives(self, negatives: Tensor, batch: int) -> None:
+        fits = negatives.ndim == 2 and len(negatives) == batch and negatives.shape[1] > 0
+        if negatives.dtype != torch.int64 or not fits:
+            raise Refused(
+                f"negatives are {negatives.dtype} of shape {tuple(negatives.shape)}: expected "
+                f"int64 ({batch}, N), rows of the data set for each image; to share a draw, give "
+                f"negatives.expand({batch}, -1)"
             )
-        elif not self.bank.persistent:  # a given draw may lie in any shard
-            table = self.bank.lookup(negatives.flatten())
-            negatives = torch.arange(len(table), device=table.device).view_as(negatives)
-        positives = self.bank.lookup(rows)  # m_I: B×D
-        return Contrast(queries, positives, table, negatives, config.temperature)
+        # −1 is no row either. check_index would take it for an image that is left out.
+        self.bank.check_index(negatives.masked_fill(negatives < 0, -2))
+
+    @property
+    def _function(self) -> Callable[..., Tensor]:
+        """The estimator, as it was written."""
+        estimator = self.config.estimator
+        return estimator if callable(estimator) else ESTIMATORS[estimator]
+
+    @property
+    def _uses_norm_constant(self) -> bool:
+        return uses_norm_constant(self._function)
 
     def _estimator(self) -> Callable[..., Tensor]:
-        estimator, rows = ESTIMATORS[self.config.estimator], self.bank.num_rows
-        if not uses_norm_constant(self.config.estimator):
-            return estimator
+        """Return the estimator as a function of positive and negative scores."""
+        if not self._uses_norm_constant:
+            return self._function
         # Z is unknown until a rank has a valid image. Until then the loss is 0 for any Z.
-        z = self.norm_constant or rows
-        return functools.partial(estimator, norm_constant=z, num_rows=rows)
+        num_rows = self.bank.num_rows
+        z = self.norm_constant or num_rows
+        return functools.partial(self._function, norm_constant=z, num_rows=num_rows)
 
-    def _estimate_norm_constant(self, contrast: Contrast, valid: Tensor) -> None:
+    def _estimate_norm_constant(self, scores: BankScores, valid: Tensor) -> None:
         """Set Z to |D| · mean of exp(s/τ) over the negatives of the first batch, on all ranks.
 
         As in Wu et al. 2018, Sec. 3.2. With ``norm_constant_momentum`` below 1, later batches move
         Z. The positive is not a noise sample and is left out. This waits for a GPU.
         """
-        before, m = self.norm_constant, self.config.norm_constant_momentum
-        if before is None or m < 1:
-            total, number = sum_over_ranks(contrast.sum_of_exponentials(valid)).tolist()
-            if number:
-                estimate = self.bank.num_rows * total / number
-                self.norm_constant = estimate if before is None else m * before + (1 - m) * estimate
+        z = self.norm_constant
+        m = self.config.norm_constant_momentum
+        if z is not None and m == 1:
+            return
+        total, number = sum_over_ranks(scores.sum_of_exponentials(valid)).tolist()
+        self.bank.refuse_outside()  # the GPU has just been waited for
+        if number:
+            estimate = self.bank.num_rows * total / number
+            self.norm_constant = estimate if z is None else m * z + (1 - m) * estimate
 
-    def _record(self, names: list[str], means: Tensor, contrast: Contrast, valid: Tensor) -> None:
-        self.last_step = LastStep(
-            terms=dict(zip(names, means, strict=True)),
-            moved=self.last_step.moved,
-            queries=dict(zip(names, contrast.queries.detach(), strict=True)),
-            positives=contrast.positives,
-            valid=valid,
-        )
-        self._batches += 1
-        if self._batches == _MANY_STEPS:
+    # Mistakes that would change results in silence
+
+    def _compare_ranks(self) -> None:
+        """Raise ``ValueError`` on all ranks, once, if their settings differ. Collective."""
+        if self._ranks_compared or world_size() == 1:
+            return
+        self._ranks_compared = True
+        settings = {name: repr(value) for name, value in asdict(self.config).items()}
+        settings |= {"seed": repr(self.seed or 0), "step": repr(self.step)}
+        of_ranks = gather_objects(settings)
+        for name in settings:
+            values = [of_rank[name] for of_rank in of_ranks]
+            if len(set(values)) > 1:
+                raise Refused(
+                    f"{name} = {', '.join(values)} on the ranks: expected equal values; make the "
+                    f"loss with the same arguments on all ranks, from the same checkpoint"
+                )
+
+    def _note_batch(self, size: int) -> None:
+        """Warn once if an epoch, or many batches, have passed since the last update."""
+        self._batches_since_update += 1
+        batches_of_epoch = self.bank.num_rows // max(size * world_size(), 1)
+        if self._batches_since_update == max(2, min(_MANY_STEPS, batches_of_epoch)):
             logging.root.warning(
-                f"PIRLLoss was given {_MANY_STEPS} batches since its memory bank was last updated: "
-                f"call loss.update(index, f_image) after each step of the optimiser"
+                f"PIRLLoss was given {self._batches_since_update} batches since its memory bank "
+                f"was last updated: call loss.update(index, f_image) after each step of the "
+                f"optimiser"
+            )
+
+    def _warn_of_few_rows(self, batch: int) -> None:
+        """Warn if few rows of the bank were visited in the first steps."""
+        expected = min(_MANY_STEPS * batch, len(self.bank.rows))
+        visited = int(self.bank.visited.sum())
+        if visited < expected / 4 and rank() == 0:
+            logging.root.warning(
+                f"PIRLLoss: {_MANY_STEPS} steps visited {visited} rows of the memory bank: "
+                f"expected about {expected}; give each image's number in the data set as index, "
+                f"not its class"
             )
 
     # State
 
     def resize(self, num_train_samples: int) -> None:
         """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
-        config, device = self.config, self.bank.rows.device if hasattr(self, "bank") else "cpu"
+        fits = is_whole(num_train_samples) and num_train_samples >= 2
+        check("num_train_samples", num_train_samples, fits, "at least 2 images to contrast")
+        config = self.config
+        device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
         config.num_train_samples = num_train_samples
+        self._ranks_compared = False
         self.bank = _BANKS[config.bank.placement](
             num_train_samples,
             config.embedding_dim,
@@ -358,7 +440,12 @@ class PIRLLoss(nn.Module):
                 self.resize(self.bank.num_rows)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the state that a checkpoint holds beside the bank."""
+        """Return the state that a checkpoint holds beside the bank.
+
+        Raises:
+            ValueError: the loss was given an index outside the data set, on a GPU.
+        """
+        self.bank.refuse_outside(wait=True)
         return {
             "step": self.step,
             "seed": self.seed or 0,
@@ -375,23 +462,38 @@ class PIRLLoss(nn.Module):
 
         Raises:
             ValueError: the checkpoint's bank is sharded and this run's replicated, or vice versa;
-                or its Z is not positive.
+                or a value of its state cannot be used.
         """
-        config, found = self.config, state["placement"]
-        fits = config.bank.placement == found
-        _check("bank.placement", config.bank.placement, fits, f"{found}, as in the checkpoint")
-        self.step = int(state["step"])
+        config = self.config
+        expected = {"step", "seed", "norm_constant", "temperature", "placement"}
+        missing = sorted(expected - state.keys()) if isinstance(state, dict) else sorted(expected)
+        check("the loss's state in the checkpoint", state, not missing, f"the keys {missing} too")
+        step, seed, z = state["step"], state["seed"], state["norm_constant"]
+        check("step of the checkpoint", step, is_whole(step) and step >= 0, "at least 0")
+        check("seed of the checkpoint", seed, is_whole(seed), "a whole number")
+        check_norm_constant(z)
+        placement = config.bank.placement
+        fits = placement == state["placement"]
+        check("bank.placement", placement, fits, f"{state['placement']}, as in the checkpoint")
+
+        self.step = step
+        self._ranks_compared = False
         if config.bank.seed is None:
-            self.seed = state["seed"]
+            self.seed = seed
         estimated = config.norm_constant is None or config.norm_constant_momentum < 1
         if estimated and state["temperature"] == config.temperature:
-            z = state["norm_constant"]
-            _check("norm_constant", z, z is None or 0 < z < math.inf, "a positive number")
             self.norm_constant = z
         if isinstance(self.bank, ShardedMemoryBank):
-            self.bank.awaits_load = self.step > 0
+            self.bank.awaits_load = step > 0
 
 
-def _unit_rows(embeddings: Tensor, valid: Tensor) -> Tensor:
-    """Return ``(B, D)`` embeddings of unit norm, in float32 or wider; zeros if not valid."""
-    return normalize(at_least_float32(torch.where(valid[:, None], embeddings, 0)), dim=1)
+def _by_name(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -> dict[str, Tensor]:
+    """Return the outputs by the names of their terms, the image last."""
+    if g_transformed is None:
+        return {"image": f_image}
+    if isinstance(g_transformed, Tensor):
+        return {"invariance": g_transformed, "image": f_image}
+    if len(g_transformed) == 1:
+        return {"invariance": g_transformed[0], "image": f_image}
+    outputs = {f"invariance_{t}": output for t, output in enumerate(g_transformed)}
+    return {**outputs, "image": f_image}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.bank import MemoryBank, check_size
+from pirl_plugin.bank import MemoryBank, check_loaded_rows, check_loaded_size
 from pirl_plugin.distributed import (
     all_to_all,
     gather_objects,
@@ -55,35 +55,38 @@ class ShardedMemoryBank(MemoryBank):
     def __init__(
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
-        self._first, self._every = rank(), world_size()
+        self._rank = rank()
+        self._ranks = world_size()
         super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
 
-    def lookup(self, index: Tensor) -> Tensor:
-        """See :meth:`MemoryBank.lookup`. Collective; each rank gets its B rows in float32."""
+    def fetch(self, index: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.fetch`. Collective; each rank gets its B rows in float32."""
         if self.awaits_load:
             raise RuntimeError(
                 "the memory bank's shards were not loaded with the loss's checkpoint: call "
                 "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
             )
-        self.check_inside(index)
         route = self._route(index)
-        found = self.rows[route.send(index) // self._every]
-        return route.send_back(found, len(index)).float()
+        rows = self.rows[route.send(index) // self._ranks]
+        return route.send_back(rows, len(index)).float()
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`MemoryBank.exchange`; a rank gets its shard's embeddings. B may differ."""
         route = self._route(index)
-        return route.send(index) // self._every, route.send(embeddings)
+        return route.send(index) // self._ranks, route.send(embeddings)
 
     def _route(self, index: Tensor) -> _Route:
-        if self._every != world_size():
+        """Return the way of the images' rows; this waits for a GPU once."""
+        if self._ranks != world_size():
             raise RuntimeError(
-                f"the sharded memory bank was made for {self._every} ranks, but there are "
+                f"the sharded memory bank was made for {self._ranks} ranks, but there are "
                 f"{world_size()}: make the loss after torch.distributed.init_process_group, in "
                 f"Lightning in configure_model"
             )
-        owners = torch.where(index >= 0, index % self._every, self._every)
-        return _Route(owners, self._every)
+        owners = torch.where(index >= 0, index % self._ranks, self._ranks)
+        route = _Route(owners, self._ranks)
+        self.refuse_outside()  # the GPU has just been waited for
+        return route
 
     def save(self, folder: str | Path) -> dict[str, str]:
         """Write one file for each rank into ``folder``. Collective.
@@ -91,23 +94,26 @@ class ShardedMemoryBank(MemoryBank):
         Returns:
             Name → SHA-256 of each file, the same on all ranks, for the checkpoint.
         """
-        folder, sums = Path(folder), dict[str, str]()
-        name = f"rank_{self._first}_of_{self._every}.torch"
+        folder = Path(folder)
+        checksums: dict[str, str] = {}
+        name = f"rank_{self._rank}_of_{self._ranks}.torch"
 
         def write() -> None:
             state = {
                 "rows": self.rows.cpu(),
                 "visited": self.visited.cpu(),
                 "num_rows": self.num_rows,
-                "first": self._first,  # image of row 0
-                "every": self._every,  # step from a row's image to the next
+                "first": self._rank,  # image of row 0
+                "every": self._ranks,  # step from a row's image to the next
             }
             with atomic_write(folder / name) as file:
                 torch.save(state, file)
-            sums[name] = sha256_of(folder / name)
+            checksums[name] = sha256_of(folder / name)
 
         on_all_ranks(write)
-        return {name: digest for found in gather_objects(sums) for name, digest in found.items()}
+        for of_rank in gather_objects(checksums):
+            checksums |= of_rank
+        return checksums
 
     def load(self, folder: str | Path, files: Iterable[str] | None = None) -> None:
         """Read the shards, which any number of ranks may have written. Collective.
@@ -125,22 +131,25 @@ class ShardedMemoryBank(MemoryBank):
         self.awaits_load = False
 
     def _load(self, folder: Path, files: Iterable[str] | None) -> None:
-        found = 0
-        for name in files or sorted(path.name for path in folder.glob("rank_*_of_*.torch")):
+        names = files or sorted(path.name for path in folder.glob("rank_*_of_*.torch"))
+        num_loaded = 0
+        for name in names:
             state: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
-            dim = self.rows.shape[1]
-            check_size((state["num_rows"], state["rows"].shape[1]), (self.num_rows, dim))
-            index = torch.arange(state["first"], self.num_rows, state["every"])
-            local = self.local_index(index)
+            images = torch.arange(state["first"], state["num_rows"], state["every"])
+            rows = state["rows"]
+            visited = state["visited"]
+            shape = (state["num_rows"], rows.shape[1])
+            check_loaded_size(shape, (self.num_rows, self.rows.shape[1]))
+            check_loaded_rows(str(folder / name), rows, visited, len(images))
+            local = self.local_index(images)
             here = local >= 0
-            rows, visited = (state[key][here] for key in ("rows", "visited"))
-            self.rows[local[here]] = rows.to(self.rows)
-            self.visited[local[here]] = visited.to(self.visited.device)
-            found += int(here.sum())
-        if found != len(self.rows):
+            self.rows[local[here]] = rows[here].to(self.rows)
+            self.visited[local[here]] = visited[here].to(self.visited.device)
+            num_loaded += int(here.sum())
+        if num_loaded != len(self.rows):
             raise Refused(
-                f"the memory bank in {folder} has {found} of the {len(self.rows)} rows of rank "
-                f"{self._first}: expected all files of one call of save(); copy them too"
+                f"the memory bank in {folder} has {num_loaded} of the {len(self.rows)} rows of "
+                f"rank {self._rank}: expected all files of one call of save(); copy them too"
             )
 
 
@@ -155,9 +164,11 @@ class _Route:
     """
 
     def __init__(self, owners: Tensor, ranks: int) -> None:
-        counts = owners.bincount(minlength=ranks + 1)[:ranks]
-        asked = all_to_all(counts, [1] * ranks, [1] * ranks)
-        self._sent, self._received = torch.stack([counts, asked]).tolist()
+        # bincount would wait for a GPU, to know its number of bins.
+        counts = owners.new_zeros(ranks + 1).index_add_(0, owners, torch.ones_like(owners))
+        to_send = counts[:ranks]
+        to_receive = all_to_all(to_send, [1] * ranks, [1] * ranks)
+        self._sent, self._received = torch.stack([to_send, to_receive]).tolist()
         self._order = owners.argsort(stable=True)[: sum(self._sent)]
 
     def send(self, values: Tensor) -> Tensor:
@@ -166,5 +177,5 @@ class _Route:
 
     def send_back(self, values: Tensor, size: int) -> Tensor:
         """Send ``(n, …)`` back to the ranks that asked; return ``(size, …)``, 0 if left out."""
-        mine = all_to_all(values, self._received, self._sent)
-        return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, mine)
+        received = all_to_all(values, self._received, self._sent)
+        return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, received)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 
-from pirl_plugin.compiled import compiled
+from pirl_plugin.kernel_cache import cached_kernel
 from pirl_plugin.views.photometric import (
     BLUR,
     BRIGHTNESS,
@@ -284,7 +284,7 @@ def _greyscale(r, g, b):
         b[x] = grey
 
 
-@compiled
+@cached_kernel
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
     size = out.shape[3]

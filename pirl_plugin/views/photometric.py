@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.compiled import compiled
 from pirl_plugin.failures import Refused
+from pirl_plugin.kernel_cache import cached_kernel
 
 # Columns of a row of parameters, and of its uniform draws.
 FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
@@ -112,7 +112,7 @@ class Photometric:
         return low, high, np.array([*probabilities, *self.blur_sigma], np.float64)
 
 
-@compiled
+@cached_kernel
 def _fill_rows(draws, low, high, chances, rows):
     """Turn uniform draws into rows of parameters, in one compiled call instead of thirty of numpy.
 

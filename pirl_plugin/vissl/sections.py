@@ -92,4 +92,8 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
         at = f"config.{key}.{error.full_key or error.key}"
         reason = str(error).splitlines()[0]
         raise Refused(f"{at}: expected a known key and a value of its type; {reason}") from None
+    except Refused as error:  # it names the field of the dataclass
+        if str(error).startswith("config."):
+            raise
+        raise Refused(f"config.{key}.{error}") from None
     return settings

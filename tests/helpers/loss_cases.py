@@ -27,22 +27,33 @@ def embeddings(batch=5, seed=0, dtype=torch.float64) -> list[Tensor]:
     ]
 
 
-def loop_estimate(estimator: str, positive: Tensor, negatives: Tensor, z: float, rows: int):
-    """L_NCE of one image by the equations as printed: scores over τ, scalar and ``(N,)``."""
-    if estimator == "nce":  # Wu et al. 2018, Eq. 4–7
-        noise = len(negatives) / rows
-        p = positive.exp() / z
-        total = -torch.log(p / (p + noise))
-        for s in negatives:
-            p = s.exp() / z
-            total = total - torch.log(1 - p / (p + noise))
-        return total
-    denominator = positive.exp() + sum(s.exp() for s in negatives)
-    total = -torch.log(positive.exp() / denominator)
-    if estimator == "nce_softmax":  # Eq. 4
-        for s in negatives:
-            total = total - torch.log(1 - s.exp() / denominator)
+def loop_nce(positive: Tensor, negatives: Tensor, z: float, rows: int) -> Tensor:
+    """Wu et al. 2018, Eq. 4–7."""
+    noise = len(negatives) / rows
+    p = positive.exp() / z
+    total = -torch.log(p / (p + noise))
+    for s in negatives:
+        p = s.exp() / z
+        total = total - torch.log(1 - p / (p + noise))
     return total
+
+
+def loop_info_nce(positive: Tensor, negatives: Tensor, z: float, rows: int) -> Tensor:
+    """−log of Eq. 3."""
+    return -torch.log(positive.exp() / (positive.exp() + sum(s.exp() for s in negatives)))
+
+
+def loop_nce_softmax(positive: Tensor, negatives: Tensor, z: float, rows: int) -> Tensor:
+    """Eq. 3 and 4."""
+    denominator = positive.exp() + sum(s.exp() for s in negatives)
+    total = loop_info_nce(positive, negatives, z, rows)
+    for s in negatives:
+        total = total - torch.log(1 - s.exp() / denominator)
+    return total
+
+
+# L_NCE of one image by the equations as printed: scores over τ, scalar and ``(N,)``, Z and |D|.
+LOOPS = {"nce": loop_nce, "nce_softmax": loop_nce_softmax, "info_nce": loop_info_nce}
 
 
 def loop_loss(loss: PIRLLoss, f: Tensor, g: Tensor, index: Tensor, negatives: Tensor) -> Tensor:
@@ -56,6 +67,6 @@ def loop_loss(loss: PIRLLoss, f: Tensor, g: Tensor, index: Tensor, negatives: Te
         count += 1
         for weight, v in ((config.lambda_invariance, v_g), (1 - config.lambda_invariance, v_f)):
             scores = bank[torch.cat([row[None], drawn])] @ normalize(v, dim=0) / config.temperature
-            value = loop_estimate(config.estimator, scores[0], scores[1:], z, len(bank))
+            value = LOOPS[config.estimator](scores[0], scores[1:], z, len(bank))
             total = total + weight * value
     return total / count

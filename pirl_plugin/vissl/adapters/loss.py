@@ -8,6 +8,7 @@ from typing import Any
 from classy_vision.losses import ClassyLoss
 from torch import Tensor
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.loss import PIRLLoss
 
 
@@ -21,7 +22,11 @@ class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
         Raises:
             ValueError: the loss cannot use a key or a value.
         """
-        return cls(**{key: value for key, value in loss_config.items() if key != "name"})
+        settings = {key: value for key, value in loss_config.items() if key != "name"}
+        try:
+            return cls(**settings)
+        except Refused as error:  # it names the argument
+            raise Refused(f"config.LOSS.pirl_loss.{error}") from None
 
     def forward(self, output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:  # type: ignore[override]
         """Compute the loss from the heads' outputs and the images' rows in the data set."""
