@@ -7,10 +7,10 @@ from pathlib import Path
 
 PACKAGE = Path("pirl_plugin")
 LAYERS = [
-    {"files", "distributed", "compiled", "failures", "settings", "console", "processes",
-     "arguments", "utils"},
-    {"estimators"}, {"scores", "gather"}, {"bank", "sharded_bank", "negatives", "memory"},
-    {"loss", "losses"}, {"views"}, {"images"}, {"models"}, {"checkpoints"},
+    {"files", "distributed", "kernel_cache", "failures", "settings", "console", "processes",
+     "arguments", "ranges", "index_range"},
+    {"cpu_kernels"}, {"estimators"}, {"scores"}, {"bank", "sharded_bank", "negatives"},
+    {"loss"}, {"views"}, {"images"}, {"models"}, {"checkpoints"},
     {"evaluation"}, {"detection"}, {"vissl"}, {"quickstart"}, {"benchmark"},
     {"cli", "__main__", "__init__"},
 ]  # fmt: skip
