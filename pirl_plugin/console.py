@@ -74,6 +74,13 @@ def span(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
+def program_name() -> str:
+    """Return how a shell starts ``pirl-plugin``: by its name if the environment is activated."""
+    if shutil.which("pirl-plugin"):
+        return "pirl-plugin"
+    return f"{shlex.quote(sys.executable)} -m pirl_plugin"
+
+
 def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:
     """Return next steps with a checkpoint: purpose → the command with its paths.
 
@@ -83,9 +90,7 @@ def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> di
             ``train.csv``, beside ``val`` of the same kind.
         to: the format of the export: torchvision or timm.
     """
-    program = "pirl-plugin"
-    if shutil.which(program) is None:  # an environment that is not activated
-        program = f"{shlex.quote(sys.executable)} -m pirl_plugin"
+    program = program_name()
     labelled = images.stem == "train" and images.with_stem("val").exists()
     file = f"--checkpoint {shlex.quote(str(checkpoint))}"
     data = f"--data {shlex.quote(str(images.parent)) if labelled else 'DIR'}"

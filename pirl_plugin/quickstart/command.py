@@ -38,8 +38,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "with images (default: drawn sample images)")  # fmt: skip
     add("--out", type=output_folder, default="runs/quickstart", help="folder for the results")
     add("--seed", type=whole_number(0), default=0, help="random seed")
-    add("--epochs", type=whole_number(1), help="epochs of pre-training (default: for about 32,000 "
-        "images in all)")  # fmt: skip
+    add("--epochs", type=whole_number(1), help="epochs of pre-training (default: 16 for sample "
+        "images; 120,000 divided by the number of your images, at most 100)")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.data is not None:
         if not options.data.is_dir():

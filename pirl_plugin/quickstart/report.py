@@ -12,30 +12,39 @@ import importlib.metadata
 import io
 import math
 import re
+import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
-from pirl_plugin.console import next_commands
+from pirl_plugin.console import next_commands, program_name
 from pirl_plugin.evaluation.features import centre_crop, evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.pretext_model import load_pretext_model
 from pirl_plugin.files import read_json_lines, write_text
-from pirl_plugin.quickstart.run import Data, Split
+from pirl_plugin.quickstart.data import Data, Split
+from pirl_plugin.settings import quoted
 from pirl_plugin.views.pixels import image_generator
 
-_SHOWN, _NEIGHBORS, _PICTURE = 6, 6, 112
-_BLUE, _GREY = "#2457c5", "#8b929b"
+_NUM_QUERIES = 6
+_NUM_NEIGHBORS = 6
+_PICTURE = 112  # side of a picture, pixels
+_BLUE = "#2457c5"
+_PALE_BLUE = "#b9c9ee"
+_GREY = "#8b929b"
 _MEASURES = {  # measure of the memory bank: title, and meaning of the dashed line
     "knn_top1": ("kNN in the memory bank, %", "most frequent class"),
     "effective_rank": ("Effective rank of the memory bank", "random rows, near the maximum"),
@@ -62,23 +71,23 @@ def write_report(
         train: features of the training images.
         test: features of the test images, if there are labels.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     lines = read_json_lines(out / "pretrain" / "stdout.json")
-    losses = sorted({int(e["iter"]): float(e["loss"]) for e in lines}.items())
-    measures = {int(e["ep"]) + 1: e[LINE_KEY] for e in lines if LINE_KEY in e}
+    loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
+    losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
+    measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
+    queries = neighbor_queries(train, test)
     context = {
         "results": results,
         "data": data,
         "config": read_config(out / "pretrain" / RUN_CONFIG),
         "accuracy": accuracy_facts(results, Counter(test.classes)) if test else None,
-        "loss": _ends([loss for _, loss in losses]),
+        "loss": _ends(losses[:, 1]),
         "plots": _plots(losses, results["epochs"], measures),
         "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
-        "neighbors": _neighbors(train, test),
-        "machine": "" if torch.cuda.is_available() else " +config/pirl/machines=cpu",
-        "commands": next_commands(checkpoints["pirl"], data.train),
-        "out": out,
+        "queries": queries,
+        "num_same": {name: sum(q["num_same"][name] for q in queries) for name in checkpoints},
+        "num_neighbors": _NUM_NEIGHBORS * len(queries),
+        "commands": _commands(out, data, checkpoints["pirl"]),
         "versions": {p: importlib.metadata.version(p) for p in ("pirl_plugin", "torch", "vissl")},
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
@@ -101,64 +110,149 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, 
         >>> accuracy_facts({"random": same, "pirl": same}, Counter("aab"))["kind"]
         'open'
     """
-    count, rows = classes.total(), []
+    count = classes.total()
+    rows: list[dict[str, Any]] = []
     for key, title in (("knn_top1", "kNN"), ("linear_top1", "Linear classifier")):
-        both = {name: results[name][key] for name in ("random", "pirl")}
-        variance = [p / 100 * (1 - p / 100) / count for p in both.values()]
-        errors = [196 * math.sqrt(v) for v in (*variance, sum(variance))]
-        rows.append({"title": title, **both, "errors": errors})
-    gain, error = rows[0]["pirl"] - rows[0]["random"], rows[0]["errors"][2]
-    kind = "good" if gain > error else "bad" if gain < -error else "open"
-    found = f"{gain:+.1f} ± {error:.1f} points".replace("-", "−")
-    chance = 100 * max(classes.values()) / count
-    return {"rows": rows, "kind": kind, "gain": found, "chance": chance, "count": count}
+        random = results["random"][key]
+        pirl = results["pirl"][key]
+        variances = [p / 100 * (1 - p / 100) / count for p in (random, pirl)]
+        # 1.96 standard deviations, in percent: of each network, and of their difference.
+        errors = [196 * math.sqrt(variance) for variance in (*variances, sum(variances))]
+        rows.append({"title": title, "random": random, "pirl": pirl, "errors": errors})
+
+    knn = rows[0]
+    gain = knn["pirl"] - knn["random"]
+    error = knn["errors"][2]
+    if gain > error:
+        kind = "good"
+    elif gain < -error:
+        kind = "bad"
+    else:
+        kind = "open"
+    return {
+        "rows": rows,
+        "kind": kind,
+        "gain": f"{gain:+.1f} ± {error:.1f} points".replace("-", "−"),
+        "chance": 100 * max(classes.values()) / count,
+        "count": count,
+    }
 
 
-def _ends(values: list[float]) -> tuple[float, float]:
+def neighbor_queries(train: Split, test: Split | None) -> list[dict[str, Any]]:
+    """Return a few images with their nearest neighbours, those of the best query first.
+
+    Args:
+        train: the images among which neighbours are searched.
+        test: the images to choose queries from; None: the training images, which have no classes.
+
+    Returns:
+        For each query, ``query`` and each network's list of neighbours: dictionaries of ``image``
+        and ``label``; and ``num_same``, network → number of neighbours of the query's class.
+    """
+    split = test or train
+    train_classes = train.classes
+    queries: list[dict[str, Any]] = []
+    for row in evenly_spaced(len(split.rows), _NUM_QUERIES):
+        label = split.classes[row]
+        query: dict[str, Any] = {"query": _shown(split, row), "num_same": {}}
+        for name in split.features:
+            features = split.features[name][row : row + 1]
+            if test is None:  # the nearest image is the query itself
+                indices = find_neighbors(features, train.features[name], _NUM_NEIGHBORS + 1)[0]
+                nearest = indices[0, 1:].tolist()
+            else:
+                indices = find_neighbors(features, train.features[name], _NUM_NEIGHBORS)[0]
+                nearest = indices[0].tolist()
+            query[name] = [_shown(train, neighbor) for neighbor in nearest]
+            query["num_same"][name] = sum(train_classes[index] == label for index in nearest)
+        queries.append(query)
+    return sorted(queries, key=lambda query: -query["num_same"]["pirl"])
+
+
+def _commands(out: Path, data: Data, checkpoint: Path) -> dict[str, str]:
+    """Return the next steps: purpose → command."""
+    program = program_name()
+    own_images = f"{program} train config=pretrain/pirl/own_images"
+    if not torch.cuda.is_available():
+        own_images += " +config/pirl/machines=cpu +config/pirl/models=resnet18"
+    if data.train.is_relative_to(out):  # sample images
+        other_run = out.with_name(f"{out.name}_own")
+        first = {
+            "The same on your own images": f"{program} quickstart --data DIR --out "
+            + shlex.quote(str(other_run)),
+            "A longer training of a larger network on your own images": f"{own_images} "
+            "'config.DATA.TRAIN.DATA_PATHS=[DIR]'",
+        }
+    else:
+        paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]")
+        first = {"A longer training of a larger network on these images": f"{own_images} {paths}"}
+    return {**first, **next_commands(checkpoint, data.train)}
+
+
+def _ends(values: NDArray[np.floating]) -> tuple[float, float]:
     """Return the means of the first and of the last tenth."""
     part = max(1, len(values) // 10)
-    return sum(values[:part]) / part, sum(values[-part:]) / part
+    return float(values[:part].mean()), float(values[-part:].mean())
 
 
 def _plots(
-    losses: Sequence[tuple[int, float]],
-    epochs: int,
-    measures: dict[int, dict[str, dict[str, float]]],
+    losses: NDArray[np.floating], epochs: int, measures: dict[int, dict[str, dict[str, float]]]
 ) -> list[str]:
-    """Plot the loss, and each measure that every measured epoch has."""
-    steps, values = np.array(losses).T
-    plots, measured = [_plot("Loss", steps * epochs / steps[-1], values)], sorted(measures)
+    """Plot the loss, and each measure that every measured epoch has.
+
+    If the number of plots is odd, the first one is twice as wide: the grid has two columns.
+
+    Args:
+        losses: ``(K, 2)``, step and loss.
+        epochs: epochs of the training.
+        measures: epoch → name → ``value`` and ``chance``.
+    """
+    measured = sorted(measures)
+    plots = []
     for name, (title, dashed) in _MEASURES.items():
         if measured and all(name in measures[epoch] for epoch in measured):
-            value, chance = (
-                [measures[epoch][name][key] for epoch in measured] for key in ("value", "chance")
-            )
-            plots.append(_plot(title, measured, value, chance, dashed))
-    return plots
+            figure = _figure(title)
+            axes = figure.axes[0]
+            values = [measures[epoch][name]["value"] for epoch in measured]
+            chance = [measures[epoch][name]["chance"] for epoch in measured]
+            axes.plot(measured, values, color=_BLUE)
+            axes.plot(measured, chance, color=_GREY, ls="--", marker=".", label=dashed)
+            axes.legend(frameon=False, fontsize=8)
+            plots.append(_svg(figure, title))
+
+    title = "Loss"
+    figure = _figure(title, width=4.2 if len(plots) % 2 else 8.6)
+    axes = figure.axes[0]
+    steps, values = losses.T
+    epoch_of_step = steps * epochs / steps[-1]
+    axes.plot(epoch_of_step, values, color=_PALE_BLUE, lw=1, label="each logged step")
+    axes.plot(epoch_of_step, _smoothed(values), color=_BLUE, label="running mean")
+    axes.legend(frameon=False, fontsize=8)
+    return [_svg(figure, title), *plots]
 
 
-def _plot(
-    title: str,
-    epochs: ArrayLike,
-    values: ArrayLike,
-    chance: ArrayLike | None = None,
-    dashed: str = "",
-) -> str:
-    """Return a plot, 4.2 inches wide, as an ``<svg>`` element with text as text."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+def _smoothed(values: ArrayLike) -> NDArray[np.floating]:
+    """Return the running mean over a twentieth of the values; the window is shorter at the ends."""
+    values = np.asarray(values, float)
+    half = len(values) // 40
+    windows = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
+    return np.array([window.mean() for window in windows])
 
-    figure, stream = Figure(figsize=(4.2, 2.6), layout="constrained"), io.StringIO()
+
+def _figure(title: str, width: float = 4.2) -> Figure:
+    """Return a figure with one pair of axes over epochs, ``width`` inches wide."""
+    figure = Figure(figsize=(width, 2.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set(xlabel="epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.plot(epochs, values, color=_BLUE)
-    if chance is not None:
-        axes.plot(epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
-        axes.legend(frameon=False, fontsize=8)
-    axes.set_xlim(left=0)
+    return figure
+
+
+def _svg(figure: Figure, title: str) -> str:
+    """Return a figure as an ``<svg>`` element with text as text."""
+    figure.axes[0].set_xlim(left=0)
+    stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     svg = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
@@ -167,32 +261,24 @@ def _plot(
 
 def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
     """Return the network's input for a few images: the image, its view, its shuffled patches."""
-    views, samples = load_pretext_model(checkpoint).views, []
+    views = load_pretext_model(checkpoint).views
+    samples = []
     for row in evenly_spaced(len(train.rows), 3):
-        pixels = train.source[train.rows[row]][0]
+        pixels = train.source[train.rows[row]][0]  # uint8 (3, H, W)
         drawn = views(pixels, image_generator(seed, 0, row))
-        grid = pad(drawn["patches"], (1, 1, 1, 1), value=255).unflatten(0, (3, 3))
-        grid = grid.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)  # (3, 3 h, 3 w)
-        pictures = {"image": pixels, "view": drawn["images"], "patches": grid}
+        patches = pad(drawn["patches"], (1, 1, 1, 1), value=255)  # (9, 3, h, w) with white edges
+        grid = patches.unflatten(0, (3, 3)).permute(2, 0, 3, 1, 4)  # (3, 3, h, 3, w)
+        pictures = {
+            "image": pixels,
+            "view": drawn["images"],
+            "patches": grid.flatten(3, 4).flatten(1, 2),  # (3, 3 h, 3 w)
+        }
         samples.append({name: _png(picture) for name, picture in pictures.items()})
     return samples
 
 
-def _neighbors(train: Split, test: Split | None) -> list[dict[str, Any]]:
-    """Return a few images, each with its nearest neighbours by both networks."""
-    query, found = test or train, []
-    for row in evenly_spaced(len(query.rows), _SHOWN):
-        sample: dict[str, Any] = {"query": _shown(query, row)}
-        for name in ("pirl", "random"):
-            # Without test images, the first neighbour is the image itself.
-            asked, first = query.features[name][row : row + 1], int(test is None)
-            near, _ = find_neighbors(asked, train.features[name], _NEIGHBORS + first)
-            sample[name] = [_shown(train, neighbor) for neighbor in near[0, first:].tolist()]
-        found.append(sample)
-    return found
-
-
 def _shown(split: Split, row: int) -> dict[str, str]:
+    """Return an image's picture and its class."""
     picture = centre_crop(split.source[split.rows[row]][0], _PICTURE)
     return {"image": _png(picture), "label": split.classes[row]}
 

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from pirl_plugin.quickstart import command, run
-from pirl_plugin.quickstart.run import find_data, run_quickstart
+from pirl_plugin.quickstart.data import find_data
+from pirl_plugin.quickstart.run import run_quickstart
 
 _ABOUT = {"seed", "epochs", "processor", "threads", "images_per_s", "seconds"}
 
@@ -27,9 +28,11 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     page = (out / "report.html").read_text()
     assert "A ResNet-10 saw 20 images without labels for 2 epochs" in page
     assert "kNN in the memory bank" in page
+    assert "of 24 neighbours have the class of their query" in page
     assert str(out / "pretrain" / "model_final_checkpoint_phase1.torch") in page
     assert "http" not in page.replace("http://www.w3.org", "")  # nothing loaded from outside
     printed, errors = capfd.readouterr()
+    assert "epochs: 2; about 1 min on this machine" in printed
     assert "Evaluating" in printed
     assert "CUDA" not in printed + errors
 
