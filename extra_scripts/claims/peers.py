@@ -1,0 +1,465 @@
+"""Compare PIRL with other methods on equal terms: same images, network, loader and measures.
+
+    python extra_scripts/claims/peers.py --data DIR --out OUT
+
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. SimCLR, MoCo v2 and BYOL are trained with
+lightly's losses, heads and transforms (``pip install pirl-plugin[claims]``). Every tenth training
+image is only used to choose a batch and a learning rate for each method, with seed 0. The runs of
+seeds 1, 2, … train on the other images and are measured on ``val``: once for equal numbers of
+images, once for equal processor time.
+
+Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import json
+import math
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+import pirl_plugin as pirl
+from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.files import write_json
+from pirl_plugin.processes import processor_name
+
+# The grid of each method, for a batch of 32: the rate is scaled with the batch (Goyal et al. 2017).
+BATCHES = (32, 128)
+RATES = (0.03, 0.06)
+REFERENCE_BATCH = 32
+PACKAGES = ("pirl-plugin", "lightly", "torch", "torchvision")
+
+
+class Method(nn.Module):
+    """A trunk with what a method trains on it.
+
+    Args:
+        trunk: network from images (B, 3, S, S) to features (B, width).
+        width: width of its features.
+        num_images: number of training images.
+        image_size: side of an image, pixels.
+    """
+
+    views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
+    trained: nn.Module  # trunk and heads: what the optimiser moves
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return the loss of a batch; ``progress`` is the share of training done, 0 to 1."""
+        raise NotImplementedError
+
+    def after_step(self, batch: dict[str, Tensor]) -> None:
+        """Update what the optimiser does not move."""
+
+
+class PIRL(Method):
+    """PIRL with the settings of ``quick_jigsaw``; with λ = 0 and only the image it is NPID."""
+
+    def __init__(
+        self, trunk: nn.Module, width: int, num_images: int, image_size: int, task: str
+    ) -> None:
+        super().__init__()
+        scale = (0.2, 1.0)
+        if task == "jigsaw":
+            patches = {"patches_crop_size": image_size * 3 // 2, "patch_size": image_size * 3 // 8}
+            self.views = pirl.JigsawViews(image_size, image_scale=scale, **patches)
+        elif task == "rotation":
+            self.views = pirl.RotationViews(image_size, image_scale=scale)
+        else:
+            self.views = pirl.ImageViews(image_size, image_scale=scale)
+        self.transformed = {"jigsaw": "patches", "rotation": "rotated", "none": None}[task]
+        heads = {"f": pirl.PIRLHead(width)}
+        if self.transformed:
+            heads["g"] = pirl.PIRLHead(width, num_patches=9 if task == "jigsaw" else 1)
+        self.trained = nn.ModuleDict({"trunk": trunk, **heads})
+        self.contrast = pirl.PIRLLoss(
+            num_images,
+            estimator="info_nce",
+            temperature=0.2,
+            num_negatives=min(1024, num_images // 2),
+            lambda_invariance=0.75 if self.transformed else 0.0,
+        )
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return Eq. 5."""
+        trunk = self.trained["trunk"]
+        self.f_image = self.trained["f"](trunk(pirl.normalize_images(batch["images"])))
+        g_transformed = None
+        if self.transformed:
+            g_transformed = self.trained["g"](trunk(pirl.normalize_images(batch[self.transformed])))
+        return self.contrast(self.f_image, g_transformed, batch["index"])
+
+    def after_step(self, batch: dict[str, Tensor]) -> None:
+        """Move the memory bank."""
+        self.contrast.update(batch["index"], self.f_image)
+
+
+class TwoViews:
+    """Make a data set's sample of lightly's list of two normalised views.
+
+    Args:
+        transform: lightly's transform of a PIL image.
+    """
+
+    def __init__(self, transform: Callable[[Any], list[Tensor]]) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Any) -> dict[str, Tensor]:
+        """Return ``view_0`` and ``view_1``, float32 (3, S, S)."""
+        first, second = self.transform(image)
+        return {"view_0": first, "view_1": second}
+
+
+class SimCLR(Method):
+    """Chen et al. 2020 (arXiv 2002.05709)."""
+
+    def __init__(self, trunk: nn.Module, width: int, num_images: int, image_size: int) -> None:
+        from lightly.loss import NTXentLoss
+        from lightly.models.modules import SimCLRProjectionHead
+        from lightly.transforms import SimCLRTransform
+
+        super().__init__()
+        # lightly's documentation: no blur for images below 100 px.
+        blur = 0.5 if image_size >= 100 else 0.0
+        self.views = TwoViews(SimCLRTransform(image_size, min_scale=0.2, gaussian_blur=blur))
+        head = SimCLRProjectionHead(width, width, 128)
+        self.trained = nn.ModuleDict({"trunk": trunk, "head": head})
+        self.contrast = NTXentLoss(temperature=0.2)
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return NT-Xent of the two views, which pass the trunk together."""
+        both = torch.cat([batch["view_0"], batch["view_1"]])
+        first, second = self.trained["head"](self.trained["trunk"](both)).chunk(2)
+        return self.contrast(first, second)
+
+
+class MomentumMethod(Method):
+    """A method whose targets come from a moving average of the trained modules."""
+
+    def __init__(self, trained: nn.ModuleDict) -> None:
+        super().__init__()
+        self.trained = trained
+        self.target = copy.deepcopy(nn.ModuleDict({k: trained[k] for k in ("trunk", "head")}))
+        self.target.requires_grad_(False)
+
+    def project(self, modules: nn.ModuleDict, images: Tensor) -> Tensor:
+        """Return the projection of images, (B, width of the head)."""
+        return modules["head"](modules["trunk"](images))
+
+    def momentum(self, progress: float) -> float:
+        """Return the weight of the old target."""
+        raise NotImplementedError
+
+    def move_target(self, progress: float) -> None:
+        """Move the target towards the trained modules."""
+        from lightly.models.utils import update_momentum
+
+        for name, module in self.target.items():
+            update_momentum(self.trained[name], module, self.momentum(progress))
+
+
+class MoCo(MomentumMethod):
+    """MoCo v2: Chen et al. 2020 (arXiv 2003.04297), with a queue of 4,096 keys at most."""
+
+    def __init__(self, trunk: nn.Module, width: int, num_images: int, image_size: int) -> None:
+        from lightly.loss import NTXentLoss
+        from lightly.models.modules import MoCoProjectionHead
+        from lightly.transforms import MoCoV2Transform
+
+        head = MoCoProjectionHead(width, width, 128)
+        super().__init__(nn.ModuleDict({"trunk": trunk, "head": head}))
+        blur = 0.5 if image_size >= 100 else 0.0
+        self.views = TwoViews(MoCoV2Transform(image_size, gaussian_blur=blur))
+        queue = min(4096, num_images // 128 * 128)
+        self.contrast = NTXentLoss(temperature=0.2, memory_bank_size=(queue, 128))
+
+    def momentum(self, progress: float) -> float:
+        """Return MoCo v2's constant for short schedules."""
+        return 0.99
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return InfoNCE of the queries against their keys and the queue."""
+        self.move_target(progress)
+        query = self.project(self.trained, batch["view_0"])
+        with torch.no_grad():
+            key = self.project(self.target, batch["view_1"])
+        return self.contrast(query, key)
+
+
+class BYOL(MomentumMethod):
+    """Grill et al. 2020 (arXiv 2006.07733)."""
+
+    def __init__(self, trunk: nn.Module, width: int, num_images: int, image_size: int) -> None:
+        from lightly.loss import NegativeCosineSimilarity
+        from lightly.models.modules import BYOLPredictionHead, BYOLProjectionHead
+        from lightly.transforms import SimCLRTransform
+
+        head = BYOLProjectionHead(width, 2 * width, 128)
+        predictor = BYOLPredictionHead(128, 2 * width, 128)
+        super().__init__(nn.ModuleDict({"trunk": trunk, "head": head, "predictor": predictor}))
+        blur = 0.5 if image_size >= 100 else 0.0
+        self.views = TwoViews(SimCLRTransform(image_size, min_scale=0.2, gaussian_blur=blur))
+        self.similarity = NegativeCosineSimilarity()
+
+    def momentum(self, progress: float) -> float:
+        """Return BYOL's cosine from 0.99 to 1."""
+        return 1 - 0.01 * (math.cos(math.pi * progress) + 1) / 2
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return the mean similarity of each view's prediction and the other view's target."""
+        self.move_target(progress)
+        losses = []
+        for online, other in (("view_0", "view_1"), ("view_1", "view_0")):
+            prediction = self.trained["predictor"](self.project(self.trained, batch[online]))
+            with torch.no_grad():
+                target = self.project(self.target, batch[other])
+            losses.append(self.similarity(prediction, target))
+        return (losses[0] + losses[1]) / 2
+
+
+METHODS: dict[str, Callable[[nn.Module, int, int, int], Method]] = {
+    "pirl_jigsaw": lambda *arguments: PIRL(*arguments, task="jigsaw"),
+    "pirl_rotation": lambda *arguments: PIRL(*arguments, task="rotation"),
+    "npid": lambda *arguments: PIRL(*arguments, task="none"),
+    "simclr": SimCLR,
+    "moco_v2": MoCo,
+    "byol": BYOL,
+}
+
+
+class Comparison:
+    """The images, the network and the measures that all methods share.
+
+    Args:
+        options: those of the command.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.train = ImageFolder(options.data / "train")
+        self.test = ImageFolder(options.data / "val")
+        numbers = range(len(self.train))
+        self.tenth = [number for number in numbers if number % 10 == 0]
+        self.rest = [number for number in numbers if number % 10]
+
+    def trunk(self) -> nn.Module:
+        """Return an untrained network."""
+        return pirl.WideResNet(self.options.depth, width=self.options.width)
+
+    def features(self, trunk: nn.Module, images: Any) -> tuple[Tensor, Tensor]:
+        """Return features (N, width) of centre crops and labels (N,), on the CPU."""
+        size = self.options.image_size
+        crop = v2.Compose([v2.Resize(size), v2.CenterCrop(size), v2.PILToTensor()])
+        plain = [(crop(image), label) for image, label in images]
+        found = []
+        device = self.options.device
+        with torch.no_grad():
+            for start in range(0, len(plain), 256):
+                pixels = torch.stack([image for image, _ in plain[start : start + 256]])
+                found.append(trunk(pirl.normalize_images(pixels.to(device))).float().cpu())
+        return torch.cat(found), torch.tensor([label for _, label in plain])
+
+    def measure(self, trunk: nn.Module, test: Any) -> dict[str, float]:
+        """Return kNN and linear accuracy, percent, with the nine tenths as training images."""
+        trunk.eval()
+        gallery, gallery_labels = self.features(trunk, Subset(self.train, self.rest))
+        queries, labels = self.features(trunk, test)
+        mean, std = gallery.mean(dim=0), gallery.std(dim=0).clamp(min=1e-6)
+        classifier = LogisticRegression(max_iter=2000)
+        classifier.fit((gallery - mean) / std, gallery_labels)
+        return {
+            "knn_top1": round(knn_accuracy(gallery, gallery_labels, queries, labels), 2),
+            "linear_top1": round(100 * classifier.score((queries - mean) / std, labels), 2),
+        }
+
+    def run(
+        self, name: str, seed: int, batch: int, rate: float, epochs: int, test: Any
+    ) -> dict[str, Any]:
+        """Train a method and measure its trunk on ``test``: a row of ``peers.json``."""
+        options = self.options
+        torch.manual_seed(seed)
+        trunk = self.trunk()
+        width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
+        method = METHODS[name](trunk, width, len(self.rest), options.image_size)
+        method.to(options.device)
+        data = pirl.ImageDataset(Subset(self.train, self.rest), method.views, seed=seed)
+        loader = DataLoader(
+            data,
+            batch,
+            shuffle=True,
+            drop_last=True,
+            collate_fn=pirl.collate_views,
+            num_workers=options.workers,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        steps = epochs * len(loader)
+        optimizer = torch.optim.SGD(
+            method.trained.parameters(),
+            lr=rate * batch / REFERENCE_BATCH,
+            momentum=0.9,
+            weight_decay=1e-4,
+        )
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        begin, begin_cpu = time.perf_counter(), processor_seconds()
+        step = 0
+        for epoch in range(epochs):
+            data.set_epoch(epoch)
+            for sample in loader:
+                sample = {key: value.to(options.device) for key, value in sample.items()}
+                with torch.autocast(options.device, torch.bfloat16, enabled=options.autocast):
+                    loss = method.loss(sample, step / steps)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                method.after_step(sample)
+                step += 1
+        seconds, cpu_seconds = time.perf_counter() - begin, processor_seconds() - begin_cpu
+        return {
+            "method": name,
+            "seed": seed,
+            "batch": batch,
+            "rate_of_32_images": rate,
+            "epochs": epochs,
+            "images": step * batch,
+            "cpu_seconds": round(cpu_seconds, 1),
+            "seconds": round(seconds, 1),
+            "loss": round(loss.item(), 4),
+            **self.measure(trunk, test),
+        }
+
+    def random(self, seed: int) -> dict[str, Any]:
+        """Measure an untrained trunk."""
+        torch.manual_seed(seed)
+        trunk = self.trunk().to(self.options.device)
+        row = {"method": "random", "seed": seed, "epochs": 0, "images": 0, "cpu_seconds": 0.0}
+        return {**row, **self.measure(trunk, self.test)}
+
+    def about(self) -> dict[str, Any]:
+        """Return what all runs share."""
+        options = self.options
+        gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
+        return {
+            "data": options.data.resolve().name,
+            "classes": len(self.train.classes),
+            "train_images": len(self.rest),
+            "selection_images": len(self.tenth),
+            "val_images": len(self.test),
+            "network": f"ResNet-{options.depth}, width {options.width}",
+            "image_size": options.image_size,
+            "epochs": options.epochs,
+            "autocast": options.autocast,
+            "hardware": gpu or processor_name(),
+            "versions": {
+                "python": platform.python_version(),
+                **{package: version(package) for package in PACKAGES},
+            },
+        }
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and its ended loader workers, seconds."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def choose(selection: list[dict[str, Any]], method: str) -> tuple[int, float]:
+    """Return the batch and rate of a method's best run on the tenth, by kNN + linear."""
+    rows = [row for row in selection if row["method"] == method]
+    best = max(rows, key=lambda row: row["knn_top1"] + row["linear_top1"])
+    return best["batch"], best["rate_of_32_images"]
+
+
+def equal_time_epochs(runs: list[dict[str, Any]], epochs: int) -> dict[str, int]:
+    """Return the epochs of each method that take the time of the slowest one's ``epochs``."""
+    seconds = {
+        method: statistics.mean(
+            row["cpu_seconds"]
+            for row in runs
+            if row["method"] == method and row["compared_at"] == "equal images"
+        )
+        for method in {row["method"] for row in runs} - {"random"}
+    }
+    longest = max(seconds.values())
+    return {method: round(epochs * longest / used) for method, used in seconds.items()}
+
+
+def main() -> None:
+    """Run what is missing in ``peers.json``."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
+    parser.add_argument("--out", type=Path, required=True, help="folder of peers.json")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--epochs", type=int, default=40, help="for equal numbers of images")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of 32 images")
+    parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="of the ResNet")
+    parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--autocast", action="store_true", help="train in bfloat16")
+    parser.add_argument("--workers", type=int, default=0, help="of the loader")
+    parser.add_argument("--equal-images-only", action="store_true", help="no runs at equal time")
+    options = parser.parse_args()
+
+    file = options.out / "peers.json"
+    comparison = Comparison(options)
+    content: dict[str, Any] = {"setting": comparison.about(), "selection": [], "runs": []}
+    if file.is_file():
+        content = json.loads(file.read_text("utf-8"))
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    def add(rows: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> None:
+        """Make a row unless it is there, and save."""
+        if any(key.items() <= row.items() for row in content[rows]):
+            return
+        content[rows].append({**make(), **key})
+        write_json(file, content)
+        print(json.dumps(content[rows][-1]), flush=True)
+
+    tenth = Subset(comparison.train, comparison.tenth)
+    grid = list(itertools.product(options.batches, options.rates))
+    for method, (batch, rate) in itertools.product(options.methods, grid):
+        if len(grid) == 1:
+            break  # nothing to choose
+        key = {"method": method, "batch": batch, "rate_of_32_images": rate}
+        run = (method, 0, batch, rate, options.epochs, tenth)
+        add("selection", key, lambda run=run: comparison.run(*run))
+    chosen = {
+        method: grid[0] if len(grid) == 1 else choose(content["selection"], method)
+        for method in options.methods
+    }
+    for seed in options.seeds:
+        key = {"method": "random", "seed": seed, "compared_at": "untrained"}
+        add("runs", key, lambda seed=seed: comparison.random(seed))
+        for method in options.methods:
+            key = {"method": method, "seed": seed, "compared_at": "equal images"}
+            run = (method, seed, *chosen[method], options.epochs, comparison.test)
+            add("runs", key, lambda run=run: comparison.run(*run))
+    if options.equal_images_only:
+        return
+    epochs = equal_time_epochs(content["runs"], options.epochs)
+    for seed, method in itertools.product(options.seeds, options.methods):
+        key = {"method": method, "seed": seed, "compared_at": "equal time"}
+        run = (method, seed, *chosen[method], epochs[method], comparison.test)
+        add("runs", key, lambda run=run: comparison.run(*run))
+
+
+if __name__ == "__main__":
+    main()
