@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.failures import Refused
+from pirl_plugin.scores import triton_kernels
 
 _SHARED = -2  # key of a draw that the whole batch shares
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
@@ -168,6 +169,10 @@ def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
 
         drawn = keys.new_empty(len(keys), count)
         fill_integers(keys.numpy(), bounds.numpy(), drawn.numpy())
+        return drawn
+    kernels = triton_kernels(keys.device)
+    if kernels:
+        drawn = kernels.integers(keys, bounds, count)
         return drawn
     words = _words(keys, count)
     bounds = bounds[:, None]

@@ -2,14 +2,20 @@
 
 All drawn rows of a batch, B×N×D, would take 0.5 GB. So only the rows of a few images are gathered
 at a time. The estimator runs on their scores, and autograd gives its gradient with respect to the
-scores. One product with the same rows then gives the gradient of the embeddings.
+scores. One product with the same rows then gives the gradient of the embeddings. With Triton, a
+GPU reads each row from the bank where it needs it, and gathers none.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
+import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +27,8 @@ from pirl_plugin.failures import Refused
 _MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of the rows of a block
 _CONVERTED = 2**13  # rows that a CPU converts to the type of the queries at once
 _MOST_SUMS = 64  # partial sums of an image: a GPU computes them at the same time
+
+_OfRows = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -65,41 +73,52 @@ class BankScores:
         """
         total = torch.zeros((), dtype=wide_type(valid.device), device=valid.device)
         queries = self.queries / self.temperature
-        for images, rows in self._blocks():
-            negatives = score_rows(rows, queries[images])  # b×T×N
+        for images, score, _ in self._blocks():
+            negatives = score(queries[images])  # b×T×N
             sums = negatives.to(total.dtype).exp().sum(dim=2)  # b×T
             total += sums.masked_fill(~valid[images, None], 0).sum()
         number = valid.sum() * (self.queries.shape[1] * self.drawn.shape[1])
         return torch.stack([total, number.to(total.dtype)])
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield images and their drawn rows in the type of the queries.
+    def _blocks(self) -> Iterator[tuple[slice, _OfRows, _OfRows]]:
+        """Yield images, and two functions of their drawn rows, valid until the next block.
 
-        The rows are ``(b, N, D)``, or ``(1, N, D)`` if the batch shares its draw. They are valid
-        until the next block.
+        The first takes queries ``(b, T, D)`` and returns scores ``(b, T, N)``: see
+        :func:`score_rows`. The second takes weights ``(b, T, N)`` and returns weighted sums
+        ``(b, T, D)``: see :func:`sum_rows`.
         """
         batch, num_outputs, dim = self.queries.shape
         count = self.drawn.shape[1]
-        shared = batch > 1 and self.drawn.stride(0) == 0
+        is_shared = batch > 1 and self.drawn.stride(0) == 0
+        kernels = triton_kernels(self.queries.device)
+        if is_shared or self.queries.dtype != torch.float32:
+            kernels = None  # one matrix product serves a shared draw; Triton's kernels are float32
         number_bytes = self.queries.itemsize
-        if self.table.dtype != self.queries.dtype:
+        if self.table.dtype != self.queries.dtype and kernels is None:
             number_bytes += self.table.itemsize  # rows before their conversion
-        # A shared draw is gathered once, and its scores take the most memory.
-        width = num_outputs if shared else dim
+        # If rows are gathered for each image, they take the most memory, otherwise the scores.
+        width = num_outputs if is_shared or kernels else dim
         most = _MOST_BYTES.get(self.queries.device.type, _MOST_BYTES["cuda"])
         fitting = max(1, most // (count * width * number_bytes))  # images
         num_blocks = max(1, math.ceil(batch / fitting))
         size = max(1, math.ceil(batch / num_blocks))  # equal blocks, so the peak is lower
-        buffer = self.queries.new_empty((1 if shared else size) * count, dim)
-        if shared:
+        blocks = [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
+
+        if kernels:
+            for images in blocks:
+                arguments = (self.table, self.drawn[images])
+                score = partial(kernels.score_drawn, *arguments)
+                yield images, score, partial(kernels.sum_drawn, *arguments)
+            return
+        buffer = self.queries.new_empty((1 if is_shared else size) * count, dim)
+        if is_shared:
             rows = gather_rows(self.table, self.drawn[0], buffer)[None]
-        for start in range(0, batch, size):
-            images = slice(start, min(start + size, batch))
-            if not shared:
+        for images in blocks:
+            if not is_shared:
                 drawn = self.drawn[images].reshape(-1)
                 gathered = gather_rows(self.table, drawn, buffer[: len(drawn)])
                 rows = gathered.view(-1, count, dim)
-            yield images, rows
+            yield images, partial(score_rows, rows), partial(sum_rows, rows)
 
 
 class _Estimate(torch.autograd.Function):
@@ -118,9 +137,9 @@ class _Estimate(torch.autograd.Function):
         values = torch.empty_like(positives)
         by_positives = torch.empty_like(positives)
         gradient = torch.empty_like(scaled)
-        for images, rows in scores._blocks():
+        for images, score, weighted_sum in scores._blocks():
             positive = positives[images].flatten().requires_grad_()  # b·T
-            negatives = score_rows(rows, scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
+            negatives = score(scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
             with torch.enable_grad():
                 value = estimator(positive, negatives)  # b·T
                 _check_value(value, positive)
@@ -134,7 +153,7 @@ class _Estimate(torch.autograd.Function):
             values[images] = value.detach().view(block)
             by_positives[images] = by_positive.view(block)
             # Σ_k ∂L/∂s_k · m_k: b×T×D
-            gradient[images] = sum_rows(rows, by_negatives.view(*block, -1))
+            gradient[images] = weighted_sum(by_negatives.view(*block, -1))
         gradient += by_positives[:, :, None] * own_rows[:, None]
         ctx.save_for_backward(gradient.div_(scores.temperature))
         return values
@@ -221,6 +240,32 @@ def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
     sums = rows.new_zeros(*weights.shape[:2], rows.shape[2])
     cpu_kernels.sum_rows(rows.numpy(), weights.contiguous().numpy(), sums.numpy())
     return sums
+
+
+@functools.cache
+def triton_kernels(device: torch.device) -> ModuleType | None:
+    """Return :mod:`pirl_plugin.triton_kernels` if it works on a device.
+
+    Returns:
+        None on other devices than GPUs. Also None, with a warning, if Triton is missing, cannot
+        compile (it needs a C compiler), or computes wrong numbers.
+    """
+    if device.type != "cuda":
+        return None
+    try:
+        kernels = importlib.import_module("pirl_plugin.triton_kernels")
+        if kernels.draws_as_specified(device):
+            return kernels
+        reason = "its numbers are wrong on this GPU"
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton and the compilers that it starts raise many types
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    logging.root.warning(
+        f"PIRLLoss runs without Triton's kernels, several times slower ({reason}): install the "
+        f"package triton and a C compiler such as gcc"
+    )
+    return None
 
 
 def wide_type(device: torch.device) -> torch.dtype:

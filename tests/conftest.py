@@ -37,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="cpu, cuda or cuda:N")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Without a GPU, run Triton's kernels in its interpreter; Triton reads this at its import."""
+    if config.getoption("--device") == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
     """The device of ``--device``."""

@@ -9,8 +9,9 @@ PACKAGE = Path("pirl_plugin")
 LAYERS = [
     {"files", "distributed", "kernel_cache", "failures", "settings", "console", "processes",
      "arguments", "ranges", "index_range"},
-    {"cpu_kernels"}, {"estimators"}, {"scores"}, {"bank", "sharded_bank", "negatives"},
-    {"loss"}, {"views"}, {"images"}, {"models"}, {"checkpoints"},
+    {"cpu_kernels", "triton_kernels"}, {"estimators"}, {"scores"},
+    {"bank", "sharded_bank", "negatives"}, {"loss"},
+    {"views"}, {"images"}, {"models"}, {"checkpoints"},
     {"evaluation"}, {"detection"}, {"vissl"}, {"quickstart"}, {"benchmark"},
     {"cli", "__main__", "__init__"},
 ]  # fmt: skip
