@@ -44,20 +44,16 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
-_PATCHES = "pirl_plugin.vissl.patches.patches"
-_WEIGHTS = "pirl_plugin.vissl.patches.weights"
+_PATCHES = "pirl_plugin.vissl.patches"
 _RESUMING = "pirl_plugin.vissl.resume.host"
-_SVM = "pirl_plugin.vissl.patches.svm"
-_TENSORS = "pirl_plugin.vissl.patches.tensors"
-_LABELS = "pirl_plugin.vissl.patches.labels"
 
 # Steps before the body of a host module.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": (f"{_PATCHES}:silence_host_warnings",),
-    "classy_vision": (f"{_PATCHES}:silence_host_warnings",),
-    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}:alias_kinetics400",),
-    "vissl.utils.misc": (f"{_PATCHES}:provide_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}:provide_pkg_resources",),
+    "vissl": (f"{_PATCHES}.import_warnings:silence_host_warnings",),
+    "classy_vision": (f"{_PATCHES}.import_warnings:silence_host_warnings",),
+    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}.kinetics:alias_kinetics400",),
+    "vissl.utils.misc": (f"{_PATCHES}.pkg_resources_stub:provide_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}.pkg_resources_stub:provide_pkg_resources",),
 }
 
 # Steps after the body of a host module.
@@ -74,29 +70,31 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_RESUMING}:sample_what_is_left",
     ),
     "vissl.data.dataset_catalog": (
-        f"{_LABELS}:data_paths_suffice",
+        f"{_PATCHES}.labels:data_paths_suffice",
         "pirl_plugin.vissl.catalog:register_our_datasets",
     ),
-    "vissl.data.ssl_dataset": (f"{_LABELS}:labels_of_our_sources",),
-    "vissl.utils.misc": (f"{_PATCHES}:withdraw_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}:withdraw_pkg_resources",),
-    "vissl.utils.profiler": (f"{_PATCHES}:go_on_without_nvtx",),
-    "classy_vision.generic.distributed_util": (f"{_TENSORS}:broadcast_without_copies",),
+    "vissl.data.ssl_dataset": (f"{_PATCHES}.labels:labels_of_our_sources",),
+    "vissl.utils.misc": (f"{_PATCHES}.pkg_resources_stub:withdraw_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}.pkg_resources_stub:withdraw_pkg_resources",),
+    "vissl.utils.profiler": (f"{_PATCHES}.nvtx:go_on_without_nvtx",),
+    "classy_vision.generic.distributed_util": (f"{_PATCHES}.broadcast:broadcast_without_copies",),
     "classy_vision.dataset.dataloader_async_gpu_wrapper": (
-        f"{_TENSORS}:copy_after_the_step_before",
+        f"{_PATCHES}.async_gpu_copy:copy_after_the_step_before",
     ),
-    "vissl.trainer.trainer_main": (f"{_SVM}:extract_features_on_cpu",),
-    "vissl.utils.io": (f"{_SVM}:missing_average_precision_is_a_failure",),
-    "vissl.utils.svm_utils.evaluate": (f"{_SVM}:average_precision_on_current_numpy",),
-    "vissl.utils.svm_utils.svm_low_shot_trainer": (f"{_SVM}:low_shot_means_are_numbers",),
-    "extra_scripts.create_low_shot_samples": (f"{_SVM}:low_shot_samples_from_a_list",),
+    "vissl.trainer.trainer_main": (f"{_PATCHES}.extraction:extract_features_on_cpu",),
+    "vissl.utils.io": (f"{_PATCHES}.svm:missing_average_precision_is_a_failure",),
+    "vissl.utils.svm_utils.evaluate": (f"{_PATCHES}.svm:average_precision_on_current_numpy",),
+    "vissl.utils.svm_utils.svm_low_shot_trainer": (
+        f"{_PATCHES}.svm:low_shot_test_on_current_numpy",
+    ),
+    "extra_scripts.create_low_shot_samples": (f"{_PATCHES}.svm:low_shot_samples_from_a_list",),
     "vissl.trainer.train_task": (
-        f"{_WEIGHTS}:read_more_formats",
+        f"{_PATCHES}.weights:read_more_formats",
         f"{_RESUMING}:skip_batches_done",
         f"{_REGISTRATION}:prepare_models",
     ),
     "vissl.utils.checkpoint": (
-        f"{_WEIGHTS}:refuse_mismatches",
+        f"{_PATCHES}.weights:refuse_mismatches",
         f"{_RESUMING}:save_whole",
         f"{_RESUMING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",

@@ -1,18 +1,16 @@
-"""Patches of the host's feature extraction and SVMs, and the removal of old results."""
+"""The host's SVMs on VOC07: average precision, low-shot samples, and the removal of old results."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from vissl.config import AttrDict
 
 
@@ -25,9 +23,10 @@ def average_precision_on_current_numpy(module: Any) -> None:
 
     @functools.wraps(original)
     def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> tuple[Any, ...]:
-        weights = np.ones(targets.shape[0]) if weights is None else weights
-        *curves, average = original(targets, scores, weights)
-        return *curves, float(np.asarray(average).item())
+        if weights is None:  # the original would use np.float
+            weights = np.ones(len(targets))
+        precision, recall, thresholds, average = original(targets, scores, weights)
+        return precision, recall, thresholds, float(np.asarray(average).item())
 
     module.get_precision_recall = get_precision_recall
 
@@ -48,46 +47,37 @@ def missing_average_precision_is_a_failure(module: Any) -> None:
     module.load_file = load_file
 
 
-def extract_features_on_cpu(module: Any) -> None:
-    """Never worked: feature extraction asserts a GPU and calls ``.cuda()`` on each batch."""
-    trainer = module.SelfSupervisionTrainer
-    original = trainer.extract
-    if "Set MACHINE.DEVICE = gpu" not in original.__code__.co_consts:
-        return
+def low_shot_test_on_current_numpy(module: Any) -> None:
+    """Broke: the low-shot test puts a mean of one element, an array, into a matrix cell.
 
-    @functools.wraps(original)
-    def extract(self: Any, *args: object, **kwargs: object) -> object:
-        task = self.task
-        cpu, prepare = task.device, task.prepare_extraction
-        if cpu.type != "cpu":
-            return original(self, *args, **kwargs)
-
-        def prepare_on_cpu(*args: object, **kwargs: object) -> object:
-            task.device = cpu
-            return prepare(*args, **kwargs)
-
-        with (
-            patch.object(task, "device", torch.device("cuda")),
-            patch.object(task, "prepare_extraction", prepare_on_cpu),
-            patch.object(torch.Tensor, "cuda", lambda tensor, *args, **kwargs: tensor),
-        ):
-            result = original(self, *args, **kwargs)
-        return result
-
-    trainer.extract = extract
-
-
-def low_shot_means_are_numbers(module: Any) -> None:
-    """Broke: the low-shot tool puts a mean of one element, an array, into a matrix cell.
-
-    The patch gives its module a numpy whose ``mean`` of one element is a number.
+    This method writes the same file: the mean over classes of the average precision of each cost,
+    float64 ``(1, costs)``.
     """
 
-    def mean(*args: Any, **kwargs: Any) -> Any:
-        result = np.mean(*args, **kwargs)
-        return result.reshape(())[()] if np.size(result) == 1 else result
+    def test(
+        self: Any,
+        features: NDArray[np.float32],
+        targets: NDArray[np.int32],
+        sample_num: int,
+        low_shot_kvalue: int,
+    ) -> None:
+        if self.normalize:
+            features = self._normalize_features(features)
+        sample = f"sample{sample_num}_k{low_shot_kvalue}"
+        means = []
+        for cost in self.costs_list:
+            precisions = []
+            for number in self.cls_list:
+                file = self._get_svm_low_shot_model_filename(number, cost, sample)
+                scores = module.load_file(file).decision_function(features)
+                tested = self._get_cls_feats_labels(number, scores, targets)
+                scores_of_class, labels_of_class = tested
+                *_, precision = module.get_precision_recall(labels_of_class, scores_of_class)
+                precisions.append(precision)
+            means.append(np.mean(precisions))
+        module.save_file(np.array([means]), f"{self.output_dir}/test_ap_{sample}.npy")
 
-    module.np = SimpleNamespace(**{**vars(np), "mean": mean})
+    module.SVMLowShotTrainer.test = test
 
 
 def low_shot_samples_from_a_list(module: Any) -> None:
@@ -96,13 +86,26 @@ def low_shot_samples_from_a_list(module: Any) -> None:
 
     @functools.wraps(original)
     def generate_low_shot_samples(
-        dataset_name: str, targets: Any, k_values: str | Sequence[int], *args: Any
+        dataset_name: str,
+        targets: Any,
+        k_values: str | Sequence[int],
+        sample_inds: Sequence[int],
+        output_path: str,
+        layername: str,
+        images_data_file: str | None = None,  # only of Places
     ) -> object:
         if not isinstance(k_values, str):
             k_values = ",".join(map(str, k_values))
-        missing = len(args) < 4  # images_data_file, which only Places needs
         try:
-            return original(dataset_name, targets, k_values, *args, *[None] * missing)
+            return original(
+                dataset_name,
+                targets,
+                k_values,
+                sample_inds,
+                output_path,
+                layername,
+                images_data_file,
+            )
         except ValueError as error:  # of random.sample
             raise SystemExit(
                 f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: expected each class "

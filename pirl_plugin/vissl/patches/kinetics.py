@@ -1,0 +1,13 @@
+"""The class ``Kinetics400``, which Classy Vision imports from torchvision."""
+
+from __future__ import annotations
+
+import types
+
+
+def alias_kinetics400(module: types.ModuleType) -> None:
+    """Broke: torchvision 0.15 renamed ``Kinetics400`` to ``Kinetics``; Classy Vision imports it."""
+    from torchvision.datasets import kinetics
+
+    if not hasattr(kinetics, "Kinetics400"):
+        kinetics.Kinetics400 = kinetics.Kinetics

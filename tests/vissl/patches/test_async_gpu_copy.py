@@ -1,0 +1,53 @@
+"""The copy of a batch to a GPU beside the step of the batch before."""
+
+import contextlib
+
+import pytest
+import torch
+from classy_vision.dataset import dataloader_async_gpu_wrapper
+from torch.utils.data import DataLoader
+
+
+class Stream:
+    """Of a GPU: its commands, in order."""
+
+    def __init__(self, name, said):
+        self.name, self.said = name, said
+
+    def wait_stream(self, other):
+        self.said.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """A GPU as far as the host's loader sees one."""
+    said = []
+    main = Stream("main", said)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: Stream("copies", said))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(
+        dataloader_async_gpu_wrapper,
+        "recursive_copy_to_gpu",
+        lambda batch, non_blocking: said.append(f"copy {batch}") or batch,
+    )
+    return said
+
+
+def test_copies__wait_for_the_step_that_reads_what_they_overwrite(said):
+    wrapper = dataloader_async_gpu_wrapper.DataloaderAsyncGPUWrapper
+    for batch in wrapper(DataLoader(["a", "b", "c"], batch_size=None)):
+        said.append(f"step {batch}")
+    assert said[:10] == [
+        "copies waits for main",
+        "copy a",
+        "main waits for copies",
+        "copies waits for main",
+        "copy b",
+        "step a",
+        "main waits for copies",
+        "copies waits for main",  # and so for the step that reads a
+        "copy c",
+        "step b",
+    ]
