@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "results": ("pirl_plugin.vissl.results:main", "finished runs beside the paper's tables"),
     "sweep": ("pirl_plugin.quickstart.command:sweep", "pre-train for each λ, |T| or N"),
     "prepare": ("pirl_plugin.images.prepare:main", "a copy of images that is read faster"),
-    "configs": ("pirl_plugin.vissl.list_configs:main", "list configs and overlays"),
+    "configs": ("pirl_plugin.vissl.list_configs:main", "list configs and overlays, or show one"),
     "benchmark": ("pirl_plugin.benchmark.command:main", "time a part beside VISSL's own"),
 }
 
@@ -30,9 +30,13 @@ def main() -> None:
     """Run the command of ``sys.argv``, and end any exception in one sentence."""
     if os.name != "posix":
         sys.exit("pirl_plugin: Linux or macOS is needed; on Windows, use WSL")
+    from pirl_plugin.console import show_any_character
     from pirl_plugin.failures import in_one_sentence
+    from pirl_plugin.processes import shorten_temporary_folder
     from pirl_plugin.vissl.import_hook import finder
 
+    show_any_character()
+    shorten_temporary_folder()
     finder.install()  # if no .pth file has installed it
     try:
         with in_one_sentence():

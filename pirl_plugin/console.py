@@ -21,6 +21,13 @@ def put(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def show_any_character() -> None:
+    """Let standard output and error escape the characters that their encoding does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a notebook's streams take all characters
+            stream.reconfigure(errors="backslashreplace")
+
+
 class ProgressLine:
     """A progress line: rewritten in a terminal; elsewhere a new line every 30 s."""
 
@@ -36,8 +43,11 @@ class ProgressLine:
         """Show ``text`` as the current state."""
         self._written = time.monotonic()
         self._open = sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns - 1
-        put(f"\r\033[K{text[:width]}" if self._open else f"{text}\n")
+        if self._open:
+            width = shutil.get_terminal_size().columns - 1
+            put(f"\r\033[K{text[:width]}")  # clears the line
+        else:
+            put(f"{text}\n")
 
     def say(self, text: str) -> None:
         """Write a line that stays, above the progress line."""
@@ -46,7 +56,8 @@ class ProgressLine:
 
     def close(self) -> None:
         """End the progress line."""
-        put("\n" if self._open else "")
+        if self._open:
+            put("\n")
         self._open = False
 
 

@@ -1,7 +1,12 @@
-"""Errors at the command line: one sentence on the console, the traceback in ``failure.txt``."""
+"""Errors at the command line: one sentence on the console, the traceback in ``failure.txt``.
+
+The type of an exception decides whether its traceback is kept: a check of this plugin that refuses
+an input raises :class:`Refused`, and needs none.
+"""
 
 from __future__ import annotations
 
+import datetime
 import re
 import tempfile
 import traceback
@@ -10,13 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FAILURE_FILE = "failure.txt"
-_HINTS = {  # part of a message of torch -> what to do
-    "unable to allocate shared memory": "; give the container more of it, such as docker run "
-    "--shm-size=8g, or take no workers",
-}
+PREFIX = "pirl_plugin: "
+"""Beginning of each sentence, on the console and in ``failure.txt``."""
+
 # Types whose messages are clear without the type's name.
 _CLEAR = (ValueError, OSError, FloatingPointError, RuntimeError)
-_OF_A_PEER = re.compile(
+_HINTS = {  # part of a message of torch or Python -> what to do
+    "unable to allocate shared memory": "; give the container more of it, such as docker run "
+    "--shm-size=8g, or take no workers",
+    "No usable temporary directory": "; set TMPDIR to a folder that can be written to",
+}
+_OF_ANOTHER_RANK = re.compile(
     r"timed? ?out|wait timeout|connection (was )?(closed|reset|refused)|broken pipe|"
     r"socket.*(failed|closed)|gloo.*error|nccl.*(abort|remote|watchdog|unhandled)",
     re.IGNORECASE,
@@ -47,10 +56,6 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, Refused) or _is_of_configuration(error)
 
 
-def _is_of_configuration(error: BaseException) -> bool:
-    return type(error).__module__.startswith(("hydra.", "omegaconf."))
-
-
 def sentence(error: BaseException) -> str:
     """Return an exception's message in one line, with its type if the message alone is unclear.
 
@@ -61,39 +66,56 @@ def sentence(error: BaseException) -> str:
     text = str(error).strip()
     if "Original Traceback" in text:  # an error in a loader's worker: the last line has the cause
         text = text.splitlines()[-1]
-    text = " ".join(text.split("\n\n")[0].split())
-    text += "".join(hint for part, hint in _HINTS.items() if part in text)
-    clear = _is_of_configuration(error) or isinstance(error, _CLEAR)
-    return text if clear and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+    first_paragraph = text.split("\n\n")[0]
+    text = " ".join(first_paragraph.split())
+    for part, hint in _HINTS.items():
+        if part in text:
+            text += hint
+    if text and (_is_of_configuration(error) or isinstance(error, _CLEAR)):
+        return text
+    return f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> str:
     """Return the sentence for one of several ranks, which wait so many minutes for each other."""
-    if isinstance(error, (RuntimeError, OSError)) and _OF_A_PEER.search(str(error)):
-        return (
-            f"rank {rank}: another rank ended, or did not respond for {timeout_minutes:g} minutes "
-            f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
-        )
-    said = sentence(error)
-    return said if is_refusal(error) else f"rank {rank}: {said}"
+    if isinstance(error, (RuntimeError, OSError)) and _OF_ANOTHER_RANK.search(str(error)):
+        return f"rank {rank}: {another_rank_ended(timeout_minutes)}"
+    text = sentence(error)
+    return text if is_refusal(error) else f"rank {rank}: {text}"
 
 
-def record(error: BaseException, said: str, folder: Path | None) -> Path | None:
-    """Append an exception with its traceback to ``failure.txt``; return its path, None if it fails.
+def another_rank_ended(timeout_minutes: float) -> str:
+    """Return the words for the end of a rank that waited for another rank."""
+    return (
+        f"another rank ended, or did not respond for {timeout_minutes:g} minutes "
+        f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
+    )
+
+
+def record(text: str, details: str, folder: Path | None) -> Path | None:
+    """Append a failure to ``failure.txt``; return its path, None if that fails.
+
+    Earlier entries stay: torchrun starts a failed run again, in the same folder.
 
     Args:
-        error: the exception.
-        said: its sentence, the first line of the entry.
+        text: the sentence, as on the console.
+        details: the traceback.
         folder: the run's folder; None for a new temporary folder.
     """
     try:
         folder = folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))
         path = folder / FAILURE_FILE
-        with path.open("a") as file:
-            file.write(f"{said}\n{''.join(traceback.format_exception(error))}\n")
+        now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{now}\n{text}\n{details}\n")
         return path
     except OSError:  # such as a full disk: the sentence is more important
         return None
+
+
+def details_of(error: BaseException) -> str:
+    """Return an exception's traceback."""
+    return "".join(traceback.format_exception(error))
 
 
 @contextmanager
@@ -101,7 +123,8 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     """Turn any exception into one sentence and exit status 1.
 
     Args:
-        folder: folder for ``failure.txt``; None for a temporary folder.
+        folder: folder for ``failure.txt``, which then has refusals too; None for a temporary
+            folder.
 
     Raises:
         SystemExit: the sentence, and the path of the traceback.
@@ -111,7 +134,14 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         raise
     except Exception as error:
-        said = f"pirl_plugin: {sentence(error)}"
-        refused = is_refusal(error)
-        path = None if refused and folder is None else record(error, said, folder)
-        raise SystemExit(said if refused or not path else f"{said} (traceback in {path})") from None
+        text = f"{PREFIX}{sentence(error)}"
+        path = None
+        if folder is not None or not is_refusal(error):
+            path = record(text, details_of(error), folder)
+        if path is not None and not is_refusal(error):
+            text += f" (traceback in {path})"
+        raise SystemExit(text) from None
+
+
+def _is_of_configuration(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("hydra.", "omegaconf."))

@@ -1,4 +1,4 @@
-"""Signals that end commands, the cores that this process may use, and the processor's name."""
+"""What a process needs from its system: signals, cores, a short temporary folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+_LONGEST_TMPDIR = 70  # characters; the paths of loader workers' sockets may have at most 107
 
 
 @contextlib.contextmanager
@@ -26,6 +29,16 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def shorten_temporary_folder() -> None:
+    """Use ``/tmp`` if the path of the temporary folder is too long for sockets in it.
+
+    Python's multiprocessing makes sockets there, for loader workers.
+    """
+    with contextlib.suppress(OSError):  # there is no temporary folder: who needs one says so
+        if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
+            os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 
 def usable_cores() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.failures import MissingPackage
+from pirl_plugin.failures import MissingPackage, Refused
 
 NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
@@ -38,18 +38,25 @@ def is_ours(config: Mapping[str, Any]) -> bool:
 
 
 def num_micro_batches(config: Mapping[str, Any]) -> int:
-    """Return the number of micro-batches in a process's batch."""
-    return int((config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1))
+    """Return the number of micro-batches in a process's batch.
+
+    Raises:
+        Refused: it is not a whole number from 1.
+    """
+    number = (config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1)
+    if type(number) is not int or number < 1:
+        raise Refused(f"config.{MICRO_BATCHES} = {number}: expected a whole number from 1")
+    return number
 
 
 def quoted(path: str | Path) -> str:
     r"""Return a path as the value of a Hydra override, quoted if Hydra's grammar needs it.
 
     Example:
-        >>> quoted("runs/a"), quoted("it's, josé")
-        ('runs/a', "'it\\'s, josé'")
+        >>> quoted("runs/a"), quoted("it's, josé"), quoted("2024")
+        ('runs/a', "'it\\'s, josé'", "'2024'")
     """
     text = str(path)
-    if re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
+    if "/" in text and re.fullmatch(r"[A-Za-z0-9_./+-]+", text):  # "2024" would be a number
         return text
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", r"\'"), text) + "'"

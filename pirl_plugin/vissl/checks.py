@@ -1,20 +1,26 @@
 """Checks of our runs before the start: only mistakes that are common, silent and costly.
 
 Hydra, OmegaConf, the host or torch report all other mistakes; the command line turns any exception
-into one sentence. A check raises ``ValueError`` or ``FileNotFoundError`` with
-``KEY = VALUE: expected …; do …``.
+into one sentence. A check raises ``Refused`` with ``KEY = VALUE: expected …; do …``.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
+import math
+import os
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.failures import Refused, sentence
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.loss import PIRLLossConfig
-from pirl_plugin.settings import is_ours
+from pirl_plugin.settings import is_ours, num_micro_batches
+from pirl_plugin.vissl import torchrun
 from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.sections import InputSettings, MonitorSettings, RunSettings, read_section
 
@@ -29,8 +35,12 @@ SECTIONS = {
     "HOOKS.PIRL_RUN": RunSettings,
     "CHECKPOINT.PIRL": Keep,
 }
-_RATE, _SCALES = "config.OPTIMIZER.param_schedulers.lr.", "auto_lr_scaling.auto_scale"
-_RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}  # scheduler → key
+_LR = "config.OPTIMIZER.param_schedulers.lr"
+_BASE_RATE = "auto_lr_scaling.base_value"
+# Scheduler -> the key of its rate, or of its rates.
+_RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
+# Whole numbers from 1; with 0, a run would end in a division by zero, or without training.
+_POSITIVE = ("OPTIMIZER.num_epochs", "CHECKPOINT.CHECKPOINT_FREQUENCY", "LOG_FREQUENCY")
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
@@ -41,53 +51,137 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
         overrides: overrides of the command line.
 
     Raises:
-        ValueError: the first mistake.
+        Refused: the first mistake.
     """
     from omegaconf import OmegaConf
 
+    if not is_ours(composed.config):
+        return
+    num_micro_batches(composed.config)  # other values depend on it
     whole: Any = OmegaConf.to_container(composed, resolve=True)
     config = whole["config"]
-    if not is_ours(config):
-        return
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
-    loss = config["LOSS"]["name"]
-    name, scales = (OmegaConf.select(composed, _RATE + key) for key in ("name", _SCALES))
-    used = "auto_lr_scaling.base_value" if scales else _RATES.get(name)
+    for key in _POSITIVE:
+        number = OmegaConf.select(composed.config, key)
+        if type(number) is not int or number < 1:
+            raise Refused(f"config.{key} = {number}: expected a whole number from 1")
+    if config["MACHINE"]["DEVICE"] not in ("cpu", "gpu"):
+        raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
+    _check_loss_keys(config["LOSS"]["name"], overrides)
+    _check_rates(composed, overrides)
+
+
+def _check_loss_keys(loss: str, overrides: Sequence[str]) -> None:
+    """Warn of overrides in the sections of other losses."""
     for override in overrides:
-        key = override.lstrip("+").partition("=")[0].removeprefix(_RATE)
+        key = override.lstrip("+").partition("=")[0]
         if key.startswith("config.LOSS.") and key.split(".")[2] not in ("name", loss):
             logging.root.warning(f"{override}: not used, as config.LOSS.name = {loss}")
-        if used and key != used and key in ("auto_lr_scaling.base_value", *_RATES.values()):
+
+
+def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Check that the learning rates are positive, are the ones that are used, and fit the run."""
+    from omegaconf import OmegaConf
+
+    section = OmegaConf.select(composed, _LR)
+    scales = section.auto_lr_scaling.auto_scale
+    used = _BASE_RATE if scales else _RATES.get(section.name)
+    if used is None:
+        return
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0].removeprefix(f"{_LR}.")
+        if key != used and key in (_BASE_RATE, *_RATES.values()):
             raise Refused(
-                f"{override}: expected a key that is used with {_RATE}name = {name} and "
-                f"{_RATE}{_SCALES} = {scales}; set {_RATE}{used}"
+                f"{override}: expected a key that is used with {_LR}.name = {section.name} and "
+                f"{_LR}.auto_lr_scaling.auto_scale = {scales}; set {_LR}.{used}"
+            )
+    rates = OmegaConf.select(section, used)
+    for rate in rates if OmegaConf.is_list(rates) else [rates]:
+        if not (isinstance(rate, (int, float)) and 0 < rate < math.inf):
+            raise Refused(f"{_LR}.{used} = {rates}: expected a number above 0")
+    if section.name == "multistep":
+        epochs = composed.config.OPTIMIZER.num_epochs
+        milestones = list(section.milestones)
+        if milestones and not max(milestones) < epochs:
+            remedy = [
+                round(milestone * epochs / (max(milestones) + 1), 2) for milestone in milestones
+            ]
+            raise Refused(
+                f"{_LR}.milestones = {milestones}: expected epochs below "
+                f"config.OPTIMIZER.num_epochs = {epochs}; set "
+                f"'{_LR}.milestones=[{','.join(map(str, remedy))}]'"
             )
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
-    """Check device, data and heads.
+    """Check machines, device, data and heads.
 
     Args:
         config: the host's complete configuration; configurations of other runs are ignored.
         engine_name: ``train``, or ``extract_features`` in the host's SVM scripts.
 
     Raises:
-        ValueError: the first mistake.
-        FileNotFoundError: the data do not exist.
+        Refused: the first mistake.
+        MissingFile: the data do not exist.
     """
     if not is_ours(config):
         return
     if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
+        script = Path(str(importlib.import_module("vissl").__file__)).parents[1] / "tools"
         raise Refused(
             "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
-            "host's SVM script; write python -m tools.train_svm or python -m "
-            "tools.train_svm_low_shot config=NAME …"
+            f"host's SVM script; write python {script / 'train_svm.py'} config=NAME …, or "
+            f"train_svm_low_shot.py for few images"
         )
+    _check_nodes(config)
     _check_device(config)
+    _check_precision(config)
     _check_data(config)
     _check_heads(config)
+
+
+def check_slurm(config: AttrDict) -> None:
+    """Check that a job can be submitted; otherwise submitit would run it here, out of sight.
+
+    Raises:
+        Refused: there is no SLURM on this machine, or no partition is named.
+    """
+    if shutil.which("srun") is None:
+        raise Refused(
+            "config.SLURM.USE_SLURM = true: expected SLURM's srun on the PATH, found none; load "
+            "your cluster's SLURM module, or remove this override, and on one machine add "
+            "+config/pirl/machines=1node_8gpu, 1gpu or cpu"
+        )
+    if not config.SLURM.PARTITION:
+        raise Refused(
+            "config.SLURM.PARTITION is empty: expected a partition of your cluster; sinfo lists "
+            "them"
+        )
+
+
+def output_folder(config: AttrDict) -> Path:
+    """Return the folder of a run; it is made.
+
+    Raises:
+        Refused: it cannot be made, or this user may not write to it.
+    """
+    from vissl.utils.checkpoint import get_checkpoint_folder
+
+    folder = config.CHECKPOINT.DIR
+    if "://" not in folder:  # else the host's path managers make it
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            reason = "" if os.access(folder, os.W_OK | os.X_OK) else "this user may not write to it"
+        except OSError as error:
+            reason = f"{error.strerror}: {error.filename}"
+        if reason:
+            raise Refused(
+                f"config.CHECKPOINT.DIR = {folder}: expected a folder that can be written to, but "
+                f"{reason}; give another folder"
+            )
+    return Path(get_checkpoint_folder(config))
 
 
 def splits_of(config: AttrDict) -> list[str]:
@@ -95,15 +189,71 @@ def splits_of(config: AttrDict) -> list[str]:
     return ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
 
 
+def _check_nodes(config: AttrDict) -> None:
+    """Check that the nodes of a run know where to meet."""
+    section = config.DISTRIBUTED
+    if section.NUM_NODES > 1 and section.INIT_METHOD == "tcp" and section.RUN_ID == "auto":
+        raise Refused(
+            f"config.DISTRIBUTED.NUM_NODES = {section.NUM_NODES}: expected SLURM, torchrun, or "
+            f"config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node; on one machine add "
+            f"+config/pirl/machines=1node_8gpu, 1gpu or cpu"
+        )
+
+
 def _check_device(config: AttrDict) -> None:
+    """Check that there are as many GPUs as processes, and say why there are fewer."""
     import torch
 
-    wanted, found = config.DISTRIBUTED.NUM_PROC_PER_NODE, torch.cuda.device_count()
-    if config.MACHINE.DEVICE == "gpu" and wanted > found:
-        remedy = "+config/pirl/machines=cpu" if not found else f"NUM_PROC_PER_NODE={found}"
+    wanted = config.DISTRIBUTED.NUM_PROC_PER_NODE
+    found = torch.cuda.device_count()
+    if config.MACHINE.DEVICE != "gpu" or wanted <= found:
+        return
+    problem = (
+        f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
+        f"expected as many GPUs, found {found}"
+    )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        problem += f" (CUDA_VISIBLE_DEVICES={visible})"
+    if found == 0:
+        raise Refused(f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu")
+    if torchrun.local_rank() is not None:
         raise Refused(
-            f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
-            f"expected as many GPUs, found {found}; give {remedy}"
+            f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "
+            f"or start torchrun with --nproc-per-node {found}"
+        )
+    raise Refused(f"{problem}; add config.DISTRIBUTED.NUM_PROC_PER_NODE={found}")
+
+
+def _why_no_gpu() -> str:
+    """Return why torch sees no GPU, and what to do."""
+    import torch
+
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this build of torch is for CPUs; install a build for CUDA"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        # Such as "The NVIDIA driver on your system is too old (found version 11040)."
+        reason = sentence(error).removeprefix("AssertionError: ")
+        return reason.split(". ")[0].rstrip(".")
+    return "the environment hides the GPUs"
+
+
+def _check_precision(config: AttrDict) -> None:
+    """Check that the host's automatic mixed precision can run."""
+    amp = config.MODEL.AMP_PARAMS
+    if not amp.USE_AMP:
+        return
+    ours = "config.HOOKS.PIRL_INPUT.autocast=bfloat16" if "PIRL_INPUT" in config.HOOKS else ""
+    if config.MACHINE.DEVICE == "cpu":
+        remedy = f"remove it, or set {ours} instead" if ours else "remove it"
+        raise Refused(f"config.MODEL.AMP_PARAMS.USE_AMP = true: expected a GPU; {remedy}")
+    if amp.AMP_TYPE == "apex" and importlib.util.find_spec("apex") is None:
+        remedy = "add config.MODEL.AMP_PARAMS.AMP_TYPE=pytorch"
+        raise Refused(
+            f"config.MODEL.AMP_PARAMS.AMP_TYPE = apex: expected apex, which is not installed; "
+            f"{remedy}{f', or replace USE_AMP by {ours}' if ours else ''}"
         )
 
 

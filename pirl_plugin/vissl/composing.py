@@ -3,39 +3,30 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
+import shlex
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.failures import in_one_sentence
+from pirl_plugin.failures import Refused, in_one_sentence
 from pirl_plugin.processes import usable_cores
-from pirl_plugin.settings import MICRO_BATCHES, config_root, is_ours
-from pirl_plugin.vissl.launch import follow_torchrun
+from pirl_plugin.settings import config_root, is_ours, num_micro_batches, quoted
+from pirl_plugin.vissl import torchrun
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
     from omegaconf import DictConfig
     from vissl.config import AttrDict
 
-
 _MOST_READERS = 16  # largest number of processes that read a batch on a CPU
-
-
-@functools.cache
-def _add_our_configs() -> None:
-    """Append our folder to Hydra's search path, after the host's folder; register resolvers."""
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.search_path_plugin import SearchPathPlugin
-    from omegaconf import OmegaConf
-
-    class PIRLSearchPath(SearchPathPlugin):
-        """Adds ``configs/`` of this plugin to Hydra's search path."""
-
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
-
-    Plugins.instance().register(PIRLSearchPath)
-    for resolver in (_epoch, _trunk_width, _times, _batch, _cpu_workers, _half_of_images):
-        OmegaConf.register_new_resolver(f"pirl{resolver.__name__}", resolver, replace=True)
+# Keys with one path or, for the first two, a list of paths.
+_PATH_KEYS = re.compile(
+    r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
+)
+# Values that a user has written in Hydra's syntax: a string in quotes, a reference, nothing.
+_SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
 
 def compose(overrides: list[str]) -> DictConfig:
@@ -46,8 +37,9 @@ def compose(overrides: list[str]) -> DictConfig:
     with in_one_sentence(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
         warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
+        readable = [_readable_override(override) for override in overrides]
         with hydra.initialize_config_module("vissl.config"):
-            return hydra.compose("defaults", overrides)
+            return hydra.compose("defaults", readable)
 
 
 def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
@@ -58,7 +50,8 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
 
     with in_one_sentence():
         if is_ours(composed.config):
-            follow_torchrun(composed)
+            torchrun.follow(composed)
+            _expand_paths(composed.config)
         check_composed(composed, overrides)
         OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
     return composed
@@ -81,6 +74,74 @@ def check_composing(module: Any) -> None:
     module.convert_to_attrdict = convert_to_attrdict
 
 
+def _readable_override(override: str) -> str:
+    """Return an override that Hydra can read.
+
+    A path needs no quotes: Hydra's syntax has no place for many characters of names, such as ``é``,
+    and takes a comma for the end of a value.
+
+    Raises:
+        Refused: Hydra cannot read it.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, equals, text = override.partition("=")
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+        is_read = not parsed.is_sweep_override()
+        value = parsed.value() if is_read else None
+        reason = "it has several values"
+    except HydraException as error:
+        is_read = False
+        value = None
+        reason = str(error).splitlines()[0]
+    if _PATH_KEYS.fullmatch(key.lstrip("+")):
+        path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
+        parts = value if isinstance(value, list) else [value]
+        is_text = all(isinstance(part, str) for part in parts)
+        if not _SYNTAX.fullmatch(path) and (not is_text or os.path.exists(path)):
+            return f"{key}={quoted(os.path.expanduser(path))}"
+    if not is_read:
+        if not equals:
+            raise Refused(f"{override}: expected KEY=VALUE; {reason}")
+        remedy = f"{key}={quoted(text)}"
+        in_shell = shlex.quote(remedy) if set('"$`\\!') & set(remedy) else f'"{remedy}"'
+        raise Refused(
+            f"{override}: expected a value in Hydra's syntax ({reason}); write {in_shell}"
+        )
+    return override
+
+
+def _expand_paths(config: DictConfig) -> None:
+    """Replace ``~`` in paths; a single path becomes a list where the host expects a list."""
+    for split in ("TRAIN", "TEST"):
+        paths = config.DATA[split].DATA_PATHS
+        paths = [paths] if isinstance(paths, str) else list(paths or [])
+        config.DATA[split].DATA_PATHS = [os.path.expanduser(str(path)) for path in paths]
+    config.CHECKPOINT.DIR = os.path.expanduser(str(config.CHECKPOINT.DIR))
+    weights = config.MODEL.WEIGHTS_INIT
+    weights.PARAMS_FILE = os.path.expanduser(weights.PARAMS_FILE or "")
+
+
+@functools.cache
+def _add_our_configs() -> None:
+    """Append our folder to Hydra's search path, after the host's folder; register resolvers."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+    from omegaconf import OmegaConf
+
+    class PIRLSearchPath(SearchPathPlugin):
+        """Adds ``configs/`` of this plugin to Hydra's search path."""
+
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
+
+    Plugins.instance().register(PIRLSearchPath)
+    for name, resolver in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
 def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
     """``${pirl_epoch:30,70}``: epoch 30 of 70, scaled to the run's number of epochs."""
     return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
@@ -100,19 +161,25 @@ def _times(one: int, other: int) -> int:
 
 def _batch(images: int, *, _root_: DictConfig) -> int:
     """``${pirl_batch:32}``: 32 images times the number of micro-batches in config.TRAINER."""
-    from omegaconf import OmegaConf
-
-    return images * int(OmegaConf.select(_root_, f"config.{MICRO_BATCHES}") or 1)
+    return images * num_micro_batches(_root_.config)
 
 
-def _cpu_workers(processes: int, *, _root_: DictConfig) -> int:
-    """``${pirl_cpu_workers:KEY}``: a loader worker for each thread of a process except one."""
+def _gpu_workers(most: int, *, _root_: DictConfig) -> int:
+    """``${pirl_gpu_workers:12}``: a loader worker for each core of a process, at most 12."""
+    processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
+    return max(1, min(usable_cores() // processes, most))
+
+
+def _cpu_workers(*, _root_: DictConfig) -> int:
+    """``${pirl_cpu_workers:}``: a loader worker for each thread of a process except one."""
     from pirl_plugin.images.names import TRANSFORMS
 
     names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
     if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
         return 1
-    return max(min(usable_cores() // processes, _MOST_READERS) - 1, 0)
+    processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
+    readers = min(usable_cores() // processes, _MOST_READERS)
+    return max(readers - 1, 0)
 
 
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:
@@ -125,7 +192,8 @@ def _half_of_images(most: int, *, _root_: DictConfig) -> int:
 
     data = _root_.config.DATA.TRAIN
     try:
-        (path,), (source,) = data.DATA_PATHS, data.DATA_SOURCES
+        (path,) = data.DATA_PATHS
+        (source,) = data.DATA_SOURCES
         if source == DISK_FOLDER:
             count = sum(1 for _ in islice(find_images(path), 2 * most))
         else:
@@ -133,3 +201,15 @@ def _half_of_images(most: int, *, _root_: DictConfig) -> int:
     except (OSError, ValueError):
         count = 0  # the checks of the run name the mistake
     return min(count // 2, most) or most
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "pirl_batch": _batch,
+    "pirl_cpu_workers": _cpu_workers,
+    "pirl_epoch": _epoch,
+    "pirl_gpu_workers": _gpu_workers,
+    "pirl_half_of_images": _half_of_images,
+    "pirl_times": _times,
+    "pirl_trunk_width": _trunk_width,
+}
+"""Functions that our YAML files call, by name."""

@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime
 import functools
 import gc
+import logging
 import multiprocessing
 import os
 import signal
 import sys
-import tempfile
-from collections.abc import Callable
-from multiprocessing import forkserver
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from unittest.mock import patch
 
-from pirl_plugin.failures import (
-    FAILURE_FILE,
-    in_one_sentence,
-    rank_sentence,
-    record,
-)
+from pirl_plugin.console import show_any_character
+from pirl_plugin.failures import FAILURE_FILE, PREFIX, another_rank_ended, in_one_sentence
 from pirl_plugin.settings import is_ours, require_host
-from pirl_plugin.vissl import network
+from pirl_plugin.vissl import network, torchrun
+from pirl_plugin.vissl.hangs import GRACE_S, second_signal_ends_process
 from pirl_plugin.vissl.import_hook import finder
+from pirl_plugin.vissl.rank import prepare_workers, run_rank
 from pirl_plugin.vissl.resume import signals
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
     from vissl.config import AttrDict
 
 finder.install()  # also in spawned ranks, before the import of the host
@@ -46,16 +40,13 @@ Run VISSL's tools/run_distributed_engines.py with the same arguments.
   pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
   torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
   pirl-plugin configs    lists configs and overlays"""
-_LONGEST_TMPDIR = 70  # characters; the paths of loader workers' sockets may have at most 107
-RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"  # variable with the rank's process ID, for preload.py
-_GRACE_S = 5.0  # time for the other ranks to end by themselves, and again after SIGTERM
 
 
 def main(overrides: list[str]) -> int:
     """Compose a configuration and run it, here or through SLURM; return the exit status.
 
     Raises:
-        ModuleNotFoundError: VISSL is not installed.
+        MissingPackage: VISSL is not installed.
     """
     if not overrides or {"-h", "--help"} & set(overrides):
         print(_USAGE)
@@ -68,10 +59,10 @@ def main(overrides: list[str]) -> int:
     from pirl_plugin.vissl import composing
 
     composed = composing.compose(overrides)
-    given = composed.config
-    one_process = given.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or _torchrun_rank() is not None
-    if one_process and not given.SLURM.USE_SLURM:
-        _prepare_workers(given)  # their server imports the host at the same time as this process
+    section = composed.config
+    is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun.local_rank() is not None
+    if is_one_process and not section.SLURM.USE_SLURM:
+        prepare_workers(section)  # their server imports the host at the same time as this process
     from vissl.utils import hydra_config
 
     args, config = hydra_config.convert_to_attrdict(composing.check(composed, overrides))
@@ -90,194 +81,204 @@ def main(overrides: list[str]) -> int:
     return 0
 
 
-def follow_torchrun(composed: DictConfig) -> None:
-    """If torchrun started this process, take nodes, processes and rendezvous from torchrun."""
-    value = os.environ
-    if _torchrun_rank() is None:
-        return
-    composed.node_id = int(value["GROUP_RANK"])
-    composed.config.DISTRIBUTED.update(
-        NUM_NODES=int(value["GROUP_WORLD_SIZE"]),
-        NUM_PROC_PER_NODE=int(value["LOCAL_WORLD_SIZE"]),
-        INIT_METHOD="tcp",  # the host allows env only on one node; torch finds torchrun's store
-        RUN_ID=f"{value['MASTER_ADDR']}:{value['MASTER_PORT']}",
-    )
-
-
 def guard_launcher(module: Any) -> None:
     """Wrap the host's launcher and its function of a rank, for runs of this plugin."""
-    launch, run_rank = module.launch_distributed, module._distributed_worker
+    launch = module.launch_distributed
+    submit = module.launch_distributed_on_slurm
+    work = module._distributed_worker
 
     @functools.wraps(launch)
     def launch_distributed(
         cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
     ) -> object:
         run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
-        try:
-            return _run(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
-        except signals.Interrupted as interrupted:
-            name = signal.Signals(interrupted.code - 128).name
-            print(f"pirl_plugin: {name}: the same command resumes the run", file=sys.stderr)
-            raise
+        return _launch(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
 
-    @functools.wraps(run_rank)
+    @functools.wraps(submit)
+    def launch_distributed_on_slurm(cfg: AttrDict, engine_name: str) -> object:
+        from pirl_plugin.vissl.checks import check_slurm
+
+        if is_ours(cfg):
+            with in_one_sentence():
+                check_slurm(cfg)
+        return submit(cfg, engine_name)
+
+    @functools.wraps(work)
     def _distributed_worker(
-        local_rank: int, cfg: AttrDict, node_id: int, *args: Any, **kwargs: Any
+        local_rank: int,
+        cfg: AttrDict,
+        node_id: int,
+        dist_run_id: str,
+        engine_name: str,
+        checkpoint_path: str | None,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
-        run = functools.partial(run_rank, local_rank, cfg, node_id, *args, **kwargs)
-        _run_rank(run, cfg, local_rank, node_id) if is_ours(cfg) else run()
+        run = functools.partial(
+            work,
+            *(local_rank, cfg, node_id, dist_run_id, engine_name, checkpoint_path, *args),
+            **kwargs,
+        )
+        if is_ours(cfg):
+            run_rank(run, cfg, local_rank, node_id, dist_run_id, checkpoint_path)
+        else:
+            run()
 
     module.launch_distributed = launch_distributed
+    module.launch_distributed_on_slurm = launch_distributed_on_slurm
     module._distributed_worker = _distributed_worker
 
 
-def _run(launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str) -> object:
+def _launch(
+    launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str
+) -> object:
     """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
-    from torch import multiprocessing as torch_processes
-    from vissl.utils.checkpoint import get_checkpoint_folder
-
     from pirl_plugin.checkpoints.training_run import write_run_config
     from pirl_plugin.files import lock_folder
-    from pirl_plugin.vissl.checks import check_run
+    from pirl_plugin.vissl.checks import check_run, output_folder
     from pirl_plugin.vissl.patches.svm import remove_old_results
     from pirl_plugin.vissl.start_page import start_page
 
-    rank = _torchrun_rank()  # before the host sets LOCAL_RANK
-    first = node_id == 0 and not rank
+    show_any_character()
+    # A log.txt on a full disk would print a traceback for each line.
+    logging.raiseExceptions = False
+    local_rank = torchrun.local_rank()  # before the host sets LOCAL_RANK
+    is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_saying_how_to_resume())
         stack.enter_context(signals.listening())
+        stack.enter_context(second_signal_ends_process())
         stack.enter_context(in_one_sentence())
-        if first:
+        if is_first:
             check_run(config, engine_name)
-        folder = Path(get_checkpoint_folder(config))
+        folder = output_folder(config)
         stack.enter_context(in_one_sentence(folder))
-        if first:
+        if is_first:
             stack.enter_context(lock_folder(folder))
-            (folder / FAILURE_FILE).unlink(missing_ok=True)
             if engine_name == "extract_features":
                 remove_old_results(config)
                 write_run_config(config, folder)
-        start_page(config, first)
+        start_page(config, is_first)
         network.choose_interface(config)
-        spawn = functools.partial(_spawn, folder, node_id, rank)
-        stack.enter_context(patch.object(torch_processes, "spawn", spawn))
+        start: Callable[..., None] = _Ranks(config, folder, node_id).start
+        if local_rank is not None or config.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
+            start = functools.partial(_start_here, local_rank or 0)
+        stack.enter_context(_host_starts_ranks_with(start))
         return launch()
 
 
-def _torchrun_rank() -> int | None:
-    """Return this process's rank on its node if torchrun started it, else None."""
-    return int(os.environ["LOCAL_RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
-
-
-def _spawn(
-    folder: Path,
-    node_id: int,
-    rank: int | None,
-    function: Callable[..., object],
-    args: tuple[Any, ...] = (),
-    nprocs: int = 1,
-    **unused: object,
-) -> None:
-    """Replace ``torch.multiprocessing.spawn``; a single rank runs in this process."""
-    if rank is not None or nprocs == 1:
-        function(rank or 0, *args)
-        return
-    from torch.multiprocessing import start_processes
-    from torch.multiprocessing.spawn import ProcessException
-
+@contextlib.contextmanager
+def _saying_how_to_resume() -> Iterator[None]:
     try:
-        ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
-        while not ranks.join(grace_period=_GRACE_S):
-            pass
-    except ProcessException as error:
-        _end(error, folder, nprocs * node_id + error.error_index)
-    except BaseException:
-        for process in multiprocessing.active_children():
-            process.kill()
+        yield
+    except signals.Interrupted as interrupted:
+        name = signal.Signals(interrupted.code - 128).name
+        print(f"{PREFIX}{name}: the same command resumes the run", file=sys.stderr)
         raise
+
+
+@contextlib.contextmanager
+def _host_starts_ranks_with(start: Callable[..., None]) -> Iterator[None]:
+    """Replace ``torch.multiprocessing.spawn``, which the host's launcher calls."""
+    from torch import multiprocessing as torch_processes
+
+    spawn = torch_processes.spawn
+    torch_processes.spawn = start
+    try:
+        yield
+    finally:
+        torch_processes.spawn = spawn
+
+
+def _start_here(
+    local_rank: int, work: Callable[..., object], args: tuple[Any, ...] = (), **unused: object
+) -> None:
+    """Do the work of a rank in this process."""
+    work(local_rank, *args)
+
+
+class _Ranks:
+    """The ranks of this node, each in a process of its own.
+
+    Args:
+        config: the host's configuration.
+        folder: the run's folder; its ``failure.txt`` has the ranks' failures.
+        node_id: number of this node.
+    """
+
+    def __init__(self, config: AttrDict, folder: Path, node_id: int) -> None:
+        self._config = config
+        self._node_id = node_id
+        self._failures = folder / FAILURE_FILE
+        # What follows this position is new: torchrun or a user may have started the run before.
+        self._read_from = self._failures.stat().st_size if self._failures.is_file() else 0
+
+    def start(
+        self,
+        work: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        nprocs: int = 1,
+        **unused: object,
+    ) -> None:
+        """Start the ranks and wait for them; the arguments are those of torch's ``spawn``.
+
+        Raises:
+            SystemExit: a rank failed; the sentence with the cause.
+            Interrupted: the ranks ended on a signal.
+        """
+        from torch.multiprocessing import start_processes
+        from torch.multiprocessing.spawn import ProcessException
+
+        try:
+            ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
+            while not ranks.join(grace_period=GRACE_S):
+                pass
+        except ProcessException as error:
+            self._end(error)
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+
+    def _end(self, error: Any) -> NoReturn:
+        """End the launcher with the cause of the ranks' end."""
+        code = getattr(error, "exit_code", 1)
+        for number in signals.STOPPING:
+            if code == 128 + number or (code == -number and number == signals.requested()):
+                raise signals.Interrupted(number) from None
+        if sentences := self._sentences():
+            raise SystemExit(f"{sentences[0]} (traceback in {self._failures})") from None
+        rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
+        raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
+
+    def _sentences(self) -> list[str]:
+        """Return the failures that the ranks wrote, causes before consequences."""
+        if not self._failures.is_file():
+            return []
+        with self._failures.open("rb") as file:
+            file.seek(self._read_from)
+            lines = file.read().decode(errors="replace").splitlines()
+        sentences = [line for line in lines if line.startswith(PREFIX)]
+        return sorted(sentences, key=lambda line: "another rank" in line)
+
+    def _how_it_ended(self, error: Any) -> str:
+        from pirl_plugin.vissl.sections import RunSettings, read_section
+
+        name = getattr(error, "signal_name", None)
+        if name is None:
+            return f"ended with exit status {error.exit_code}"
+        if name == "SIGABRT" and self._config.DISTRIBUTED.BACKEND == "nccl":
+            # NCCL's own thread ends a process that has waited too long for another rank.
+            settings = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN")
+            return f"was ended by NCCL: {another_rank_ended(settings.timeout_minutes)}"
+        if name == "SIGKILL":
+            return "was ended by SIGKILL, which the system sends if memory runs out"
+        return f"was ended by {name}"
 
 
 def _start_rank(local_rank: int, *args: Any) -> None:
     """Start a spawned process; unpickling this function imports this module before the host."""
     from vissl.utils import distributed_launcher
 
+    logging.raiseExceptions = False
     distributed_launcher._distributed_worker(local_rank, *args)
-
-
-def _end(error: Any, folder: Path, rank: int) -> NoReturn:
-    """End the launcher with the cause of the ranks' end."""
-    code, name = getattr(error, "exit_code", 1), getattr(error, "signal_name", None)
-    for number in signals.STOPPING:
-        if code == 128 + number or (code == -number and number == signals.requested()):
-            raise signals.Interrupted(number) from None
-    file = folder / FAILURE_FILE
-    lines = file.read_text().splitlines() if file.is_file() else []
-    said = [line for line in lines if line.startswith("pirl_plugin: ")]
-    said.sort(key=lambda line: "another rank" in line)  # causes before consequences
-    if name or not said:  # the system sends SIGKILL if it runs out of memory
-        how = f"was ended by {name}" if name else f"ended with exit status {code}"
-        raise SystemExit(f"pirl_plugin: rank {rank} {how}") from None
-    raise SystemExit(f"{said[0]} (traceback in {file})") from None
-
-
-def _run_rank(run: Callable[[], object], config: AttrDict, local_rank: int, node_id: int) -> None:
-    """Do the host's work of one rank; if it fails, write ``failure.txt`` and exit."""
-    from torch import distributed
-    from vissl.engines import train
-    from vissl.utils.checkpoint import get_checkpoint_folder
-
-    from pirl_plugin.vissl.sections import RunSettings, read_section
-
-    minutes = float(read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes)
-    timeout = datetime.timedelta(minutes=minutes)
-    spawned = multiprocessing.parent_process() is not None
-    _prepare_workers(config)
-    init = distributed.init_process_group
-
-    def init_process_group(**options: Any) -> None:
-        if _torchrun_rank() is not None:
-            options |= {"init_method": None, "store": _torchrun_store(timeout)}
-        init(**options, timeout=timeout)
-
-    with contextlib.ExitStack() as stack:
-        if spawned:
-            stack.enter_context(signals.listening())
-        stack.enter_context(patch.object(distributed, "init_process_group", init_process_group))
-        # The host would log the whole environment, which may contain secrets.
-        stack.enter_context(patch.object(train, "print_system_env_info", lambda variables: None))
-        try:
-            run()
-            if distributed.is_initialized():
-                distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
-        except Exception as error:
-            rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
-            said = f"pirl_plugin: {rank_sentence(error, rank, minutes)}"
-            path = record(error, said, Path(get_checkpoint_folder(config)))
-            shown = f"{said} (traceback in {path})" if path else said
-            raise SystemExit(1 if spawned and path else shown) from None
-
-
-def _prepare_workers(config: DictConfig | AttrDict) -> None:
-    """Start the server that forks loader workers, unless it is already running."""
-    os.environ[RANK_PROCESS] = str(os.getpid())
-    if len(tempfile.gettempdir()) > _LONGEST_TMPDIR:
-        os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
-    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
-    if config.DATA.NUM_DATALOADER_WORKERS:
-        forkserver.ensure_running()
-
-
-def _torchrun_store(timeout: datetime.timedelta) -> Any:
-    """Return torchrun's store; on one node, only with keys of this attempt.
-
-    torchrun keeps one store for all attempts (pytorch issue 135712). So a rank could read the
-    address of a process of an earlier attempt. On several nodes, the attempt numbers may differ.
-    """
-    from torch import distributed
-
-    store, _, _ = next(distributed.rendezvous("env://", timeout=timeout))
-    store.set_timeout(timeout)
-    if os.environ["GROUP_WORLD_SIZE"] == "1":
-        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-        return distributed.PrefixStore(f"attempt_{attempt}", store)
-    return store

@@ -22,13 +22,16 @@ def choose_interface(config: AttrDict) -> None:
     By default, gloo takes the interface of the host name. On Debian and Ubuntu its address is
     127.0.1.1, and several nodes would wait forever. One node gets the loopback interface.
     """
-    several = config.DISTRIBUTED.NUM_NODES > 1
-    host = str(config.DISTRIBUTED.RUN_ID).rpartition(":")[0]
-    name = interface_towards(host) if several else _name_of("127.0.0.1")
-    if name:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-    if name and several:
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+    if config.DISTRIBUTED.NUM_NODES == 1:
+        name = _name_of("127.0.0.1")
+        variables = ["GLOO_SOCKET_IFNAME"]
+    else:
+        host, _, _port = str(config.DISTRIBUTED.RUN_ID).rpartition(":")
+        name = interface_towards(host)
+        variables = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
+    if name is not None:
+        for variable in variables:
+            os.environ.setdefault(variable, name)
 
 
 def interface_towards(host: str) -> str | None:
@@ -46,7 +49,9 @@ def _name_of(address: str) -> str | None:
     """Return the interface that has an IPv4 address."""
     for _, name in socket.if_nameindex():
         with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
-            found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
-            if socket.inet_ntoa(found[20:24]) == address:
+            # struct ifreq: the name of the interface; the answer has its address at bytes 20 to 23.
+            request = struct.pack("256s", name.encode())
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+            if socket.inet_ntoa(answer[20:24]) == address:
                 return name
     return None

@@ -7,16 +7,25 @@ import signal
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume.signals import STOPPING
 
+_SERVER = os.getpid()
 
-def _handle(handler: signal.Handlers) -> None:
+
+def _handle_stopping_signals(handler: signal.Handlers) -> None:
     for number in STOPPING:
         signal.signal(number, handler)
 
 
+def _prepare_worker() -> None:
+    """Give a forked process the default handlers, and let it end with this server."""
+    _handle_stopping_signals(signal.SIG_DFL)
+    _prctl_pr_set_pdeathsig(signal.SIGKILL)  # a worker whose read hangs notices nothing
+    if os.getppid() != _SERVER:
+        os._exit(1)
+
+
 # Ranks save at a signal to the whole process group. Without this server, their workers would end
-# first. Forked processes get the default handlers back.
-_handle(signal.SIG_IGN)
-os.register_at_fork(after_in_child=lambda: _handle(signal.SIG_DFL))
+# first.
+_handle_stopping_signals(signal.SIG_IGN)
 gc.disable()
 finder.install()
 
@@ -25,13 +34,14 @@ from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-d
 
 import pirl_plugin.vissl.adapters.data  # noqa: E402, F401
 from pirl_plugin.views.kernels import warm_up  # noqa: E402
-from pirl_plugin.vissl.launch import RANK_PROCESS  # noqa: E402
+from pirl_plugin.vissl.rank import RANK_PROCESS  # noqa: E402
 
 if RANK_PROCESS in os.environ:
     # End with the rank: a worker watches only its parent, which is this server.
     _prctl_pr_set_pdeathsig(signal.SIGKILL)
     if os.environ[RANK_PROCESS] != str(os.getppid()):
         os._exit(1)
+os.register_at_fork(after_in_child=_prepare_worker)
 warm_up()  # compiled once for all workers
 gc.freeze()  # what is imported stays, and its memory is shared with the workers
 gc.enable()

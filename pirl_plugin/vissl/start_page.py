@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _VARIABLE = "PIRL_PLUGIN_CONSOLE"
 # Beginnings of the host's messages that are shown: initial weights, and results of its SVMs.
 _SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
+# Beginnings of the host's warnings that are not shown: both are as this plugin wants it.
+_EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 
 
 def shows_page() -> bool:
@@ -43,27 +45,31 @@ def page_of_our_runs(module: Any) -> None:
 
 
 def _for_a_page(record: logging.LogRecord) -> bool:
+    """Return whether the console shows a message of the host beside the progress."""
     text = str(record.msg)
-    warns = record.levelno >= logging.WARNING and not text.startswith("Selecting a CPU device")
-    if passes := warns or text.startswith(_SHOWN):
+    is_warning = record.levelno >= logging.WARNING and not text.startswith(_EXPECTED)
+    is_shown = is_warning or text.startswith(_SHOWN)
+    if is_shown:
         LINE.close()
-    return passes
+    return is_shown
 
 
-def start_page(config: AttrDict, first: bool) -> None:
-    """Show progress instead of the host's log; if ``first``, print a summary of the run."""
+def start_page(config: AttrDict, is_first: bool) -> None:
+    """Show progress instead of the host's log; the first rank prints a summary of the run."""
     import vissl
 
     from pirl_plugin import __version__
 
     os.environ.setdefault(_VARIABLE, "page")
-    if not first:
+    if not is_first:
         return
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
+    data = ", ".join(map(str, split.DATA_PATHS or split.DATASET_NAMES))
     weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
+    host_version = getattr(vissl, "__version__", "of unknown version")
     put(
-        f"pirl_plugin {__version__}, VISSL {getattr(vissl, '__version__', 'of unknown version')}\n"
-        f"data      {', '.join(map(str, split.DATA_PATHS or split.DATASET_NAMES))}\n"
+        f"pirl_plugin {__version__}, VISSL {host_version}\n"
+        f"data      {data}\n"
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )

@@ -9,6 +9,8 @@ from omegaconf import OmegaConf
 from PIL import Image
 from vissl.utils import hydra_config
 
+from pirl_plugin.failures import Refused
+from pirl_plugin.vissl import checks
 from pirl_plugin.vissl.checks import check_composed, check_run
 from tests.helpers.configs import compose
 
@@ -17,7 +19,16 @@ LOSS, INPUT, TRAIN = "LOSS.pirl_loss", "HOOKS.PIRL_INPUT", "DATA.TRAIN"
 WRONG: dict[str, tuple[str, ...]] = {
     f"{TRAIN}.DATA_PATHS": ("[]", "[/nowhere]", "[a,b]"),
     f"{INPUT}.chanels_last": ("true",),
-    "MACHINE.DEVICE": ("gpu",),
+    "MACHINE.DEVICE": ("gpu", "tpu"),
+    "TRAINER.PIRL_MICRO_BATCHES": ("0", "-1", "1.5", "true"),
+    "OPTIMIZER.num_epochs": ("0", "1.5"),
+    "OPTIMIZER.param_schedulers.lr.start_value": ("-1", "0", "nan"),
+    "CHECKPOINT.CHECKPOINT_FREQUENCY": ("0",),
+    "LOG_FREQUENCY": ("0",),
+    "HOOKS.PIRL_RUN.timeout_minutes": ("0", "nan", "-1"),
+    "HOOKS.PIRL_RUN.max_unreadable": ("-0.1", "1.5"),
+    f"{INPUT}.std": ("[-1,-1,-1]", "[0.2,0.2]", "[0,1,1]"),
+    f"{INPUT}.mean": ("[nan,0,0]", "[0.5]"),
     f"{LOSS}.temperature": ("0", "x"),
     f"{LOSS}.estimator": ("infonce",),
     f"{LOSS}.temprature": ("0.07",),
@@ -89,13 +100,62 @@ def test_configs_of_the_host__are_left_alone():
     [
         (["config.MACHINE.DEVICE=gpu"], "= 1 with config.MACHINE.DEVICE = gpu: .* found 0"),
         (["config.MODEL.HEAD.IN_DIM=512"], "IN_DIM = 512: expected 256, the width"),
+        (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
+        (
+            ["config.MODEL.AMP_PARAMS.USE_AMP=true"],
+            "expected a GPU; .*PIRL_INPUT.autocast=bfloat16",
+        ),
     ],
-)  # fmt: skip
+)
 def test_run__is_refused_before_it_starts(overrides, message, image_folder, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
     with pytest.raises((ValueError, OSError), match=message):
         check_run(compose(QUICK, data, *overrides))
+
+
+@pytest.mark.parametrize(
+    ("found", "environment", "message"),
+    [
+        (0, {}, "found 0: .*; without a GPU, add .config/pirl/machines=cpu"),
+        (2, {"CUDA_VISIBLE_DEVICES": "0,1"}, r"found 2 \(CUDA_VISIBLE_DEVICES=0,1\); add .*PROC=2"),
+        (1, {"TORCHELASTIC_RUN_ID": "a", "LOCAL_RANK": "0"}, "see all GPUs .* --nproc-per-node 1"),
+    ],
+)
+def test_gpus__that_are_missing_are_explained(found, environment, message, monkeypatch):
+    config = compose(JIGSAW, "+config/pirl/machines=1node_8gpu")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refused, match=message.replace("PROC", "NUM_PROC_PER_NODE")):
+        checks._check_device(config)
+
+
+def test_slurm__that_is_missing_is_named(monkeypatch):
+    config = compose(JIGSAW, "config.SLURM.USE_SLURM=true")
+    monkeypatch.setattr("shutil.which", lambda program: None)
+    with pytest.raises(Refused, match=r"found none; .* add .config/pirl/machines=1node_8gpu"):
+        checks.check_slurm(config)
+    monkeypatch.setattr("shutil.which", lambda program: "/usr/bin/srun")
+    with pytest.raises(Refused, match=r"config.SLURM.PARTITION is empty"):
+        checks.check_slurm(config)
+
+
+def test_rates__that_outlast_a_run_are_refused():
+    overrides = [
+        "config=benchmark/pirl/semi_supervised_imagenet1k_1percent",
+        "config.OPTIMIZER.num_epochs=10",
+    ]
+    compose(*overrides)  # our own configs scale them
+    with pytest.raises(SystemExit, match=r"= \[12, 24\]: .* 'config.*milestones=\[4.8,9.6\]'"):
+        compose(*overrides, "config.OPTIMIZER.param_schedulers.lr.milestones=[12,24]")
+
+
+def test_output_folder__that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    config = compose(QUICK, f"config.CHECKPOINT.DIR={tmp_path}/file/out")
+    with pytest.raises(Refused, match=r"DIR = .*/file/out: .*Not a directory.*give another folder"):
+        checks.output_folder(config)
 
 
 def test_benchmark__is_refused_where_classes_do_not_fit(image_folder, tmp_path):
@@ -121,5 +181,5 @@ def test_section__that_the_loss_does_not_read_is_said(caplog):
 
 
 def test_svms__are_not_trained_by_the_engine():
-    with pytest.raises(ValueError, match=r"write python -m tools.train_svm or"):
+    with pytest.raises(ValueError, match=r"write python /.*/tools/train_svm.py"):
         check_run(compose("config=benchmark/pirl/svm_voc07"))

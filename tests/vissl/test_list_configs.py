@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from pirl_plugin import __version__
 from pirl_plugin.cli import run
+from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.list_configs import listed
 from tests.helpers.configs import cases
 
@@ -15,6 +17,18 @@ def test_listed__is_every_config_with_a_description():
     names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
     assert sorted(names) == sorted(cases())
     assert all(10 < len(description) < 260 for _, _, description in listed())
+
+
+def test_composed__is_shown_whole_or_in_part(capsys):
+    words = ["configs", "pretrain/pirl/quick_jigsaw", "config.TRAINER.PIRL_MICRO_BATCHES=2"]
+    assert run(words) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["LOSS"]["pirl_loss"]["temperature"] == 0.2
+    assert config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] == 64
+    assert run([*words, "--section", "LOSS.pirl_loss.num_negatives"]) == 0
+    assert capsys.readouterr().out == "1024\n"
+    with pytest.raises(Refused, match=r"--section = LOSS.pirl_los: expected"):
+        run([*words, "--section", "LOSS.pirl_los"])
 
 
 def test_version_and_unknown_command(capsys):

@@ -68,8 +68,25 @@ class ExchangeHook(QuietHook):
         self.max_share = max_share
         self.request: Callable[[], int] = int  # 0
         self.agreed = 0
-        self._share, self._window = 0.0, WINDOW
+        self._share = 0.0
+        self._window = WINDOW
         self._named: set[str] = set()
+
+    def on_start(self, task: SelfSupervisionTask) -> None:
+        """Check that all ranks have the same number of images. Collective.
+
+        Raises:
+            Refused: they have not, as on nodes with different copies; all ranks raise it.
+        """
+        counts = {split: len(data) for split, data in task.datasets.items()}
+        for number, other_counts in enumerate(gather_objects(counts)):
+            for split, count in other_counts.items():
+                if count != counts[split]:
+                    raise Refused(
+                        f"config.DATA.{split.upper()}.DATA_PATHS: expected the same images on all "
+                        f"ranks, found {counts[split]:,} images on rank {rank()} and {count:,} on "
+                        f"rank {number}"
+                    )
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Reset the share: training and test images are different files."""
@@ -80,9 +97,12 @@ class ExchangeHook(QuietHook):
     def on_phase_end(self, task: SelfSupervisionTask) -> None:
         """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
         data = task.datasets["train" if task.train else "test"]
-        sources = [s for s in getattr(data, "data_objs", []) if hasattr(s, "unreadable_paths")]
-        found = gather_objects([path for source in sources for path in source.unreadable_paths()])
-        new = sorted({path for of_rank in found for path in of_rank} - self._named)
+        unreadable: list[str] = []
+        for source in getattr(data, "data_objs", []):
+            if hasattr(source, "unreadable_paths"):  # a source of this plugin
+                unreadable += source.unreadable_paths()
+        of_all_ranks = set().union(*gather_objects(unreadable))
+        new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:
             logging.warning(
@@ -100,15 +120,14 @@ class ExchangeHook(QuietHook):
         Raises:
             Refused: too many of the last images could not be read; all ranks raise it.
         """
-        valid = sample.get("data_valid")
-        valid = valid[0] if isinstance(valid, list) else valid  # the host uses both forms
-        mine, counts = self.request(), [0, 0]
-        if isinstance(valid, torch.Tensor):
-            counts = [int((valid.long() < 1).sum()), valid.numel()]
-        counts += [int(mine == each) for each in _REQUESTS]
+        own_request = self.request()
+        counts = [*_count_unreadable(sample)]
+        counts += [int(own_request == request) for request in _REQUESTS]
         device = task.device if world_size() > 1 else "cpu"
-        unreadable, images, *ranks = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
-        self.agreed = max(each if n else 0 for each, n in zip(_REQUESTS, ranks, strict=True))
+        sums = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
+        unreadable, images = sums[:2]
+        ranks = dict(zip(_REQUESTS, sums[2:], strict=True))  # request -> number of ranks
+        self.agreed = max((request for request in _REQUESTS if ranks[request]), default=0)
         if images:
             weight = min(images / self._window, 1.0)
             self._share += weight * (unreadable / images - self._share)
@@ -120,3 +139,13 @@ class ExchangeHook(QuietHook):
                 f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; check that "
                 f"the folder is mounted, and repeat the command"
             )
+
+
+def _count_unreadable(sample: Mapping[str, object]) -> tuple[int, int]:
+    """Return the numbers of unreadable and of all images in a batch; (0, 0) if it has no record."""
+    valid = sample.get("data_valid")
+    if isinstance(valid, list):  # the host uses both forms
+        valid = valid[0]
+    if not isinstance(valid, torch.Tensor):
+        return 0, 0
+    return int((valid.long() < 1).sum()), valid.numel()
