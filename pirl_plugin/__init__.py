@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from pirl_plugin.bank import MemoryBank as MemoryBank
     from pirl_plugin.checkpoints.export import export_checkpoint as export_checkpoint
+    from pirl_plugin.checkpoints.load import load_trunk as load_trunk
     from pirl_plugin.estimators import info_nce as info_nce
     from pirl_plugin.estimators import nce as nce
     from pirl_plugin.estimators import nce_softmax as nce_softmax
+    from pirl_plugin.evaluation.features import extract_features as extract_features
     from pirl_plugin.evaluation.knn import knn_accuracy as knn_accuracy
     from pirl_plugin.evaluation.knn import leave_one_out_accuracy as leave_one_out_accuracy
     from pirl_plugin.evaluation.measures import alignment as alignment
@@ -48,6 +50,8 @@ _NAMES = {
     "bank": "MemoryBank",
     "checkpoints.export": "export_checkpoint",
     "estimators": "info_nce nce nce_softmax",
+    "checkpoints.load": "load_trunk",
+    "evaluation.features": "extract_features",
     "evaluation.knn": "knn_accuracy leave_one_out_accuracy",
     "evaluation.measures": "alignment effective_rank measure_bank uniformity",
     "images.image_dataset": "ImageDataset collate_views",

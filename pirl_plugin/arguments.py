@@ -36,6 +36,14 @@ def output_folder(text: str) -> Path:
     return user_path(text).resolve()
 
 
+def npz_file(text: str) -> Path:
+    """Parse the path of a file that ends in ``.npz``."""
+    path = user_path(text)
+    if path.suffix != ".npz":
+        raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in .npz")
+    return path
+
+
 def device(text: str) -> str:
     """Parse cpu, cuda or cuda:N, and check that this GPU exists."""
     import torch
@@ -79,6 +87,13 @@ def add_checkpoint_options(parser: argparse.ArgumentParser, several: bool = Fals
         help="an option of this network, such as img_size=384; may be repeated",
     )
     add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
+
+
+def add_labelled_data_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of images with classes in two splits."""
+    data = "folder with train and val (or validation, test): class folders, tars, Hugging Face "
+    more = "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
+    parser.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data + more)
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:

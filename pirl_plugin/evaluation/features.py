@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
-from pirl_plugin.failures import MissingFile, Refused
-from pirl_plugin.files import write_json
-from pirl_plugin.images.folders import SPLITS, class_folders, find_split
-from pirl_plugin.images.sources import FolderSource, ImageSource, open_source
+from pirl_plugin.images.sources import ImageSource, open_source
+from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16
@@ -50,60 +44,6 @@ def evenly_spaced(total: int, count: int) -> list[int]:
     return [i * total // count for i in range(count)]
 
 
-def labelled_folders(root: Path) -> tuple[Path, Path, list[str]]:
-    """Return the folders of training and of test images, and the names of the classes.
-
-    Raises:
-        FileNotFoundError: a folder is missing.
-        ValueError: the folders have different classes, or fewer than two.
-    """
-    train, test = _splits(root)
-    classes = class_folders(train)
-    test_classes = class_folders(test)
-    if classes != test_classes or len(classes) < 2:
-        different = sorted(set(classes) ^ set(test_classes))
-        raise Refused(
-            f"--data = {root}: expected the same two or more class folders in {train.name} and "
-            f"{test.name}, found {len(classes)} and {len(test_classes)}"
-            + (f"; look at {different[:3]}" if different else "")
-        )
-    return train, test, classes
-
-
-def labelled_sources(root: Path) -> list[ImageSource]:
-    """Open ``train`` and ``val``: folders of class folders, tars or tables, or lists ``train.*``.
-
-    Other usual names, such as ``validation``, are in :data:`pirl_plugin.images.folders.SPLITS`.
-
-    Raises:
-        FileNotFoundError: one is missing.
-        ValueError: the two have different classes, or a folder has fewer than two.
-    """
-    train, test = sources = [open_source(path) for path in _splits(root, lists=True)]
-    if isinstance(train, FolderSource):
-        labelled_folders(root)
-    if train.classes != test.classes:
-        raise Refused(
-            f"--data = {root}: expected the same classes in {train.path} and {test.path}, found "
-            f"{train.classes} and {test.classes}"
-        )
-    return sources
-
-
-def _splits(root: Path, lists: bool = False) -> tuple[Path, Path]:
-    """Return the folders (or lists) of training and of test images."""
-    train = find_split(root, "train", lists)
-    test = find_split(root, "val", lists)
-    if train is None or test is None:
-        names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
-        shown = ", ".join(names[:5]) + ", …" * (len(names) > 5) or "nothing"
-        raise MissingFile(
-            f"--data = {root}: expected train/CLASS/* and val/CLASS/* in it (or "
-            f"{', '.join(SPLITS['val'][1:4])}{'; or lists, train.csv' * lists}), found {shown}"
-        )
-    return train, test
-
-
 class Crops(Dataset[tuple[Tensor, bool]]):
     """Centre crops of the images of a source.
 
@@ -113,7 +53,8 @@ class Crops(Dataset[tuple[Tensor, bool]]):
     """
 
     def __init__(self, source: ImageSource, size: int) -> None:
-        self._source, self._size = source, size
+        self._source = source
+        self._size = size
 
     def __len__(self) -> int:
         return len(self._source)
@@ -125,6 +66,68 @@ class Crops(Dataset[tuple[Tensor, bool]]):
 
 
 def extract_features(
+    trunk: nn.Module,
+    images: Any,
+    *,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    batch: int = 128,
+    workers: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute a network's features of the centre crops of images.
+
+    Args:
+        trunk: a module that maps normalised images ``(B, 3, size, size)`` to features ``(B, …)``,
+            or to a list with one such tensor. It is in evaluation mode during the call.
+        images: what :class:`pirl_plugin.ImageDataset` takes: a folder, a list, tars, or any
+            map-style data set.
+        size: side of the crops, pixels; None: the size in the trunk's training, if
+            :func:`pirl_plugin.load_trunk` loaded it, or else 224.
+        mean: mean of each channel, 0 to 1; None: as in the training, or else ImageNet's.
+        std: standard deviation of each channel; None as for ``mean``.
+        batch: images at a time.
+        workers: processes that decode; None: from the number of cores and of images.
+
+    Returns:
+        float32 ``(N, D)`` on the CPU, and bool ``(N,)``, whether each image could be read. The
+        features of an unreadable image are NaN; the log names it.
+
+    Raises:
+        FileNotFoundError: there are no such images.
+        ValueError: there are fewer than two images.
+
+    Example:
+        >>> from pirl_plugin import WideResNet
+        >>> photos = [torch.randint(256, (3, 60, 80), dtype=torch.uint8) for _ in range(4)]
+        >>> features, readable = extract_features(WideResNet(10, 0.5), photos, size=32)
+        >>> features.shape, features.dtype, readable.tolist()
+        (torch.Size([4, 256]), torch.float32, [True, True, True, True])
+    """
+    of_trunk = getattr(trunk, "preprocessing", Preprocessing())
+    preprocessing = of_trunk.with_options(size, mean, std)
+    crops = Crops(open_source(images), preprocessing.size)
+    was_training = trunk.training
+    trunk.eval()
+    try:
+        features = torch.empty(len(crops), 0)
+        readable = torch.empty(len(crops), dtype=torch.bool)
+        done = 0
+        for part, valid in compute_features(
+            [trunk], crops, batch=batch, workers=workers, normalize=preprocessing.normalize
+        ):
+            if done == 0:
+                features = torch.empty(len(crops), part.shape[2])
+            features[done : done + len(valid)] = part[0]
+            readable[done : done + len(valid)] = valid
+            done += len(valid)
+    finally:
+        trunk.train(was_training)
+    features[~readable] = torch.nan
+    return features, readable
+
+
+def half_features(
     trunks: Sequence[nn.Module],
     crops: Dataset[tuple[Tensor, bool]],
     *,
@@ -132,7 +135,7 @@ def extract_features(
     workers: int | None = None,
     normalize: Callable[[Tensor], Tensor] = normalize_images,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the pooled features of several trunks of the same width; read each image once.
+    """Compute the features of several trunks of the same width; read each image once.
 
     Args:
         trunks: T trunks, in evaluation mode, on one device.
@@ -144,89 +147,67 @@ def extract_features(
     Returns:
         float16 ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
     """
-    count, done = len(crops), 0  # type: ignore[arg-type]
-    found, readable = torch.empty(len(trunks), count, 0), torch.empty(count, dtype=torch.bool)
-    for part, valid in _compute(trunks, crops, 0, batch, workers, normalize):
+    count = len(crops)  # type: ignore[arg-type]
+    features = torch.empty(len(trunks), count, 0)
+    readable = torch.empty(count, dtype=torch.bool)
+    done = 0
+    for part, valid in compute_features(
+        trunks, crops, batch=batch, workers=workers, normalize=normalize
+    ):
         if done == 0:  # one tensor from the start: concatenating parts would need twice the memory
-            found = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
-        found[:, done : done + len(valid)] = part
+            features = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
+        features[:, done : done + len(valid)] = part
         readable[done : done + len(valid)] = valid
         done += len(valid)
-    return found, readable
-
-
-def store_features(
-    file: Path,
-    described: Mapping[str, Any],
-    trunks: Sequence[nn.Module],
-    crops: Dataset[tuple[Tensor, bool]],
-    **how: Any,
-) -> Tensor:
-    """Write the features of :func:`extract_features` to a file, and resume a stopped call.
-
-    Args:
-        file: a ``.npy`` of float16 ``(T, N, D)``. ``NAME.json`` beside it has the progress.
-        described: JSON that identifies images and network; a file with other values is refused.
-        trunks: T trunks.
-        crops: N images.
-        how: other arguments of :func:`extract_features`.
-
-    Returns:
-        bool ``(N,)``, whether each image could be read.
-
-    Raises:
-        ValueError: the file holds other features.
-    """
-    notes = file.with_name(f"{file.name}.json")
-    state: dict[str, Any] = {"of": {}, "done": 0, "unreadable": []}
-    if file.exists():
-        state = json.loads(notes.read_text()) if notes.is_file() else state
-        if different := [key for key in described if state["of"].get(key) != described[key]]:
-            raise Refused(
-                f"--features = {file}: expected features of the same images and checkpoint, but "
-                f"this file has another {' and '.join(different)}; name another file"
-            )
-    done, unreadable = state["done"], state["unreadable"]
-    for part, valid in _compute(trunks, crops, done, **how):
-        if done == 0:
-            write_json(notes, {"of": described, "done": 0, "unreadable": []})
-            shape = (len(trunks), len(crops), part.shape[2])  # type: ignore[arg-type]
-            np.lib.format.open_memmap(file, "w+", np.float16, shape)
-            with file.open("r+b") as whole:  # so a full disk is an error here, not a later crash
-                os.posix_fallocate(whole.fileno(), 0, file.stat().st_size)
-        stored = np.lib.format.open_memmap(file, "r+")  # a new map frees the memory of the old one
-        stored[:, done : done + len(valid)] = part.half().cpu().numpy()
-        stored.flush()
-        unreadable += [done + row for row, is_valid in enumerate(valid.tolist()) if not is_valid]
-        done += len(valid)
-        write_json(notes, {"of": described, "done": done, "unreadable": unreadable})
-    readable = torch.ones(done, dtype=torch.bool)
-    readable[unreadable] = False
-    return readable
+    return features, readable
 
 
 @torch.no_grad()
-def _compute(
+def compute_features(
     trunks: Sequence[nn.Module],
     crops: Dataset[tuple[Tensor, bool]],
-    done: int,
+    *,
+    first: int = 0,
     batch: int = 128,
     workers: int | None = None,
     normalize: Callable[[Tensor], Tensor] = normalize_images,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield features ``(T, B, D)`` of the images after the first ``done``, and their validity."""
+    """Compute features a batch at a time, with a progress bar.
+
+    Args:
+        trunks: T trunks of the same width, in evaluation mode, on one device.
+        crops: N images.
+        first: number of images to skip.
+        batch: images at a time.
+        workers: processes that decode; None: from the number of cores and of images.
+        normalize: maps uint8 images to floats, as in the trunks' training.
+
+    Yields:
+        Features ``(T, B, D)`` on the trunks' device, and bool ``(B,)``: which can be read.
+    """
     count = len(crops)  # type: ignore[arg-type]
     if workers is None:
-        workers = min(torch.get_num_threads(), _MOST_WORKERS, (count - done) // _IMAGES_PER_WORKER)
+        enough = (count - first) // _IMAGES_PER_WORKER
+        workers = min(torch.get_num_threads(), _MOST_WORKERS, enough)
         workers = workers if workers > 1 else 0
-    remaining, context = Subset(crops, range(done, count)), "forkserver" if workers else None
+    context = "forkserver" if workers else None
+    remaining = Subset(crops, range(first, count))
     loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
-    device = next(trunks[0].parameters()).device
+    parameter = next(trunks[0].parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log
     with tqdm(
-        total=count, initial=done, desc="features", unit=" images", mininterval=interval
+        total=count, initial=first, desc="features", unit=" images", mininterval=interval
     ) as bar:
         for images, valid in loader:
             pixels = normalize(images.to(device))
-            yield torch.stack([trunk(pixels, ["flatten"])[0] for trunk in trunks]), valid
+            yield torch.stack([_pooled(trunk(pixels)) for trunk in trunks]), valid
             bar.update(len(valid))
+
+
+def _pooled(output: Any) -> Tensor:
+    """Return the features ``(B, D)`` of a trunk's output."""
+    if isinstance(output, (list, tuple)):  # the trunks of VISSL return a list
+        (output,) = output
+    features: Tensor = output.flatten(1)
+    return features

@@ -8,6 +8,7 @@ similarity s_i to the test feature vote for their class with weight exp(s_i / τ
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,26 +20,27 @@ from pirl_plugin.failures import Refused
 
 
 class FeatureRows:
-    """Rows of one trunk's features in memory or in a file, read a slice at a time.
+    """Rows of features in memory or in a file, read a slice at a time.
 
     Args:
-        opened: returns float16 ``(T, N, D)``. Each slice opens a new map of the file, because the
+        opened: returns floating ``(N, D)``. Each slice opens a new map of the file, because the
             read pages of a map stay in memory.
-        trunk: number of the trunk, below T.
         rows: int64 ``(R,)``, numbers of images, below N; slices count in these.
     """
 
-    dtype, device = torch.float16, torch.device("cpu")
+    dtype = torch.float16
+    device = torch.device("cpu")
 
-    def __init__(self, opened: Callable[[], NDArray[np.float16]], trunk: int, rows: Tensor) -> None:
-        self._opened, self._trunk, self._rows = opened, trunk, rows.numpy()
+    def __init__(self, opened: Callable[[], NDArray[np.floating[Any]]], rows: Tensor) -> None:
+        self._opened = opened
+        self._rows = rows.numpy()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, part: slice) -> Tensor:
         """Return float16 ``(B, D)``."""
-        return torch.from_numpy(self._opened()[self._trunk][self._rows[part]])
+        return torch.from_numpy(self._opened()[self._rows[part]]).half()
 
 
 def knn_accuracy(
@@ -74,8 +76,8 @@ def knn_accuracy(
         100.0
     """
     _check_labels("train", train_labels, len(train_features))
-    found = find_neighbors(test_features, train_features, k)
-    return vote(*found, train_labels, test_labels, temperature)
+    rows, cosines = find_neighbors(test_features, train_features, k)
+    return vote(rows, cosines, train_labels, test_labels, temperature)
 
 
 def leave_one_out_accuracy(
@@ -102,8 +104,8 @@ def leave_one_out_accuracy(
         >>> leave_one_out_accuracy(rows, torch.tensor([5, 5, 8, 8]), k=1)
         100.0
     """
-    found = find_neighbors(features, features, k, leave_one_out=True)
-    return vote(*found, labels, labels, temperature)
+    rows, cosines = find_neighbors(features, features, k, leave_one_out=True)
+    return vote(rows, cosines, labels, labels, temperature)
 
 
 @torch.no_grad()
@@ -143,7 +145,8 @@ def find_neighbors(
         >>> find_neighbors(torch.tensor([[3.0, 1.0]]), gallery, k=2)[0].tolist()
         [[1, 2]]
     """
-    device, k = device or gallery.device, min(k, len(gallery) - leave_one_out)
+    device = device or gallery.device
+    k = min(k, len(gallery) - leave_one_out)
     if k < 1:
         raise Refused(f"k = {k} of {len(gallery)} rows: expected at least one neighbour")
     dtype = torch.float64 if gallery.dtype == torch.float64 else torch.float32

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import arguments as kinds
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_json
+
+NO_CLASS = -1
+"""Label of an image without a class, such as one beside the class folders."""
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pirl_plugin.evaluation.data import LabelledImages
+    from pirl_plugin.evaluation.knn import FeatureRows
+    from pirl_plugin.models.trunks import AnyTrunk
 
 
 def main(arguments: list[str]) -> None:
     """Run the command: print the accuracies, and write ``results.json`` into ``--out``."""
     options = _parse(arguments)
     results = evaluate_knn(options)
-    known = f", untrained {results['untrained_top1']:.2f} %" if options.untrained else ""
-    print(
-        f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
-        f"{results['chance_top1']:.2f} %{known}; {results['train_images']} images of "
-        f"{results['classes']} classes, {results['test_images']} tested, "
-        f"{results['unreadable']} unreadable)"
-    )
-    if len(results["top1_by_k"]) > 1:
-        print("top-1 by k: " + ", ".join(f"{k}: {v} %" for k, v in results["top1_by_k"].items()))
+    report(results)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         write_json(options.out / "results.json", results)
@@ -34,79 +36,138 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     """Measure; return the content of ``results.json``, with ``knn_top1`` in percent (first k).
 
     Raises:
-        FileNotFoundError: the checkpoint or the folder of images does not exist.
+        FileNotFoundError: the checkpoint or the images do not exist.
         ValueError: train and val have different classes or only one, or no image can be read.
     """
     import numpy as np
     import torch
-    from torch.utils.data import ConcatDataset
 
-    from pirl_plugin.checkpoints.load import load_trunk
-    from pirl_plugin.evaluation.features import (
-        Crops,
-        extract_features,
-        labelled_sources,
-        store_features,
-    )
-    from pirl_plugin.evaluation.knn import FeatureRows, find_neighbors, vote
+    from pirl_plugin.evaluation.data import open_labelled
+    from pirl_plugin.evaluation.network import load_network
     from pirl_plugin.models.trunks import untrained
 
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    trunk = load_trunk(options.checkpoint, **kinds.trunk_options(options))
-    preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
-    trunks = [trunk, untrained(trunk)] if options.untrained else [trunk]
-    size = preprocessing.size
-    train, test = labelled_sources(options.data)
-    print(f"crops of {train.path} and {test.path}: {preprocessing}", flush=True)
-    networks = [each.to(device) for each in trunks]
-    images = [Crops(train, size), Crops(test, size)]
-    crops: ConcatDataset[tuple[torch.Tensor, bool]] = ConcatDataset(images)
-    how = {"batch": options.batch, "workers": options.workers}
-    how["normalize"] = preprocessing.normalize
-    if options.features is None:
-        features, readable = extract_features(networks, crops, **how)
-        opened = features.numpy
-    else:
-        written, paths = options.checkpoint.stat(), "\0".join([*train.paths(), *test.paths()])
-        described = {
-            "checkpoint": [str(options.checkpoint.resolve()), written.st_size, written.st_mtime_ns],
-            "network": [options.trunk, options.timm, dict(options.timm_option), len(trunks)],
-            "mean and std": [*preprocessing.mean, *preprocessing.std],
-            "list of images": hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest(),
-            "size": size,
-        }
-        readable = store_features(options.features, described, networks, crops, **how)
-        opened = partial(np.load, options.features, mmap_mode="r")
-    numbers = torch.arange(len(readable))
-    known = numbers[readable & (numbers < len(train))]
-    tested = numbers[readable & (numbers >= len(train))]
-    if not (len(known) and len(tested)):
+    trunk = load_network(options)
+    device = next(trunk.parameters()).device
+    trunks = [trunk, untrained(trunk).to(device)] if options.untrained else [trunk]
+    images = open_labelled(options.data)
+    print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
+
+    labels = torch.from_numpy(np.concatenate([images.train.labels(), images.test.labels()]))
+    readable, features = compute_rows(options, trunks, images, labels != NO_CLASS)
+    is_measured = readable & (labels != NO_CLASS)
+    is_train = torch.arange(len(labels)) < len(images.train)
+    train_labels = labels[is_measured & is_train]
+    test_labels = labels[is_measured & ~is_train]
+    if not (len(train_labels) and len(test_labels)):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
-    train_labels = torch.from_numpy(train.labels())[known]
-    test_labels, ks = torch.from_numpy(test.labels())[tested - len(train)], options.k
-    accuracies = []
-    for number in range(len(trunks)):
-        gallery, queries = (FeatureRows(opened, number, each) for each in (known, tested))
-        rows, cosines = find_neighbors(queries, gallery, max(ks), device=device)
-        votes = (train_labels, test_labels, options.temperature)
-        accuracies.append([round(vote(rows[:, :k], cosines[:, :k], *votes), 2) for k in ks])
-    most = train_labels.mode().values
+    accuracies = [
+        vote_by_k(known, asked, train_labels, test_labels, options, device)
+        for known, asked in features
+    ]
+    most_frequent = train_labels.mode().values
     return {
         "benchmark": "knn",
         "knn_top1": accuracies[0][0],
-        "top1_by_k": dict(zip(map(str, ks), accuracies[0], strict=True)),
-        "chance_top1": round(100 * float((test_labels == most).float().mean()), 2),
-        "untrained_top1": accuracies[1][0] if len(trunks) > 1 else None,
-        "k": min(ks[0], len(known)),
+        "top1_by_k": dict(zip(map(str, options.k), accuracies[0], strict=True)),
+        "chance_top1": round(100 * float((test_labels == most_frequent).float().mean()), 2),
+        "untrained_top1": accuracies[1][0] if options.untrained else None,
+        "k": min(options.k[0], len(train_labels)),
         "temperature": options.temperature,
         "checkpoint": str(options.checkpoint.resolve()),
         "data": str(options.data.resolve()),
-        "size": size,
+        **trunk.preprocessing.record(),
         "classes": len(train_labels.unique()),  # without empty folders
-        "train_images": len(known),
-        "test_images": len(tested),
+        "train_images": len(train_labels),
+        "test_images": len(test_labels),
         "unreadable": int((~readable).sum()),
     }
+
+
+def compute_rows(
+    options: argparse.Namespace,
+    trunks: Sequence[AnyTrunk],
+    images: LabelledImages,
+    has_class: Tensor,
+) -> tuple[Tensor, list[tuple[FeatureRows, FeatureRows]]]:
+    """Compute features in memory or, with ``--features``, in files that a later call reads.
+
+    Args:
+        options: of the command.
+        trunks: T trunks.
+        images: N training and test images.
+        has_class: bool ``(N,)``, the training images first.
+
+    Returns:
+        Bool ``(N,)``, whether each image could be read; and, for each trunk, the features of the
+        training and of the test images that could be read and have a class.
+    """
+    import torch
+    from torch.utils.data import ConcatDataset
+
+    from pirl_plugin.evaluation.feature_file import FeatureFile, fill, map_features
+    from pirl_plugin.evaluation.features import Crops, half_features
+    from pirl_plugin.evaluation.knn import FeatureRows
+    from pirl_plugin.evaluation.network import describe_features
+
+    normalize = trunks[0].preprocessing.normalize
+    size = trunks[0].preprocessing.size
+    how = {"batch": options.batch, "workers": options.workers, "normalize": normalize}
+    splits = {"train": images.train, "val": images.test}
+    if options.features is None:
+        both: Any = ConcatDataset([Crops(source, size) for source in splits.values()])
+        in_memory, readable = half_features(trunks, both, **how)
+        arrays = [partial(features.numpy) for features in in_memory]
+        rows = torch.arange(len(readable))
+    else:
+        about = describe_features(options, trunks[0], splits)
+        paths = [options.features, options.features.with_suffix(".untrained.npz")]
+        files = []
+        for number, path in enumerate(paths[: len(trunks)]):
+            network = {**about, "untrained": True} if number else about
+            files.append(FeatureFile(path, network, options.data, splits))
+        fill(files, trunks, splits, size, **how)
+        readable = files[0].readable
+        arrays = [partial(map_features, file.path) for file in files]
+        rows = readable.cumsum(0) - 1  # a file has only the readable images
+
+    is_train = torch.arange(len(readable)) < len(images.train)
+    known = rows[readable & has_class & is_train]
+    asked = rows[readable & has_class & ~is_train]
+    return readable, [(FeatureRows(each, known), FeatureRows(each, asked)) for each in arrays]
+
+
+def vote_by_k(
+    known: FeatureRows,
+    asked: FeatureRows,
+    train_labels: Tensor,
+    test_labels: Tensor,
+    options: argparse.Namespace,
+    device: Any,
+) -> list[float]:
+    """Return the accuracy in percent for each k."""
+    from pirl_plugin.evaluation.knn import find_neighbors, vote
+
+    rows, cosines = find_neighbors(asked, known, max(options.k), device=device)
+    accuracies = []
+    for k in options.k:
+        top1 = vote(rows[:, :k], cosines[:, :k], train_labels, test_labels, options.temperature)
+        accuracies.append(round(top1, 2))
+    return accuracies
+
+
+def report(results: dict[str, Any]) -> None:
+    """Print the accuracies."""
+    untrained = results["untrained_top1"]
+    compared = "" if untrained is None else f", untrained {untrained:.2f} %"
+    print(
+        f"kNN top-1 {results['knn_top1']:.2f} % (k = {results['k']}; most frequent class "
+        f"{results['chance_top1']:.2f} %{compared}; {results['train_images']} images of "
+        f"{results['classes']} classes, {results['test_images']} tested, "
+        f"{results['unreadable']} unreadable)"
+    )
+    if len(results["top1_by_k"]) > 1:
+        shown = ", ".join(f"{k}: {top1} %" for k, top1 in results["top1_by_k"].items())
+        print(f"top-1 by k: {shown}")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -118,14 +179,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=kinds.HelpFormatter,
     )
     kinds.add_checkpoint_options(parser)
+    kinds.add_labelled_data_option(parser)
     kinds.add_image_options(parser)
-    kinds.add_compute_options(parser)
-    add, count = parser.add_argument, kinds.whole_number(1)
-    data = "folder with train and val: class folders, tars, Hugging Face data sets, or lists "
-    add("--data", type=kinds.user_path, required=True, help=f"{data}train.csv, val.csv")
+    add = parser.add_argument
     add("--out", type=kinds.output_folder, help="folder for results.json")
-    add("-k", "--k", type=count, nargs="+", default=[20], help="neighbours; knn_top1: the first")
+    number = kinds.whole_number(1)
+    add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
     add("--temperature", type=float, default=0.07, help="temperature of the votes")
-    add("--features", type=kinds.user_path, help=".npy file for the features; resumes from it")
+    features = "file of embed, NAME.npz: read if it exists, else written; a stopped command resumes"
+    add("--features", type=kinds.npz_file, help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
+    kinds.add_compute_options(parser)
     return parser.parse_args(arguments)

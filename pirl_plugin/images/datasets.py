@@ -87,6 +87,7 @@ class HuggingFaceSource(MapSource):
 
         folder = os.fspath(path)
         dataset: Any
+        self.num_splits = 1
         if os.path.isfile(folder):
             dataset = datasets.Dataset.from_parquet(folder)
         elif {"dataset_dict.json", "state.json"} & set(os.listdir(folder)):
@@ -96,6 +97,7 @@ class HuggingFaceSource(MapSource):
         if isinstance(dataset, dict):
             name = _split_of(dataset, "train" if split == "train" else "val", folder)
             logging.root.info(f"{folder}: the split {name} of {', '.join(dataset)}")
+            self.num_splits = len(dataset)
             dataset = dataset[name]
         if image_column(dataset) is None:
             raise Refused(

@@ -11,7 +11,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.features import Crops, extract_features
+from pirl_plugin.evaluation.feature_file import map_features
+from pirl_plugin.evaluation.features import Crops, half_features
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.pixels import normalize_images
@@ -69,14 +70,14 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     crops = Crops(FolderSource(data / "train"), 32)
-    features, readable = extract_features([trunk], crops, batch=5)
+    features, readable = half_features([trunk], crops, batch=5)
     expected = trunk(normalize_images(pixels(crops)), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
 
 
 def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkeypatch):
-    folder, file = tmp_path / "data", tmp_path / "f.npy"
+    folder, file = tmp_path / "data", tmp_path / "f.npz"
     shutil.copytree(data, folder)
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
     options = ["--size", "32", "--batch", "4", "--no-untrained"]
@@ -92,18 +93,29 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     monkeypatch.setattr(ResNetTrunk, "forward", stop)
     with pytest.raises(KeyboardInterrupt):
         knn(checkpoint, folder, tmp_path, *kept)
-    assert json.loads((tmp_path / "f.npy.json").read_text())["done"] == 12
+    progress = tmp_path / "f.npz.unfinished" / "progress.json"
+    assert json.loads(progress.read_text())["done"] == 12
     seen.clear()
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
     assert (seen, expected["unreadable"]) == ([4, 2], 1)  # nothing is computed again
-    assert np.load(file, mmap_mode="r").dtype == np.float16
-    with pytest.raises(ValueError, match=r"f\.npy: expected .* another size; name another file"):
+    assert not progress.parent.exists()
+    with np.load(file, allow_pickle=False) as npz:
+        assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
+        assert np.array_equal(map_features(file), npz["features"])
+        assert npz["files"][0] == "train/class0/3.png"
+        assert npz["unreadable"].tolist() == ["train/class0/0.png"]
+        assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
+        assert npz["classes"].tolist() == ["class0", "class1", "class2"]
+        assert npz["splits"].tolist() == ["train"] * 11 + ["val"] * 6
+    with pytest.raises(ValueError, match=r"f\.npz: expected .* another size; name another file"):
         knn(checkpoint, folder, tmp_path, *kept, "--size", "16")
     with pytest.raises(ValueError, match=r"another list of images; name"):
         knn(checkpoint, data, tmp_path, *kept)
-    with pytest.raises(ValueError, match=r"small.torch: expected features of"):
-        knn(checkpoint, data, tmp_path, *options, "--features", str(checkpoint))
+    other = tmp_path / "other.npz"
+    np.savez(other, features=np.zeros(3))
+    with pytest.raises(ValueError, match=r"other\.npz: expected features that this command wrote"):
+        knn(checkpoint, data, tmp_path, *options, "--features", str(other))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")
@@ -160,7 +172,7 @@ def test_knn__refuses_folders_that_it_cannot_compare(checkpoint, data, tmp_path)
     odd = tmp_path / "odd"
     shutil.copytree(data, odd)
     shutil.rmtree(odd / "val" / "class2")
-    with pytest.raises(ValueError, match=r"the same two or more class .*found 3 and 2.*class2"):
+    with pytest.raises(ValueError, match=r"the same classes .*found 3 and 2.*class2"):
         knn(checkpoint, odd, tmp_path)
     with pytest.raises(FileNotFoundError, match=r"--data = .*train: expected train/CLASS"):
         knn(checkpoint, data / "train", tmp_path)

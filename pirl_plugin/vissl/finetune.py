@@ -1,0 +1,155 @@
+"""``pirl-plugin finetune``: train all layers and a classifier on labelled images."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin import arguments as kinds
+from pirl_plugin.settings import quoted, require_host
+from pirl_plugin.vissl import labelled
+
+if TYPE_CHECKING:
+    from pirl_plugin.evaluation.data import LabelledImages
+    from pirl_plugin.models.trunks import AnyTrunk
+
+
+def main(arguments: list[str]) -> int:
+    """Run the fine-tuning in this process, print the top-1, and write the classifier."""
+    options = _parse(arguments)
+    require_host()
+    from pirl_plugin.evaluation.linear_run import linear_accuracy
+    from pirl_plugin.vissl import launch
+
+    trunk, images = labelled.load_trunk_and_images(options)
+    overrides = [
+        *network_overrides(trunk),
+        *labelled.run_overrides(options, trunk, images),
+        *limit_overrides(images, options.fraction),
+        *options.overrides,
+    ]
+    status = launch.main(overrides)
+    if status != 0:
+        return status
+    (top1,) = linear_accuracy(options.out).values()
+    print(f"Fine-tuned: top-1 {top1:.2f} % of {len(images.test):,} test images")
+    if options.scratch:
+        folder = options.out / "scratch"
+        random = [
+            "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
+            f"config.CHECKPOINT.DIR={quoted(folder)}",
+        ]
+        command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, *random]
+        print("The same from random weights:", flush=True)
+        status = subprocess.run(command, check=False).returncode  # one run of the host a process
+        if status != 0:
+            return status
+        (scratch_top1,) = linear_accuracy(folder).values()
+        print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
+    print(write_classifier(options.out, images.classes))
+    return 0
+
+
+def network_overrides(trunk: AnyTrunk) -> list[str]:
+    """Return the overrides of the fine-tuning of a trunk."""
+    from pirl_plugin.models.resnet import ResNetTrunk
+
+    config = "config=benchmark/pirl/finetune"
+    if isinstance(trunk, ResNetTrunk):
+        return [config, "+config/pirl/finetune=resnet18", *labelled.resnet_overrides(trunk)]
+    return [config, "+config/pirl/finetune=timm", *labelled.timm_overrides(trunk)]
+
+
+def limit_overrides(images: LabelledImages, fraction: float | None) -> list[str]:
+    """Return the overrides that train on a fraction of the images, the same in each call.
+
+    Each class gets equally many images, if all classes have as many; otherwise the images are drawn
+    without regard to their class.
+    """
+    import numpy as np
+
+    if fraction is None:
+        return []
+    counts = np.unique(images.train.labels(), return_counts=True)[1]
+    limit = max(round(fraction * len(images.train)), len(counts))
+    balanced = bool(counts.min() >= -(-limit // len(counts)))
+    drawn = "equally many of each class" if balanced else "drawn at random"
+    print(f"trains on {limit:,} of {len(images.train):,} images, {drawn}", flush=True)
+    return [
+        f"config.DATA.TRAIN.DATA_LIMIT={limit}",
+        f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",
+    ]
+
+
+def write_classifier(folder: Path, classes: list[str]) -> str:
+    """Write the classifier of a finished fine-tuning for torchvision or timm.
+
+    Args:
+        folder: of the run.
+        classes: names of the classes; they are written to ``classes.txt``.
+
+    Returns:
+        What was written, and the code that loads it.
+    """
+    from pirl_plugin.checkpoints.export import write_state_dict, write_timm_folder
+    from pirl_plugin.checkpoints.load import trunk_in
+    from pirl_plugin.checkpoints.read import read_checkpoint
+    from pirl_plugin.evaluation.linear_run import final_checkpoint
+    from pirl_plugin.files import write_text
+
+    checkpoint = final_checkpoint(folder)
+    assert checkpoint is not None  # the run is finished
+    content: Any = read_checkpoint(checkpoint)
+    trunk = trunk_in(content, checkpoint)
+    head = content["classy_state_dict"]["base_model"]["model"]["heads"]
+    weight, bias = head["0.clf.0.weight"], head["0.clf.0.bias"]
+    write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
+    images = trunk.preprocessing
+    if trunk.timm:
+        out = folder / "classifier"
+        write_timm_folder(trunk, out, (weight, bias))
+        lines = (
+            f'model = timm.create_model("local-dir:{out}", pretrained=True)\n'
+            f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
+        )
+    else:
+        out = folder / "classifier.pth"
+        write_state_dict({**trunk.tensors, "fc.weight": weight, "fc.bias": bias}, images, out)
+        network = f"torchvision.models.resnet{trunk.depth}(num_classes={len(weight)})"
+        if not trunk.is_usual:
+            network = (
+                f"pirl_plugin.WideResNet({trunk.depth}, {trunk.width:g}, {trunk.small_stem})\n"
+                f"model.fc = torch.nn.Linear({weight.shape[1]}, {len(weight)})"
+            )
+        lines = (
+            f"model = {network}\n"
+            f'model.load_state_dict(torch.load("{out}", weights_only=True))\n'
+            f"normalize = torchvision.transforms.Normalize({list(images.mean)}, {list(images.std)})"
+            f"  # {images.size}-px images"
+        )
+    return f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{lines}"
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a share of the images, such as 0.1")
+    return value
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin finetune",
+        description="Train all layers of a checkpoint and a linear classifier on labelled images, "
+        "in VISSL, and export the classifier to torchvision or timm.\nExample: "
+        "pirl-plugin finetune --checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
+        formatter_class=kinds.HelpFormatter,
+    )
+    labelled.add_options(parser, "runs/finetune")
+    add = parser.add_argument
+    add("--fraction", type=_fraction, help="train on this share of the images, such as 0.1")
+    add("--scratch", action="store_true", help="train the same network from random weights, too")
+    return parser.parse_args(arguments)

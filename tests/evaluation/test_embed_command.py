@@ -1,0 +1,86 @@
+"""Features of any images: as a file of ``pirl-plugin embed``, and in Python."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+import pirl_plugin
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.cli import run
+from pirl_plugin.evaluation.features import extract_features
+from pirl_plugin.models.resnet import WideResNet
+from tests.helpers.host_tools import write_checkpoint, write_coloured
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trunk")
+    return write_checkpoint(folder / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Seven images without classes, the third of them unreadable."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for i in range(7):
+        write_coloured(folder / f"{i}.png", i % 3, rng)
+    (folder / "2.png").write_bytes(b"no image")
+    return folder
+
+
+def embed(checkpoint, data, out, *options):
+    words = ["--checkpoint", str(checkpoint), "--data", str(data), "--out", str(out)]
+    assert run(["embed", *words, "--size", "32", "--batch", "4", *options]) == 0
+    return out
+
+
+def test_embed__writes_features_and_files_of_images_without_classes(
+    checkpoint, photos, tmp_path, capsys
+):
+    npz = np.load(embed(checkpoint, photos, tmp_path / "f.npz"), allow_pickle=False)
+    assert set(npz.files) == {"features", "files", "unreadable", "progress"}
+    assert npz["files"].tolist() == ["0.png", "1.png", "3.png", "4.png", "5.png", "6.png"]
+    expected, readable = extract_features(load_trunk(checkpoint), photos, size=32)
+    assert readable.tolist() == [True, True, False, True, True, True, True]
+    assert expected[2].isnan().all()
+    assert npz["features"].dtype == np.float32
+    np.testing.assert_allclose(npz["features"], expected[readable], rtol=1e-4, atol=1e-5)
+    printed = capsys.readouterr().out
+    assert f"7 images of {photos}, without classes" in printed
+    assert "crops of 32 px, mean 0.485 0.456 0.406" in printed
+    assert "unreadable, left out: 2.png" in printed
+    assert not (tmp_path / "f.npz.unfinished").exists()
+
+
+def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    whole = np.load(embed(checkpoint, photos, tmp_path / "f.npz"))["features"]
+    with embed(checkpoint, photos, tmp_path / "f.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows][:3] == ["0.png", "1.png", "3.png"]
+    values = [[float(row[f"feature{i}"]) for i in range(128)] for row in rows]
+    assert np.array_equal(np.array(values, np.float32), whole)
+    pytest.importorskip("pyarrow")
+    table = pandas.read_parquet(embed(checkpoint, photos, tmp_path / "f.parquet"))
+    assert np.array_equal(np.stack(table["features"]), whole)
+    with pytest.raises(ValueError, match=r"f\.txt: expected a name that ends in \.npz, \.csv"):
+        embed(checkpoint, photos, tmp_path / "f.txt")
+
+
+def test_extract_features__of_any_module_and_any_data_set():
+    """A network of one's own is in evaluation mode during the call, and afterwards as before."""
+    network = WideResNet(10, 0.25).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    data = [(torch.full((3, 40, 50), 60 * i, dtype=torch.uint8), i) for i in range(3)]
+    features, readable = pirl_plugin.extract_features(
+        network, data, size=32, mean=[0.5] * 3, std=[0.25] * 3, batch=2
+    )
+    assert readable.all()
+    assert network.training
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    pixels = torch.stack([torch.full((3, 32, 32), (60 * i / 255 - 0.5) / 0.25) for i in range(3)])
+    with torch.no_grad():
+        torch.testing.assert_close(features, network.eval()(pixels))

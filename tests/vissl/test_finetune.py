@@ -1,0 +1,121 @@
+"""``pirl-plugin finetune``: its overrides, what it exports, and one whole run."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torchvision
+import yaml
+
+from pirl_plugin.checkpoints.load import save_trunk
+from pirl_plugin.evaluation.data import open_labelled
+from pirl_plugin.evaluation.linear_run import linear_accuracy
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+from pirl_plugin.vissl.finetune import limit_overrides, network_overrides, write_classifier
+from tests.helpers.configs import compose
+from tests.helpers.host_tools import write_checkpoint, write_classes
+
+STATISTICS = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
+
+
+def finished_run(folder, trunk):
+    """The final checkpoint of a fine-tuning to three classes, on images of 48 px."""
+    width = trunk(torch.zeros(1, 3, 48, 48))[0].shape[1]
+    classifier = torch.nn.Linear(width, 3)
+    file = folder / "model_final_checkpoint_phase1.torch"
+    save_trunk(trunk, file)
+    content = torch.load(file, weights_only=True)
+    heads = {f"0.clf.0.{name}": tensor for name, tensor in classifier.state_dict().items()}
+    content["classy_state_dict"]["base_model"]["model"]["heads"] = heads
+    torch.save(content, file)
+    transforms = [{"name": "RandomResizedCrop", "size": 48}, {"name": "Normalize", **STATISTICS}]
+    config = {"DATA": {"TRAIN": {"TRANSFORMS": transforms}}}
+    (folder / "train_config.yaml").write_text(yaml.safe_dump(config))
+    return classifier
+
+
+def expected_outputs(trunk, classifier, images):
+    with torch.no_grad():
+        return classifier(trunk.eval()(images)[0])
+
+
+@pytest.mark.parametrize("depth", [18, 10])
+def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
+    trunk = ResNetTrunk(depth, 1 if depth == 18 else 0.25).eval()
+    classifier = finished_run(tmp_path, trunk)
+    text = write_classifier(tmp_path, ["ant", "bee", "cat"])
+    assert (tmp_path / "classes.txt").read_text() == "ant\nbee\ncat\n"
+    import pirl_plugin
+
+    scope = {"torch": torch, "torchvision": torchvision, "pirl_plugin": pirl_plugin}
+    exec(text.partition("\n\n")[2], scope)
+    images = torch.randn(2, 3, 48, 48)
+    with torch.no_grad():
+        outputs = scope["model"].eval()(images)
+    assert torch.equal(outputs, expected_outputs(trunk, classifier, images))
+    assert scope["normalize"].mean == STATISTICS["mean"]
+    assert "48-px images" in text
+
+
+def test_classifier__of_a_network_of_timm_is_loaded_as_printed(tmp_path):
+    timm = pytest.importorskip("timm")
+    trunk = TimmTrunk("test_vit", {"img_size": 48}).eval()
+    classifier = finished_run(tmp_path, trunk)
+    scope = {"timm": timm}
+    exec(write_classifier(tmp_path, ["ant", "bee", "cat"]).partition("\n\n")[2], scope)
+    images = torch.randn(2, 3, 48, 48)
+    with torch.no_grad():
+        outputs = scope["model"].eval()(images)
+    torch.testing.assert_close(outputs, expected_outputs(trunk, classifier, images))
+    assert "Normalize(mean=tensor([0.1000, 0.2000, 0.3000])" in str(scope["transform"])
+
+
+def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
+    data = write_classes(tmp_path, {"train": 20, "val": 4}, separable=True)
+    images = open_labelled(data)
+    assert limit_overrides(images, None) == []
+    limit = "config.DATA.TRAIN.DATA_LIMIT"
+    assert limit_overrides(images, 0.2) == [f"{limit}=4", f"{limit}_SAMPLING.IS_BALANCED=True"]
+    assert "trains on 4 of 20 images, equally many of each class" in capsys.readouterr().out
+    for i in range(0, 18, 2):
+        (data / "train" / "class0" / f"{i}.png").unlink()
+    assert limit_overrides(open_labelled(data), 0.5)[1].endswith("IS_BALANCED=False")
+
+
+@pytest.mark.parametrize("network", ["resnet", "timm"])
+def test_overrides__compose_to_the_network_of_the_trunk(network):
+    if network == "timm":
+        pytest.importorskip("timm")
+        trunk = TimmTrunk("test_vit", {"img_size": 48})
+    else:
+        trunk = ResNetTrunk(10, 0.25, small_stem=True)
+    config = compose(*network_overrides(trunk), "config.MODEL.HEAD.NUM_CLASSES=7")
+    model = config.MODEL
+    width = 64 if network == "timm" else 128
+    assert model.HEAD.PARAMS == [["mlp", {"dims": [width, 7]}]]
+    if network == "timm":
+        options = {"dynamic_img_size": True, "img_size": 48}
+        assert model.TRUNK.PIRL_TIMM == {"NAME": "test_vit", "OPTIONS": options}
+    else:
+        section = {"DEPTH": 10, "WIDTH_MULTIPLIER": 0.25, "SMALL_STEM": True}
+        assert model.TRUNK.PIRL_RESNET == section
+    assert not model.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY
+
+
+@pytest.mark.slow
+def test_finetune__of_separable_classes_in_one_command(tmp_path):
+    path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
+    data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
+    words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "pirl_plugin", "finetune", *words, "--size", "32"]
+    result = subprocess.run(
+        [*command, "--scratch", "--fraction", "0.5", "config.OPTIMIZER.num_epochs=6"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    assert linear_accuracy(tmp_path / "out") == {"0": 100.0}
+    assert "trains on 32 of 64 images" in result.stdout
+    assert "From random weights: top-1" in result.stdout
+    assert (tmp_path / "out" / "classifier.pth").is_file()
