@@ -42,9 +42,12 @@ def main(arguments: list[str]) -> int:
         print(f"Seed {seed}, {state}: {folder / LOG}", flush=True)
         with ended_by_sigterm():
             trial = run_trial(config, folder, seed, options.num_gpus)
-        failed += [trial] if "error" in trial else []
-        done = [json.loads(file.read_text()) for file in options.out.glob(f"trial_*/{RESULT}")]
-        trials = [*sorted(done, key=lambda result: int(result["seed"])), *failed]
+        if "error" in trial:
+            failed.append(trial)
+        # Trials of earlier calls count too. The file is written after each trial: hours pass.
+        finished = [json.loads(file.read_text()) for file in options.out.glob(f"trial_*/{RESULT}")]
+        finished.sort(key=lambda result: int(result["seed"]))
+        trials = [*finished, *failed]
         summary = summarize(trials)
         write_json(options.out / "results.json", {**run, "trials": trials, **summary})
     print(f"\n{options.config}, {run['metric']}\n{table(Path(options.config).stem, summary)}")
@@ -70,8 +73,9 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
     for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST):
         DatasetCatalog.get(name)
-    checkpoint, weights = options.checkpoint.resolve(), options.out / "weights.pkl"
-    run = {
+    checkpoint = options.checkpoint.resolve()
+    weights = options.out / "weights.pkl"
+    run: dict[str, object] = {
         "config": options.config,
         "options": options.options,
         "weights": str(checkpoint),
@@ -83,10 +87,13 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     trunk = export_checkpoint(
         checkpoint, weights, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
     )
-    for pair in {"MODEL.WEIGHTS": str(weights), **detectron2_options(trunk)}.items():
-        config.merge_from_list(list(pair))
-    about = {"metric": setup.metric_kind(config.DATASETS.TEST[0]), "network": trunk.title}
-    return {**run, **about, "versions": setup.versions()}, config
+    config.merge_from_list(["MODEL.WEIGHTS", str(weights)])
+    for key, value in detectron2_options(trunk).items():
+        config.merge_from_list([key, value])
+    run["metric"] = setup.metric_kind(config.DATASETS.TEST[0])
+    run["network"] = trunk.title
+    run["versions"] = setup.versions()
+    return run, config
 
 
 def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[str, Any]:
@@ -104,10 +111,10 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
         write_text(folder / CONFIG, config.dump())
         command = [sys.executable, "-m", "pirl_plugin.detection.trial", str(folder), str(num_gpus)]
         with (folder / LOG).open("a") as log:
-            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
-        if done.returncode != 0 or not (folder / RESULT).is_file():
-            last = (folder / LOG).read_text(errors="replace").strip().rpartition("\n")[2]
-            return {"seed": seed, "error": f"exit status {done.returncode}: {last}"}
+            process = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+        if process.returncode != 0 or not (folder / RESULT).is_file():
+            last_line = (folder / LOG).read_text(errors="replace").strip().rpartition("\n")[2]
+            return {"seed": seed, "error": f"exit status {process.returncode}: {last_line}"}
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return result
 
@@ -119,26 +126,30 @@ def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ``finished``, the number of these trials; ``mean`` and ``sd`` by metric. ``sd`` is the
         sample's (n − 1), None for fewer than two trials. ``mean`` is None without a trial.
     """
-    done = [t for t in trials if "error" not in t]
-    values = {m: [t[m] for t in done] for m in METRICS}
-    return {
-        "finished": len(done),
-        "mean": {m: statistics.mean(v) for m, v in values.items()} if done else None,
-        "sd": {m: statistics.stdev(v) for m, v in values.items()} if len(done) > 1 else None,
-    }
+    finished = [trial for trial in trials if "error" not in trial]
+    summary: dict[str, Any] = {"finished": len(finished), "mean": None, "sd": None}
+    values = {metric: [trial[metric] for trial in finished] for metric in METRICS}
+    if finished:
+        summary["mean"] = {metric: statistics.mean(values[metric]) for metric in METRICS}
+    if len(finished) > 1:
+        summary["sd"] = {metric: statistics.stdev(values[metric]) for metric in METRICS}
+    return summary
 
 
 def table(config: str, summary: Mapping[str, Any]) -> str:
     """Return the measured figures and the paper's as aligned text."""
     rows = []
-    if mean := summary["mean"]:
-        sd = summary["sd"] or {}
-        cells = [f"{mean[m]:.1f}" + (f" ± {sd[m]:.1f}" if m in sd else "") for m in METRICS]
+    mean = summary["mean"]
+    deviation = summary["sd"]
+    if mean:
+        cells = [f"{mean[metric]:.1f}" for metric in METRICS]
+        if deviation:
+            cells = [f"{mean[metric]:.1f} ± {deviation[metric]:.1f}" for metric in METRICS]
         rows.append([f"measured, {summary['finished']} finished", *cells])
     number, names = DETECTION_ROWS.get(config, (0, ()))
     for name in names:
         figures = published(number, name)
-        rows.append([f"paper, {name}", *(f"{figures[m]:.1f}" for m in METRICS)])
+        rows.append([f"paper, {name}", *(f"{figures[metric]:.1f}" for metric in METRICS)])
     return tabulate(rows, ["", *METRICS], tablefmt="plain", disable_numparse=True)
 
 

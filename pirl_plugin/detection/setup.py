@@ -28,11 +28,21 @@ def find_config(name: str) -> Path:
 
 
 def load_config(file: Path, options: Sequence[str] = ()) -> CfgNode:
-    """Return Detectron2's configuration from a file, changed by ``KEY VALUE …``."""
+    """Return Detectron2's configuration from a file, changed by ``KEY VALUE …``.
+
+    Raises:
+        Refused: the file, or a file that it names as ``_BASE_``, holds more than plain YAML.
+    """
+    import yaml
     from detectron2.config import get_cfg
 
     config = get_cfg()
-    config.merge_from_file(str(file))
+    try:
+        # By default, Detectron2 runs the code in a YAML file that safe loading refuses.
+        config.merge_from_file(str(file), allow_unsafe=False)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise Refused(f"--config = {file}: expected plain YAML; repair it ({reason})") from error
     config.merge_from_list(list(options))
     return config
 
@@ -41,10 +51,11 @@ def metric_kind(dataset: str) -> str:
     """Return how the AP of a data set is computed; the kinds differ by a point or two."""
     from detectron2.data import MetadataCatalog
 
-    about = MetadataCatalog.get(dataset)
-    if about.get("evaluator_type") != "pascal_voc":
+    metadata = MetadataCatalog.get(dataset)
+    if metadata.get("evaluator_type") != "pascal_voc":
         return "COCO, 101 recall points, IoU 0.50:0.95"
-    kind = "2007, 11 recall points" if about.year == 2007 else "2010 and later, every recall point"
+    is_2007 = metadata.year == 2007
+    kind = "2007, 11 recall points" if is_2007 else "2010 and later, every recall point"
     return f"PASCAL VOC {kind}, IoU 0.50:0.95"
 
 

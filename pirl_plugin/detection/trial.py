@@ -74,9 +74,13 @@ def check_loaded(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> 
     }
     mismatch = compare(weights, loaded)
     if not mismatch:
-        pairs = {name: (loaded[name].cpu(), tensor) for name, tensor in weights.items()}
-        other = [n for n, (mine, its) in pairs.items() if not torch.equal(mine, its.to(mine.dtype))]
-        mismatch = f"other values in {truncate(other)}" if other else ""
+        changed = [
+            name
+            for name, tensor in weights.items()
+            if not torch.equal(loaded[name].cpu(), tensor.to(loaded[name].dtype))
+        ]
+        if changed:
+            mismatch = f"other values in {truncate(changed)}"
     if mismatch:
         raise Refused(
             f"backbone and res5 of the model differ from the file: {mismatch}; training would "

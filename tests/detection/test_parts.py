@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+import types
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from fvcore.common.config import CfgNode
 
 from pirl_plugin.detection import command
 from pirl_plugin.detection.command import summarize, table
-from pirl_plugin.detection.setup import find_config, require_detectron2
+from pirl_plugin.detection.setup import find_config, load_config, require_detectron2
 from pirl_plugin.detection.trial import check_loaded
 
 
@@ -81,6 +82,30 @@ def test_find_config__by_name_and_by_path(tmp_path):
     assert find_config(str(tmp_path / "mine.yaml")) == tmp_path / "mine.yaml"
     with pytest.raises(ValueError, match=r"voc08: expected a file, or one of coco_c4_1x, .*"):
         find_config("voc08")
+
+
+def test_load_config__runs_no_code_in_a_file_or_its_base(tmp_path, monkeypatch):
+    class Detectron2Config(CfgNode):
+        """Takes unsafe YAML unless it is told not to, as Detectron2's own does."""
+
+        def merge_from_file(self, cfg_filename, allow_unsafe=True):
+            self.merge_from_other_cfg(
+                CfgNode(self.load_yaml_with_base(cfg_filename, allow_unsafe=allow_unsafe))
+            )
+
+    module = types.ModuleType("detectron2.config")
+    module.get_cfg = lambda: Detectron2Config({"SEED": -1})
+    monkeypatch.setitem(sys.modules, "detectron2", types.ModuleType("detectron2"))
+    monkeypatch.setitem(sys.modules, "detectron2.config", module)
+    (tmp_path / "plain.yaml").write_text("SEED: 3\n")
+    assert load_config(tmp_path / "plain.yaml", ["SEED", "4"]).SEED == 4
+    ran = tmp_path / "ran"
+    (tmp_path / "code.yaml").write_text(f"SEED: !!python/object/apply:os.mkdir ['{ran}']\n")
+    (tmp_path / "base.yaml").write_text("_BASE_: code.yaml\n")
+    for name in ("code", "base"):
+        with pytest.raises(ValueError, match=rf"{name}\.yaml: expected plain YAML"):
+            load_config(tmp_path / f"{name}.yaml")
+    assert not ran.exists()
 
 
 def test_without_detectron2__says_how_to_install_it_here(monkeypatch):

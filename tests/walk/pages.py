@@ -33,7 +33,7 @@ REPLACED = {  # what a page says -> what runs
     r"FIRST_HOST:29500": "localhost:0",
     r"--nnodes 2": "--nnodes 1",
     r"phase\d+\.torch": "phase0.torch",
-    r"(quickstart\.sh --data .*)": r"\1 --epochs 1",
+    r"(quickstart\.sh.*)": r"\1 --epochs 1",
 }
 DEFAULT: dict[str, Callable[[Path], None]] = {
     "DIR": tiny.folder,
