@@ -25,9 +25,19 @@ def published_tables() -> list[dict[str, Any]]:
     Each has its ``number``, ``title``, ``columns`` and ``rows``: the name of a row → a figure in
     percent, or None, for each column.
     """
-    content: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text())
-    tables: list[dict[str, Any]] = content["tables"]
+    tables: list[dict[str, Any]] = _content()["tables"]
     return tables
+
+
+def published_parameters() -> dict[str, float]:
+    """Return the methods of Fig. 2: name of a row of Table 2 → parameters in millions.
+
+    Example:
+        >>> published_parameters()["PIRL"]
+        25.6
+    """
+    parameters: dict[str, float] = _content()["parameters"]
+    return parameters
 
 
 def published(number: int, method: str) -> dict[str, float | None]:
@@ -39,3 +49,8 @@ def published(number: int, method: str) -> dict[str, float | None]:
     """
     (table,) = [table for table in published_tables() if table["number"] == number]
     return dict(zip(table["columns"], table["rows"][method], strict=True))
+
+
+def _content() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("published.json").read_text())
+    return content

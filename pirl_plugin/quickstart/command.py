@@ -68,17 +68,21 @@ def sweep(arguments: list[str]) -> None:
     add("name", choices=list(SWEEPS), help="the value to vary")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of every pre-training")
     add("--data", type=user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
+    add("--voc", type=user_path, metavar="VOC2007",
+        help="measure with SVMs on VOC07 (Fig. 7), not with linear classifiers")  # fmt: skip
     add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
     add("--scale", choices=["paper", "quick"], default="paper",
         help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
     add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
     add("--linear", metavar="KEY=VALUE", action="append", default=[],
-        help="an override of every linear benchmark; repeatable")  # fmt: skip
+        help="an override of every benchmark; repeatable")  # fmt: skip
     options = parser.parse_intermixed_args(arguments)
     if options.values is not None:  # argparse gives this option all words after it
         options.overrides += [word for word in options.values if "=" in word]
         options.values = [float(word) for word in options.values if "=" not in word]
     options.out = options.out or output_folder(f"runs/sweep_{options.name}")
     options.data = options.data.resolve()
+    if options.voc is not None:
+        options.voc = options.voc.resolve()
     with ended_by_sigterm():
         run_sweep(options)

@@ -125,7 +125,12 @@ def run_quickstart(
 
 
 def run_host(
-    overrides: Sequence[str], out: Path, title: str, threads: int, shown: bool = True
+    overrides: Sequence[str],
+    out: Path,
+    title: str,
+    threads: int,
+    shown: bool = True,
+    script: Sequence[str] | None = None,
 ) -> None:
     """Train or evaluate through the host's engine; its log is ``out/log.txt``.
 
@@ -135,6 +140,7 @@ def run_host(
         title: name of the run in messages.
         threads: number of threads of the run's process.
         shown: whether the console shows the progress; otherwise it goes to ``out/console.log``.
+        script: the command that takes the overrides; None: ``pirl-plugin train``.
 
     Raises:
         RuntimeError: the run failed; the message has the last line of its errors.
@@ -142,7 +148,8 @@ def run_host(
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
     folder = f"config.CHECKPOINT.DIR={quoted(out)}"
-    command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, folder]
+    script = script or [sys.executable, "-m", "pirl_plugin", "train"]
+    command = [*script, *overrides, folder]
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
     with (

@@ -1,31 +1,29 @@
 """The effect of λ, of the permutations or of the negatives (Sec. 4): runs, table, figure.
 
-A model needs two runs: pre-training and linear benchmark. Finished runs are skipped, so the same
-command resumes a sweep.
+A model needs two runs: pre-training and a benchmark of frozen features. Finished runs are skipped,
+so the same command resumes a sweep.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.published import published
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import claim_folder, write_json, write_text
-from pirl_plugin.quickstart.run import (
-    Data,
-    find_data,
-    quick_epochs,
-    quick_linear,
-    quick_negatives,
-    run_host,
-)
+from pirl_plugin.quickstart.data import IMAGE_SIZE, Data, find_data
+from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
 from pirl_plugin.settings import quoted
 
 
@@ -34,33 +32,38 @@ class Sweep:
     """One sweep.
 
     Attributes:
-        method: the trained method.
         axis: name of the swept value.
         key: the Hydra key of the value; with "++" if the config may not have the key.
-        values: the paper's values.
+        values: method → the paper's values.
+        paper: method → the value at which a table of the paper has a model with the settings of
+            Sec. 4; the number of this table, and its row.
     """
 
-    method: str
     axis: str
     key: str
-    values: tuple[float, ...]
+    values: dict[str, tuple[float, ...]]
+    paper: dict[str, tuple[float, int, str]]
 
 
-_PERMUTATIONS = ("Number of permutations", "++config.DATA.TRAIN.VIEWS.num_permutations")
+_PIRL_OF_SEC_4 = (5, "PIRL (Jigsaw)")
 SWEEPS = {
-    "lambda": Sweep(
-        "PIRL",
+    "lambda": Sweep(  # Fig. 6
         "λ (weight of the invariance term)",  # Eq. 5
         "config.LOSS.pirl_loss.lambda_invariance",
-        (0, 0.25, 0.5, 0.75, 1),
+        {"PIRL": (0, 0.25, 0.5, 0.75, 1)},
+        {"PIRL": (0.5, *_PIRL_OF_SEC_4)},
     ),
-    "permutations": Sweep("PIRL", *_PERMUTATIONS, (1, 10, 100, 1_000, 10_000, 362_880)),
-    "jigsaw_permutations": Sweep("Jigsaw", *_PERMUTATIONS, (10, 100, 1_000, 10_000)),
-    "negatives": Sweep(
-        "PIRL",
+    "permutations": Sweep(  # Fig. 7
+        "Number of permutations",
+        "++config.DATA.TRAIN.VIEWS.num_permutations",
+        {"PIRL": (1, 10, 100, 1_000, 10_000, 362_880), "Jigsaw": (10, 100, 1_000, 10_000)},
+        {"PIRL": (362_880, *_PIRL_OF_SEC_4), "Jigsaw": (2_000, 2, "Jigsaw")},
+    ),
+    "negatives": Sweep(  # Fig. 8
         "Number of negatives",
         "config.LOSS.pirl_loss.num_negatives",
-        tuple(2**power for power in range(6, 16)),
+        {"PIRL": tuple(2**power for power in range(6, 16))},
+        {"PIRL": (4_096, *_PIRL_OF_SEC_4)},
     ),
 }
 _CONFIGS = {
@@ -71,71 +74,174 @@ _CONFIGS = {
 }
 
 
-def pretraining(options: argparse.Namespace, data: Data, value: float) -> list[str]:
+@dataclass(frozen=True)
+class Model:
+    """One model of a sweep."""
+
+    method: str
+    value: float
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder."""
+        return f"{self.method.lower()}_{self.value}"
+
+
+def models_of(name: str, values: Sequence[float] | None = None) -> list[Model]:
+    """Return the models of a sweep, method by method.
+
+    Args:
+        name: name of the sweep.
+        values: only these values, for each method; None: the paper's.
+
+    Example:
+        >>> [model.folder for model in models_of("permutations", [10])]
+        ['pirl_10', 'jigsaw_10']
+    """
+    return [
+        Model(method, _plain(value))
+        for method, paper_values in SWEEPS[name].values.items()
+        for value in sorted(set(values or paper_values))
+    ]
+
+
+def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[str]:
     """Return the overrides of a model's pre-training."""
-    sweep, quick = SWEEPS[options.name], options.scale == "quick"
-    ours = [
-        f"config={_CONFIGS[options.scale, sweep.method]}",
+    overrides = [
+        f"config={_CONFIGS[options.scale, model.method]}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
     ]
-    if quick:
-        ours.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
-    if sweep.method == "PIRL":
-        ours.append(quick_negatives(data) if quick else "+config/pirl/epochs=analysis_400")
-    return _merged(ours, [*options.overrides, f"{sweep.key}={value}"])
+    if options.scale == "quick":
+        overrides.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
+    if model.method == "PIRL":
+        quick = options.scale == "quick"
+        overrides.append(quick_negatives(data) if quick else "+config/pirl/epochs=analysis_400")
+    value = f"{SWEEPS[options.name].key}={model.value}"
+    return _merged(overrides, [*options.overrides, value])
 
 
-def linear_benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
-    """Return the overrides of a model's linear benchmark."""
-    ours = quick_linear(data, checkpoint)
-    if options.scale == "paper":
-        ours = [o for o in ours if "NUM_CLASSES" not in o]
-        ours[0] = "config=benchmark/pirl/linear_imagenet1k"
-    return _merged(ours, options.linear)
+def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
+    """Return the overrides of a model's benchmark: SVMs on VOC07, or linear classifiers."""
+    if options.voc is not None:
+        overrides = [
+            "config=benchmark/pirl/svm_voc07",
+            f"config.DATA.TRAIN.DATA_PATHS=[{quoted(options.voc)}]",
+            f"config.DATA.TEST.DATA_PATHS=[{quoted(options.voc)}]",
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+        ]
+        if options.scale == "quick":
+            size = f"config.DATA.TRAIN.RESIZE=[{IMAGE_SIZE},{IMAGE_SIZE}]"
+            overrides += ["+config/pirl/linear=resnet10", "+config/pirl/machines=cpu", size]
+    else:
+        overrides = quick_linear(data, checkpoint)
+        if options.scale == "paper":
+            overrides = [override for override in overrides if "NUM_CLASSES" not in override]
+            overrides[0] = "config=benchmark/pirl/linear_imagenet1k"
+    return _merged(overrides, options.linear)
 
 
-def _merged(ours: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return our overrides and the given ones; a given one replaces ours with the same key."""
-    keys = {override.partition("=")[0].lstrip("+~") for override in given}
-    return [*(o for o in ours if o.partition("=")[0].lstrip("+~") not in keys), *given]
+def _merged(overrides: Sequence[str], replacing: Sequence[str]) -> list[str]:
+    """Return all overrides; one of ``replacing`` replaces another with the same key."""
+    keys = {override.partition("=")[0].lstrip("+~") for override in replacing}
+    kept = [each for each in overrides if each.partition("=")[0].lstrip("+~") not in keys]
+    return [*kept, *replacing]
 
 
 def run_sweep(options: argparse.Namespace) -> None:
     """Run the unfinished models, and write the table and the figure after each model.
 
     Args:
-        options: the command's ``name``, ``data``, ``out``, ``scale``, ``values``, ``overrides``
-            and ``linear``.
+        options: the command's ``name``, ``data``, ``voc``, ``out``, ``scale``, ``values``,
+            ``overrides`` and ``linear``.
 
     Raises:
         ValueError: the options cannot be used, or ``out`` holds another sweep.
         RuntimeError: a run failed.
     """
     data = find_data(options.data)
-    if data.val is None:
+    if data.val is None and options.voc is None:
         raise Refused(f"--data = {options.data}: expected train/CLASS/* and val/CLASS/*")
-    about = {
+    settings = {
         "scale": options.scale,
         "data": str(options.data),
         "pre-training": shlex.join(options.overrides),
         "linear": shlex.join(options.linear),
     }
-    claim_folder(options.out, {"sweep": options.name, **about})
-    for value in sorted(set(options.values or SWEEPS[options.name].values)):
-        _run_model(options, data, _plain(value))
-        table = write_results(options.out, options.name, _results(options), about)
+    if options.voc is not None:
+        settings["VOC07"] = str(options.voc)
+    claim_folder(options.out, {"sweep": options.name, **settings})
+    for model in models_of(options.name, options.values):
+        _run_model(options, data, model)
+        table = write_results(options.out, options.name, _results(options), settings)
     print(f"\n{table}\nIn {options.out}: results.md, results.json, figure.png", flush=True)
+
+
+def _run_model(options: argparse.Namespace, data: Data, model: Model) -> None:
+    """Pre-train and measure one model, if it is not finished."""
+    folder = options.out / model.folder
+    title = f"{model.method}, {SWEEPS[options.name].axis} = {model.value:,}"
+    # At the paper's scale, a machine runs several processes, which work on GPUs.
+    threads = torch.get_num_threads() if options.scale == "quick" else 1
+    if final_checkpoint(folder / "pretrain") is None:
+        overrides = pretraining(options, data, model)
+        run_host(overrides, folder / "pretrain", f"{title}: pre-training", threads)
+    checkpoint = final_checkpoint(folder / "pretrain")
+    if checkpoint is None:
+        raise RuntimeError(f"{title}: the pre-training ended unfinished: see {folder}")
+    measure = _measure_of(options)
+    if not _accuracies(folder / measure, measure):
+        overrides = benchmark(options, data, checkpoint)
+        script = svm_script() if measure == "svm" else None
+        run_host(overrides, folder / measure, f"{title}: {measure}", threads, script=script)
+
+
+def _measure_of(options: argparse.Namespace) -> str:
+    """Return the name of a model's benchmark and of its folder."""
+    return "linear" if options.voc is None else "svm"
+
+
+def svm_script() -> list[str]:
+    """Return the command of the host's script that trains SVMs.
+
+    It is named by its file: ``python -m tools.train_svm`` would take a folder ``tools`` of the
+    user's before the host's.
+    """
+    host = importlib.util.find_spec("vissl")
+    if host is None or host.origin is None:
+        raise Refused("VISSL is not installed: pip install --no-deps vissl==0.1.6")
+    return [sys.executable, str(Path(host.origin).parents[1] / "tools" / "train_svm.py")]
+
+
+def _accuracies(folder: Path, measure: str) -> dict[str, float]:
+    """Return layer → percent of a benchmark; empty if it is not finished."""
+    try:
+        if measure == "svm":
+            return svm_map(folder, read_config(folder / RUN_CONFIG))
+        return linear_accuracy(folder)
+    except (ValueError, OSError):
+        return {}
 
 
 def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the accuracies of all models in the folder, also from earlier calls."""
-    method, rows = SWEEPS[options.name].method, []
-    folders = options.out.glob(f"{method.lower()}_*")
-    for value, folder in sorted((float(f.name.partition("_")[2]), f) for f in folders):
-        top1 = _top1(folder / "linear")
-        best, percent = max(top1.items(), key=lambda item: item[1], default=(None, None))
-        rows.append({"method": method, "value": _plain(value), "top1": top1, "best_layer": best,
-                     "best_top1": percent})  # fmt: skip
+    measure = _measure_of(options)
+    unit = "top1" if measure == "linear" else "map"
+    rows = []
+    for method in SWEEPS[options.name].values:
+        folders = options.out.glob(f"{method.lower()}_*")
+        values = sorted(float(folder.name.partition("_")[2]) for folder in folders)
+        for value in map(_plain, values):
+            layers = _accuracies(options.out / Model(method, value).folder / measure, measure)
+            best = max(layers, key=lambda layer: layers[layer]) if layers else None
+            rows.append(
+                {
+                    "method": method,
+                    "value": value,
+                    unit: layers,
+                    "best_layer": best,
+                    f"best_{unit}": layers[best] if best else None,
+                }
+            )
     return rows
 
 
@@ -143,64 +249,104 @@ def _plain(value: float) -> float:
     return int(value) if float(value).is_integer() else value
 
 
-def _run_model(options: argparse.Namespace, data: Data, value: float) -> None:
-    """Pre-train and measure one model in ``OUT/METHOD_VALUE``, if it is not finished."""
-    sweep = SWEEPS[options.name]
-    folder = options.out / f"{sweep.method.lower()}_{value}"
-    title = f"{sweep.method}, {sweep.axis} = {value:,}"
-    # At the paper's scale, a machine runs several processes, which work on GPUs.
-    threads = torch.get_num_threads() if options.scale == "quick" else 1
-    if final_checkpoint(folder / "pretrain") is None:
-        overrides = pretraining(options, data, value)
-        run_host(overrides, folder / "pretrain", f"{title}: pre-training", threads)
-    checkpoint = final_checkpoint(folder / "pretrain")
-    if checkpoint is None:
-        raise RuntimeError(f"{title}: the pre-training ended unfinished: see {folder}")
-    if not _top1(folder / "linear"):
-        overrides = linear_benchmark(options, data, checkpoint)
-        run_host(overrides, folder / "linear", f"{title}: linear", threads)
-
-
-def _top1(folder: Path) -> dict[str, float]:
-    """Return layer → percent of a linear benchmark; empty if it is not finished."""
-    try:
-        return linear_accuracy(folder)
-    except (ValueError, OSError):
-        return {}
-
-
 def write_results(
-    out: Path, name: str, results: list[dict[str, Any]], settings: dict[str, str]
+    out: Path, name: str, results: Sequence[Mapping[str, Any]], settings: Mapping[str, str]
 ) -> str:
     """Write ``results.md``, ``results.json`` and ``figure.png``; return the table.
 
     Args:
         out: the folder.
         name: name of the sweep.
-        results: for each model ``method``, ``value``, ``top1`` (layer → percent, empty if not
-            measured), ``best_layer`` and ``best_top1`` (or None).
+        results: for each model ``method``, ``value``, ``best_layer`` and either ``top1`` and
+            ``best_top1`` or ``map`` and ``best_map``: layer → percent (empty if not measured), and
+            the percent of the best layer (or None).
         settings: settings of the runs.
+    """
+    on_voc = "VOC07" in settings
+    best = "best_map" if on_voc else "best_top1"
+    measure = "SVM on VOC07, mAP, %" if on_voc else "linear top-1, %"
+    measured: dict[str, dict[float, float]] = {method: {} for method in SWEEPS[name].values}
+    for row in results:
+        if row.get(best) is not None:
+            measured[row["method"]][row["value"]] = row[best]
+    measured = {method: points for method, points in measured.items() if points}
+
+    table = _table(name, measured, measure)
+    lines = [f"- {key}: {text}" for key, text in settings.items() if text]
+    text = "\n".join([table, "", "The best layer of each model.", "", *lines]) + "\n"
+    write_text(out / "results.md", text)
+    content = {"sweep": name, "settings": dict(settings), "results": list(results)}
+    write_json(out / "results.json", content)
+    # The figure has the paper's points if the runs measure what the paper's figure does.
+    is_papers = settings.get("scale") == "paper" and on_voc == (name == "permutations")
+    paper = published_points(name) if is_papers else {}
+    draw(name, measured, paper, measure).savefig(out / "figure.png", dpi=200)
+    return text
+
+
+def published_points(name: str) -> dict[str, tuple[float, float]]:
+    """Return method → swept value and percent, from the paper's tables.
+
+    The paper prints no figures of its Figures 6 to 8. Its tables have these points of them.
+
+    Example:
+        >>> published_points("permutations")
+        {'PIRL': (362880, 79.8), 'Jigsaw': (2000, 64.5)}
+    """
+    column = "VOC07" if name == "permutations" else "ImageNet"
+    points = {}
+    for method, (value, number, row) in SWEEPS[name].paper.items():
+        percent = published(number, row)[column]
+        if percent is not None:
+            points[method] = (value, percent)
+    return points
+
+
+def _table(name: str, measured: Mapping[str, Mapping[float, float]], measure: str) -> str:
+    heads = [f"{method}, {measure}" for method in measured]
+    lines = [f"| {SWEEPS[name].axis} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for value in sorted({value for points in measured.values() for value in points}):
+        percents = [points.get(value) for points in measured.values()]
+        cells = ["" if percent is None else f"{percent:.1f}" for percent in percents]
+        lines.append(f"| {value:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(
+    name: str,
+    measured: Mapping[str, Mapping[float, float]],
+    paper: Mapping[str, tuple[float, float]],
+    measure: str,
+) -> Any:
+    """Draw the runs of a sweep as lines, and the paper's points as crosses.
+
+    Args:
+        name: name of the sweep.
+        measured: method → value → percent.
+        paper: as from :func:`published_points`; empty: none.
+        measure: label of the second axis.
+
+    Returns:
+        The figure of matplotlib.
     """
     from matplotlib.figure import Figure
 
-    sweep = SWEEPS[name]
-    measured = {r["value"]: r["best_top1"] for r in results if r["best_top1"] is not None}
-    lines = [f"| {sweep.axis} | {sweep.method}, linear top-1, % |", "|---|---|"]
-    lines += [f"| {value:,} | {percent:.1f} |" for value, percent in measured.items()]
-    lines += ["", "The best layer of each model.", ""]
-    lines += [f"- {key}: {text}" for key, text in settings.items() if text]
-    table = "\n".join(lines) + "\n"
-    write_text(out / "results.md", table)
-    write_json(out / "results.json", {"sweep": name, "settings": settings, "results": results})
-
-    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    figure = Figure(figsize=(5.8, 3.6), layout="constrained")
     axes = figure.subplots()
-    axes.plot(list(measured), list(measured.values()), "o-")
+    colours = {method: f"C{number}" for number, method in enumerate(SWEEPS[name].values)}
+    for method, points in measured.items():
+        values = sorted(points)
+        percents = [points[value] for value in values]
+        axes.plot(values, percents, "o-", color=colours[method], label=method)
+    for method, (value, percent) in paper.items():
+        axes.plot(value, percent, "X", color=colours[method], ms=9, label=f"{method}, paper")
     if name != "lambda":
         axes.set_xscale("log")
-    axes.set_xticks(list(measured), [f"{value:,}" for value in measured], fontsize=8)
+    ticks = sorted({value for points in measured.values() for value in points})
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
     axes.set_xticks([], minor=True)
-    axes.set(xlabel=sweep.axis, ylabel=f"{sweep.method}, linear top-1, %")
+    axes.set(xlabel=SWEEPS[name].axis, ylabel=measure)
+    if len(colours) > 1 or paper:
+        axes.legend(frameon=False, fontsize=8)
     axes.grid(alpha=0.25)
-    figure.savefig(out / "figure.png", dpi=200)
-    return table
+    return figure

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pirl_plugin.arguments import user_path
+from pirl_plugin.evaluation.paper_figures import draw_layers, draw_parameters
 from pirl_plugin.evaluation.paper_tables import Run, has_measured, lay_out, markdown
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import write_text
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> int:
     if options.out is not None:
         write_text(options.out / "results.md", markdown(tables) + "\n")
         write_text(options.out / "results.json", text + "\n")
+        draw_parameters(tables).savefig(options.out / "figure_2.png", dpi=200)
+        draw_layers(tables).savefig(options.out / "figure_5.png", dpi=200)
     print(text if options.json else markdown([table for table in tables if has_measured(table)]))
     return status
 
@@ -46,5 +49,5 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", type=user_path, help="folder of a benchmark")
     add("--json", action="store_true", help="print JSON instead of Markdown")
-    add("--out", type=user_path, help="folder for results.md, results.json, and the figures")
+    add("--out", type=user_path, help="folder for results.md, results.json, and Figures 2 and 5")
     return parser.parse_args(arguments)

@@ -7,9 +7,11 @@ printed, but for what :data:`REPLACED` names.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.helpers import finished_runs
 from tests.helpers.host_runs import host_script
 from tests.walk import tiny
 from tests.walk.shell import ROOT
@@ -33,7 +35,7 @@ REPLACED = {  # what a page says -> what runs
     r"FIRST_HOST:29500": "localhost:0",
     r"--nnodes 2": "--nnodes 1",
     r"phase\d+\.torch": "phase0.torch",
-    r"(quickstart\.sh.*)": r"\1 --epochs 1",
+    r"(quickstart\.sh[^#\n]*)": r"\1 --epochs 1 ",
 }
 DEFAULT: dict[str, Callable[[Path], None]] = {
     "DIR": tiny.folder,
@@ -46,8 +48,14 @@ CONTENT: dict[str, dict[str, Callable[[Path], None] | None]] = {  # of a page ->
     "README": {"DIR": tiny.photos},
     "pretraining": {"DIR": tiny.photos},
     "data": {"DIR": tiny.papers},
-    "experiments": {"DIR": tiny.papers},
+    "experiments": {"DIR": tiny.papers, "VOCdevkit": tiny.voc},
     "export": {"DIR": None},
+}
+RUNS = {  # finished run that `pirl-plugin results` reads -> column, and row of its pre-training
+    "runs/linear": ("ImageNet", "PIRL"),
+    "runs/linear_jigsaw": ("ImageNet", "Jigsaw"),
+    "runs/svm": ("VOC07", "PIRL"),
+    "runs/places": ("Places205", "PIRL"),
 }
 CHECKPOINTS = ("CHECKPOINT", "IN", "OUT/checkpoint.torch", "model_final_checkpoint_phase0.torch")
 
@@ -67,6 +75,18 @@ def replaced(text: str) -> str:
     for printed, value in REPLACED.items():
         text = re.sub(printed, value, text)
     return text
+
+
+def prepare(text: str, folder: Path) -> None:
+    """Remove the folder that a block writes a run to, and make the finished runs that it reads."""
+    for name in re.findall(r"CHECKPOINT\.DIR=([\w/]+)|linear .*--out ([\w/]+)", text):
+        shutil.rmtree(folder / "".join(name), ignore_errors=True)
+    words = re.findall(r"pirl-plugin results .*", text)
+    for name, (column, row) in RUNS.items():
+        if name in " ".join(words).split() and not (folder / name / "metrics.json").is_file():
+            shutil.rmtree(folder / name, ignore_errors=True)
+            made = finished_runs.pretrained(folder / f"{name}_pretrain", row=row)
+            finished_runs.measured(folder / name, made, column=column)
 
 
 def furnish(folder: Path, page: str, checkpoint: Path) -> Path:

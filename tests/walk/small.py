@@ -22,7 +22,6 @@ COSTS = ["config.SVM.costs.costs_list=[1.0]", "config.SVM.dual=false"]
 QUICK = {  # command of pirl-plugin -> more words
     "sweep lambda": ["--values", "0.5"],
     "sweep permutations": ["--values", "10"],
-    "sweep jigsaw_permutations": ["--values", "10"],
     "sweep negatives": ["--values", "8"],
     "sweep": ["--linear", LINEAR[0], "--linear", LINEAR[1], "--linear",
               "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH, *VIEWS],

@@ -2,11 +2,12 @@
 
 import json
 import math
-import shutil
+import re
 
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
 from tests.walk import pages, tiny
@@ -45,8 +46,7 @@ def folder_of(tmp_path_factory, checkpoint):
 def test_block__runs_to_its_end(page, number, text, folder_of):
     folder = folder_of(page)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("train_config.yaml")}
-    if "CHECKPOINT.DIR=OUT" in text:  # each block has its own OUT
-        shutil.rmtree(folder / "OUT", ignore_errors=True)
+    pages.prepare(text, folder)
     output = run(pages.replaced(text), folder, small=True)
     for config in folder.rglob("train_config.yaml"):
         if before.get(config) != config.stat().st_mtime_ns:
@@ -55,6 +55,11 @@ def test_block__runs_to_its_end(page, number, text, folder_of):
         assert knn_top1(output) == 100
     if "pirl-plugin linear" in text:
         assert max(linear_top1(output).values()) >= 90
+    for results in re.findall(r"pirl-plugin results .*--out ([\w/]+)", text):
+        tables = json.loads((folder / results / "results.json").read_text())["tables"]
+        assert any(value for t in tables for row in t["rows"] for value in row["measured"])
+        for figure in ("figure_2.png", "figure_5.png"):
+            assert Image.open(folder / results / figure).size[0] > 1000
 
 
 def check_run(folder):
