@@ -169,6 +169,9 @@ def test_sample__jitter_p_switches_the_four_together():
         ("hue", 0.6, r"hue = 0.6: expected a number in \[0, 0.5\]; "),
         ("photometric_p", 1.1, r"photometric_p = 1.1: expected a number in \[0, 1\]; "),
         ("flip_p", float("nan"), "flip_p = nan:"),
+        ("contrast", float("inf"), "contrast = inf:"),
+        ("blur_sigma", (2.0, 0.1), r"blur_sigma = \(2.0, 0.1\): expected two deviations"),
+        ("blur_sigma", (0.0, 1.0), "blur_sigma = "),
     ],
 )
 def test_photometric__refuses_bad_values(name, value, words):

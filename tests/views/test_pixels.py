@@ -1,9 +1,13 @@
 """Images normalised for a model: the shapes that are taken."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from pirl_plugin.views.pixels import normalize_images
+from pirl_plugin.views.pixels import as_pixels, normalize_images
 
 
 @pytest.mark.parametrize(
@@ -18,6 +22,24 @@ from pirl_plugin.views.pixels import normalize_images
 def test_normalize_images__refuses_other_shapes(shape, says):
     with pytest.raises(ValueError, match=says):
         normalize_images(torch.zeros(shape, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [{"std": [-1, -1, -1]}, {"std": [0.2, 0, 0.2]}, {"std": [0.2]}, {"std": [math.nan] * 3},
+     {"mean": [0.5]}, {"mean": [math.inf, 0, 0]}],
+)  # fmt: skip
+def test_normalize_images__refuses_impossible_constants(constants):
+    (name,) = constants
+    with pytest.raises(ValueError, match=f"{name} = .*: expected three numbers"):
+        normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
+
+
+def test_pil_floats__hold_0_to_255():
+    image = Image.fromarray(np.array([[0, 127.6, 300]], np.float32))
+    assert as_pixels(image)[0].tolist() == [[0, 128, 255]]
+    with pytest.raises(ValueError, match=r"values from 0 to 1: .* multiply them by 255"):
+        as_pixels(Image.fromarray(np.array([[0, 0.5, 1]], np.float32)))
 
 
 def test_normalize_images__refuses_other_types():

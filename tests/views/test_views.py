@@ -127,6 +127,10 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
         ({"num_permutations": 0}, "num_permutations = 0:"),
         ({"patchsize": 64}, "unexpected keyword argument 'patchsize'"),
         ({"hue": 2}, "hue = 2:"),
+        ({"patch_size": 0}, "patch_size = 0: expected a whole number from 1 on"),
+        ({"image_size": 64.0}, "image_size = 64.0: expected a whole number from 1 on"),
+        ({"grid": 0}, "grid = 0: expected"),
+        ({"patches_crop_size": -1}, "patches_crop_size = -1: expected"),
     ],
 )
 def test_views__refuse_bad_parameters(parameters, words):

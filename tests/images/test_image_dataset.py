@@ -1,0 +1,133 @@
+"""Any function of an image as views, in a data set whose draws can be repeated."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, DataLoader
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+import pirl_plugin as pirl
+from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.views.pixels import image_generator, normalize_images
+
+PHOTOS = [torch.randint(256, (3, 20, 24), dtype=torch.uint8) for _ in range(3)]
+
+
+def with_generator(image, generator):
+    assert isinstance(image, Image.Image)
+    return {"drawn": torch.from_numpy(generator.random(3)), "size": image.size}
+
+
+def with_optional_generator(image, rng=None):
+    return with_generator(image, rng)
+
+
+def of_global_generators(image):
+    return torch.tensor([torch.rand(()), np.random.rand(), random.random()])
+
+
+CALLABLES = {
+    "v1": v1.Compose([v1.RandomResizedCrop(16), v1.ColorJitter(0.4, 0.4, 0.4), v1.ToTensor()]),
+    "v2": v2.Compose([v2.RandomResizedCrop(16), v2.ToImage(), v2.ToDtype(torch.float32, True)]),
+    "PIL out": v2.RandomCrop(8),
+    "generator": with_generator,
+    "rng": with_optional_generator,
+    "global": of_global_generators,
+    "ours": pirl.JigsawViews(image_size=16),
+}
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_callable__draws_repeat_after_set_epoch_and_only_then(name):
+    torch.manual_seed(0)
+    data = ImageDataset(PHOTOS, CALLABLES[name], seed=1)
+    view = "drawn" if name in ("generator", "rng") else "images"
+
+    def views(epoch):
+        data.set_epoch(epoch)
+        return data[1][view]
+
+    first = views(0)
+    state = torch.random.get_rng_state()
+    assert torch.equal(views(0), first)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not torch.equal(views(1), first)
+    assert not torch.equal(data[1][view], data[1][view])  # without an epoch
+    data.set_epoch(0)
+    assert not torch.equal(data[2][view], first)
+
+
+def test_callable__with_a_generator_gets_the_keyed_one():
+    data = ImageDataset(PHOTOS, with_generator, seed=3)
+    data.set_epoch(2)
+    expected = image_generator(3, 2, 1).random(3)
+    np.testing.assert_array_equal(data[1]["drawn"], expected)
+
+
+def test_unreadable__has_zeros_of_the_shapes_of_a_readable_image():
+    data = ImageDataset([None, *PHOTOS, None], CALLABLES["v1"])
+    (batch,) = DataLoader(data, 5, collate_fn=collate_views)
+    assert batch["images"].shape == (5, 3, 16, 16)
+    assert not batch["images"][[0, 4]].any()
+    assert batch["index"].tolist() == [-1, 1, 2, 3, -1]
+    named = ImageDataset([None, *PHOTOS], with_generator)[0]
+    assert named["drawn"].tolist() == [0, 0, 0]
+    assert named["size"] == (24, 20)
+
+
+def test_unreadable__all_of_them_is_an_error():
+    floats = [photo.float() for photo in PHOTOS]
+    with pytest.raises(ValueError, match="list: none of 3 images can be read"):
+        ImageDataset(floats, CALLABLES["ours"])[0]
+
+
+@pytest.mark.parametrize("views", [lambda image: (1, 2), lambda image: "a"])
+def test_callable__that_returns_no_tensors_is_refused(views):
+    with pytest.raises(ValueError, match="expected a dictionary of tensors, or one tensor"):
+        ImageDataset(PHOTOS, views)[0]
+
+
+@pytest.mark.parametrize("views", [pirl.JigsawViews, None, "jigsaw"])
+def test_views__that_are_no_function_are_refused(views):
+    with pytest.raises(ValueError, match="expected a function of an image"):
+        ImageDataset(PHOTOS, views)
+
+
+def test_joined_data_sets__may_not_share_rows():
+    views = pirl.ImageViews(image_size=8)
+    joined = ConcatDataset([ImageDataset(PHOTOS, views), ImageDataset(list(PHOTOS), views)])
+    with pytest.raises(ValueError, match=r"share rows .* ImageDataset\(ConcatDataset"):
+        next(iter(DataLoader(joined, 6, num_workers=1, collate_fn=collate_views)))
+    same = ConcatDataset([ImageDataset(PHOTOS, views), ImageDataset(PHOTOS, views)])
+    assert collate_views([same[0], same[3]])["index"].tolist() == [0, 0]
+
+
+def test_default_collation__is_named_as_the_cause():
+    batch = next(iter(DataLoader(ImageDataset(PHOTOS, CALLABLES["ours"]), 2)))
+    with pytest.raises(ValueError, match="collate_fn=collate_views"):
+        normalize_images(batch["patches"])
+
+
+class TwoCrops(pirl.Views):
+    """Two standard views, of a user's own."""
+
+    @property
+    def shapes(self):
+        """Shape of each view, by name."""
+        return {**super().shapes, "other": (3, self.image_size, self.image_size)}
+
+    def _make(self, pixels, rng):
+        return {
+            "images": self._standard_view(pixels, rng),
+            "other": self._standard_view(pixels, rng),
+        }
+
+
+def test_views__of_a_user_are_a_subclass():
+    sample = ImageDataset(PHOTOS, TwoCrops(image_size=8, hue=0))[0]
+    assert sample["other"].shape == (3, 8, 8)
+    assert not torch.equal(sample["images"], sample["other"])
