@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from pirl_plugin.failures import Refused
 from pirl_plugin.views.base import Views, check_scale, check_side
-from pirl_plugin.views.kernels import render
+from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.permutations import PermutationSet
-from pirl_plugin.views.photometric import FLIP
 from pirl_plugin.views.pixels import random_resized_crop
 
 _FLIPS = ("patch", "image", "none")

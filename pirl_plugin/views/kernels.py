@@ -1,13 +1,33 @@
-"""The kernels of the views: photometric operations on all views of an image, in compiled loops.
+"""The kernels of the views: draw photometric parameters and apply them, in compiled loops.
+
+In PIL, a view is made of the canvas (a resized crop) and its row of parameters like this; the
+kernel gives the same bytes::
+
+    view = canvas.crop((left, top, left + size, top + size))
+    for operation in row[ORDER : ORDER + 4]:                    # the colour jitter
+        if operation == 0: view = ImageEnhance.Brightness(view).enhance(row[BRIGHTNESS])
+        if operation == 1: view = ImageEnhance.Contrast(view).enhance(row[CONTRAST])
+        if operation == 2: view = ImageEnhance.Color(view).enhance(row[SATURATION])
+        if operation == 3: view = torchvision.adjust_hue(view, row[HUE])
+    if row[EXTRAS]:
+        view = ImageOps.posterize(view, int(row[POSTERIZE]))
+        view = ImageEnhance.Sharpness(view).enhance(row[SHARPNESS])
+        view = ImageOps.autocontrast(ImageOps.solarize(view, int(row[SOLARIZE])))
+    if row[EQUALIZE]: view = ImageOps.equalize(view)
+    if row[GREY]: view = view.convert("L").convert("RGB")
+    if row[BLUR]: view = view.filter(ImageFilter.GaussianBlur(row[BLUR]))
+    if row[FLIP]: view = ImageOps.mirror(view)
 
 A view is cut into three planes of bytes. The colour jitter computes chunks of them as float32 in
 the first-level cache, with one vectorised loop for each operation. Each operation rounds down, as
 PIL does when it stores bytes, so the results equal PIL's bit for bit. Two operations need the whole
 view, and so split the work into passes: contrast needs the mean grey level, autocontrast the
-extrema. PIL itself computes equalisation and blur, which are off by default.
+extrema. PIL itself computes equalisation and blur, which are off by default. The view is flipped
+first, when it is cut; no other operation depends on the direction.
 
 Loops run over slices that start at the wanted neighbour. With an index such as ``x - width``, numba
-would check for negative indices and could not vectorise the loop.
+would check for negative indices and could not vectorise the loop. Numba compiles again when this
+file changes, so all constants of the kernels are in it.
 """
 
 import numba
@@ -17,38 +37,76 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 
 from pirl_plugin.kernel_cache import cached_kernel
-from pirl_plugin.views.photometric import (
-    BLUR,
-    BRIGHTNESS,
-    CONTRAST,
-    EQUALIZE,
-    EXTRAS,
-    FLIP,
-    GREY,
-    HUE,
-    ORDER,
-    POSTERIZE,
-    SATURATION,
-    SHARPNESS,
-    SOLARIZE,
-    Photometric,
-)
 
-_jit = numba.njit(nogil=True, error_model="numpy")
-_F0, _F1, _F2, _F4, _F6 = (np.float32(value) for value in (0, 1, 2, 4, 6))
-_F510, _F765, _F1020 = (np.float32(value) for value in (510, 765, 1020))
-_F255, _F256 = np.float32(255), np.float32(256)
+# Columns of a row of parameters, and of its uniform draws.
+FLIP = 0
+GREY = 1
+ORDER = 2  # and the next three: order of brightness 0, contrast 1, saturation 2 and hue 3
+BRIGHTNESS = 6
+CONTRAST = 7
+SATURATION = 8
+HUE = 9
+EXTRAS = 10
+POSTERIZE = 11
+SHARPNESS = 12
+SOLARIZE = 13
+EQUALIZE = 14
+BLUR = 15
+NUM_COLUMNS = 16
+
+# The draws have a column for each parameter, these two, and two unused ones.
+_JITTER_DRAW = 16
+_BLUR_DRAW = 17
+DRAWS = 20
+
+# Positions in the ``chances`` of ``fill_rows``: probabilities, and the limits of the blur.
+FLIP_P = 0
+GREY_P = 1
+JITTER_P = 2
+EXTRAS_P = 3
+EQUALIZE_P = 4
+BLUR_P = 5
+BLUR_LOW = 6
+BLUR_HIGH = 7
+NUM_CHANCES = 8
+
+# Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
+_FEWEST_BITS = 4
+_NUM_BITS = 5
+_LEAST_SHARPNESS = 0.1
+_SHARPNESS_SPAN = 1.8
+_NUM_THRESHOLDS = 257
+
 _CHUNK = 1024  # pixels at a time: their floats fit the first-level cache
-_HALF, _THIRTEENTH = np.float32(0.5), np.float32(1 / 13)
+
+# Constants of PIL's arithmetic, as float32.
+_F0 = np.float32(0)
+_F1 = np.float32(1)
+_F2 = np.float32(2)
+_F4 = np.float32(4)
+_F6 = np.float32(6)
+_F255 = np.float32(255)
+_F256 = np.float32(256)
+_F510 = np.float32(510)
+_F765 = np.float32(765)
+_F1020 = np.float32(1020)
+_HALF = np.float32(0.5)
+_THIRTEENTH = np.float32(1 / 13)
 _SIXTH = 1.0 / 6.0
-_RED, _GREEN, _BLUE = (np.float32(value) for value in (19595, 38470, 7471))
-_F32768, _PER_65536 = np.float32(32768), np.float32(2**-16)
+# ITU-R 601 luma in 16-bit fixed point.
+_RED = np.float32(19595)
+_GREEN = np.float32(38470)
+_BLUE = np.float32(7471)
+_F32768 = np.float32(32768)
+_PER_65536 = np.float32(2**-16)
 # 1/255 in 16 bits, so that its product with a byte is exact, and the remainder.
 _PER_255 = np.float32(32896 / 2**23)
 _PER_255_REST = np.float32(1 / 255 - 32896 / 2**23)
 # In floats: the quotient of two bytes times 255, rounded down, equal to PIL's in doubles.
 _BELOW_255 = np.float32(255 - 3 * 2**-16)
 _LEAST_STEP = np.float32(2**-14)
+
+_jit = numba.njit(nogil=True, error_model="numpy")
 
 
 @_jit
@@ -197,7 +255,9 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
     total = 0
     for start in range(0, planes.shape[1], _CHUNK):
         stop = min(start + _CHUNK, planes.shape[1])
-        r, g, b = chunk[0, : stop - start], chunk[1, : stop - start], chunk[2, : stop - start]
+        r = chunk[0, : stop - start]
+        g = chunk[1, : stop - start]
+        b = chunk[2, : stop - start]
         _fetch(planes[0, start:stop], r)
         _fetch(planes[1, start:stop], g)
         _fetch(planes[2, start:stop], b)
@@ -231,11 +291,16 @@ def _sharpen(plane, out, size, factor):
     At the ends of rows this is wrong, so they are overwritten.
     """
     count = plane.size - 2 * size - 2
-    at_0, at_1, at_2 = plane[:count], plane[1 : count + 1], plane[2 : count + 2]
-    at_3, at_4 = plane[size : size + count], plane[size + 1 : size + count + 1]
-    at_5, at_6 = plane[size + 2 : size + count + 2], plane[2 * size : 2 * size + count]
+    at_0 = plane[:count]
+    at_1 = plane[1 : count + 1]
+    at_2 = plane[2 : count + 2]
+    at_3 = plane[size : size + count]
+    at_4 = plane[size + 1 : size + count + 1]
+    at_5 = plane[size + 2 : size + count + 2]
+    at_6 = plane[2 * size : 2 * size + count]
     at_7 = plane[2 * size + 1 : 2 * size + count + 1]
-    at_8, inner = plane[2 * size + 2 :], out[size + 1 : size + count + 1]
+    at_8 = plane[2 * size + 2 :]
+    inner = out[size + 1 : size + count + 1]
     for x in range(count):
         total = np.uint16(at_0[x]) + np.uint16(at_1[x]) + np.uint16(at_2[x]) + np.uint16(at_3[x])
         total += np.uint16(at_5[x]) + np.uint16(at_6[x]) + np.uint16(at_7[x]) + np.uint16(at_8[x])
@@ -260,7 +325,8 @@ def _extras(plane, spare, size, row):
     # Pixels at or above the threshold are inverted; 256 inverts none.
     last_kept = np.uint8(max(int(row[SOLARIZE]) - 1, 0))
     invert_all = row[SOLARIZE] == _F0
-    low, high = np.uint8(255), np.uint8(0)
+    low = np.uint8(255)
+    high = np.uint8(0)
     for x in range(plane.size):
         value = spare[x]
         value = np.uint8(255 - value) if value > last_kept or invert_all else value
@@ -285,6 +351,45 @@ def _greyscale(r, g, b):
 
 
 @cached_kernel
+def fill_rows(draws, low, high, chances, rows):
+    """Turn uniform draws into rows of parameters, in one compiled call instead of thirty of numpy.
+
+    Args:
+        draws: float64 (n, DRAWS), uniform in [0, 1).
+        low: float64 (4,), smallest factor of brightness, contrast and saturation, and hue shift.
+        high: float64 (4,), the largest values.
+        chances: float64 (8,), probabilities and the blur's limits, at the positions above.
+        rows: float32 (n, NUM_COLUMNS), filled; see ``Photometric.sample``.
+    """
+    for v in range(rows.shape[0]):
+        draw = draws[v]
+        row = rows[v]
+        row[FLIP] = draw[FLIP] < chances[FLIP_P]
+        row[GREY] = draw[GREY] < chances[GREY_P]
+        for place in range(4):  # insertion sort of the draws gives the order
+            at = place
+            while at > 0 and draw[ORDER + int(row[ORDER + at - 1])] > draw[ORDER + place]:
+                row[ORDER + at] = row[ORDER + at - 1]
+                at -= 1
+            row[ORDER + at] = place
+        if draw[_JITTER_DRAW] >= chances[JITTER_P]:
+            row[BRIGHTNESS:HUE] = 1.0
+            row[HUE] = 0.0
+        else:
+            for k in range(4):
+                row[BRIGHTNESS + k] = low[k] + draw[BRIGHTNESS + k] * (high[k] - low[k])
+        row[EXTRAS] = draw[EXTRAS] < chances[EXTRAS_P]
+        row[POSTERIZE] = _FEWEST_BITS + np.floor(draw[POSTERIZE] * _NUM_BITS)
+        row[SHARPNESS] = _LEAST_SHARPNESS + draw[SHARPNESS] * _SHARPNESS_SPAN
+        row[SOLARIZE] = np.floor(draw[SOLARIZE] * _NUM_THRESHOLDS)
+        row[EQUALIZE] = draw[EQUALIZE] < chances[EQUALIZE_P]
+        row[BLUR] = 0.0
+        if draw[BLUR] < chances[BLUR_P]:
+            span = chances[BLUR_HIGH] - chances[BLUR_LOW]
+            row[BLUR] = chances[BLUR_LOW] + draw[_BLUR_DRAW] * span
+
+
+@cached_kernel
 def _render(canvas, corners, rows, out):
     """Fill ``out`` with the views before equalisation (with its greyscale) and blur."""
     size = out.shape[3]
@@ -293,7 +398,8 @@ def _render(canvas, corners, rows, out):
     chunk = np.empty((3, _CHUNK), np.float32)
     spare = np.empty(size * size, np.uint8)
     for v in range(out.shape[0]):
-        row, planes = rows[v], flat_out[v]
+        row = rows[v]
+        planes = flat_out[v]
         _cut(flat_canvas, corners[v, 0], corners[v, 1], row[FLIP] != _F0, planes, size)
         _jitter(planes, row, chunk)
         for channel in range(3):
@@ -336,5 +442,6 @@ def warm_up() -> None:
     The first call on a machine takes seconds, later calls a fraction of a second. Call it in the
     parent before workers start, so that the workers do not compile.
     """
-    rows = Photometric(blur_p=1).sample(np.random.default_rng(0), 1)
+    rows = np.empty((1, NUM_COLUMNS), np.float32)
+    fill_rows(np.zeros((1, DRAWS)), np.zeros(4), np.ones(4), np.ones(NUM_CHANCES), rows)
     render(np.zeros((4, 4, 3), np.uint8), np.zeros((1, 2), np.int32), rows, 4)

@@ -85,24 +85,27 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     """
     codes = np.zeros((size, num_patches * num_patches), np.float32)
     orders: _Orders = np.zeros((size, num_patches), np.int16)
-    found, agree = 0, 0
-    while found < size and agree <= num_patches - 3:
+    count = 0
+    agree = 0  # places in which an order may equal a chosen one
+    while count < size and agree <= num_patches - 3:
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (_POOL, 1)), axis=1)
         pool_codes = np.eye(num_patches, dtype=np.float32)[pool].reshape(_POOL, -1)
-        worst = (pool_codes @ codes[:found].T).max(axis=1, initial=0)
-        keep = worst <= agree
-        pool, pool_codes = pool[keep], pool_codes[keep]
-        alive = np.ones(len(pool), bool)
-        mutual = pool_codes @ pool_codes.T <= agree
-        before = found
-        while alive.any() and found < size:
-            pick = int(alive.argmax())
-            orders[found], codes[found] = pool[pick], pool_codes[pick]
-            alive &= mutual[pick]
-            found += 1
-        if found - before <= _LEAST_YIELD * found:
+        far_from_chosen = (pool_codes @ codes[:count].T).max(axis=1, initial=0) <= agree
+        pool = pool[far_from_chosen]
+        pool_codes = pool_codes[far_from_chosen]
+        far_from_each_other = pool_codes @ pool_codes.T <= agree
+        is_candidate = np.ones(len(pool), bool)
+        num_new = 0
+        while is_candidate.any() and count < size:
+            pick = int(is_candidate.argmax())
+            orders[count] = pool[pick]
+            codes[count] = pool_codes[pick]
+            is_candidate &= far_from_each_other[pick]
+            count += 1
+            num_new += 1
+        if num_new <= _LEAST_YIELD * count:
             agree += 1
-    return orders[:found]
+    return orders[:count]
 
 
 def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Generator) -> _Orders:

@@ -1,4 +1,4 @@
-"""Photometric augmentation: draw its parameters.
+"""Photometric augmentation: its parameters, and draws of them.
 
 The operations and their order are as in VISSL's PIRL: colour jitter in random order; then, with one
 probability, posterize, sharpness, solarize and autocontrast together; then equalize (in the paper,
@@ -13,22 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pirl_plugin.failures import Refused
-from pirl_plugin.kernel_cache import cached_kernel
-
-# Columns of a row of parameters, and of its uniform draws.
-FLIP, GREY, ORDER, BRIGHTNESS, CONTRAST, SATURATION, HUE = 0, 1, 2, 6, 7, 8, 9
-EXTRAS, POSTERIZE, SHARPNESS, SOLARIZE, EQUALIZE, BLUR = 10, 11, 12, 13, 14, 15
-NUM_COLUMNS = 16
-DRAWS = 20  # one for each column, the two below, and two unused
-_JITTER_DRAW, _BLUR_DRAW = 16, 17
-
-# Ranges of VISSL's ``ImgPilRandomPhotometric``: 4 to 8 bits, factor 0.1 to 1.9, threshold 0 to 256.
-_BITS, _NUM_BITS = 4, 5
-_SHARP, _SHARP_SPAN = 0.1, 1.8
-_NUM_THRESHOLDS = 257
-
-# Positions in ``chances``: probabilities, and the limits of the blur.
-_FLIP_P, _GREY_P, _JITTER_P, _EXTRAS_P, _EQUALIZE_P, _BLUR_P, _BLUR_LOW, _BLUR_HIGH = range(8)
+from pirl_plugin.views.kernels import (
+    BLUR_HIGH,
+    BLUR_LOW,
+    BLUR_P,
+    DRAWS,
+    EQUALIZE_P,
+    EXTRAS_P,
+    FLIP_P,
+    GREY_P,
+    JITTER_P,
+    NUM_CHANCES,
+    NUM_COLUMNS,
+    fill_rows,
+)
 
 _LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
 
@@ -89,62 +87,29 @@ class Photometric:
             num_views: number of views.
 
         Returns:
-            float32 (num_views, NUM_COLUMNS). Columns: ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE``:
-            0 or 1; ``ORDER`` and the next three: order of brightness 0, contrast 1, saturation 2
-            and hue 3; ``BRIGHTNESS``, ``CONTRAST``, ``SATURATION``, ``SHARPNESS``: factors;
-            ``HUE``: turns; ``POSTERIZE``: bits; ``SOLARIZE``: threshold; ``BLUR``: deviation in
-            pixels, 0 for none. With a factor of 1 or a hue of 0, the operation is skipped.
+            float32 (num_views, NUM_COLUMNS), with the columns of :mod:`~pirl_plugin.views.kernels`:
+            ``FLIP``, ``GREY``, ``EXTRAS``, ``EQUALIZE``: 0 or 1; ``ORDER`` and the next three:
+            order of brightness 0, contrast 1, saturation 2 and hue 3; ``BRIGHTNESS``, ``CONTRAST``,
+            ``SATURATION``, ``SHARPNESS``: factors; ``HUE``: turns; ``POSTERIZE``: bits;
+            ``SOLARIZE``: threshold; ``BLUR``: deviation in pixels, 0 for none. With a factor of 1
+            or a hue of 0, the operation is skipped.
         """
         rows = np.empty((num_views, NUM_COLUMNS), np.float32)
-        _fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
+        fill_rows(rng.random((num_views, DRAWS)), *self._limits, rows)
         return rows
 
     @functools.cached_property
     def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Lowest and highest factors (4,), and ``chances`` (8,), for ``_fill_rows``."""
+        """Lowest and highest factors (4,), and ``chances`` (8,), for ``fill_rows``."""
         spans = np.array([self.brightness, self.contrast, self.saturation], np.float64)
         low = np.append(np.maximum(0.0, 1.0 - spans), -float(self.hue))
         high = np.append(1.0 + spans, float(self.hue))
-        probabilities = (
-            self.flip_p, self.grayscale_p, self.jitter_p, self.photometric_p, self.equalize_p,
-            self.blur_p,
-        )  # fmt: skip
-        return low, high, np.array([*probabilities, *self.blur_sigma], np.float64)
-
-
-@cached_kernel
-def _fill_rows(draws, low, high, chances, rows):
-    """Turn uniform draws into rows of parameters, in one compiled call instead of thirty of numpy.
-
-    Args:
-        draws: float64 (n, DRAWS), uniform in [0, 1).
-        low: float64 (4,), smallest factor of brightness, contrast and saturation, and hue shift.
-        high: float64 (4,), the largest values.
-        chances: float64 (8,), probabilities and the blur's limits, by the names above.
-        rows: float32 (n, NUM_COLUMNS), filled; see ``Photometric.sample``.
-    """
-    for v in range(rows.shape[0]):
-        draw, row = draws[v], rows[v]
-        row[FLIP] = draw[FLIP] < chances[_FLIP_P]
-        row[GREY] = draw[GREY] < chances[_GREY_P]
-        for place in range(4):  # insertion sort of the draws gives the order
-            at = place
-            while at > 0 and draw[ORDER + int(row[ORDER + at - 1])] > draw[ORDER + place]:
-                row[ORDER + at] = row[ORDER + at - 1]
-                at -= 1
-            row[ORDER + at] = place
-        if draw[_JITTER_DRAW] >= chances[_JITTER_P]:
-            row[BRIGHTNESS:HUE] = 1.0
-            row[HUE] = 0.0
-        else:
-            for k in range(4):
-                row[BRIGHTNESS + k] = low[k] + draw[BRIGHTNESS + k] * (high[k] - low[k])
-        row[EXTRAS] = draw[EXTRAS] < chances[_EXTRAS_P]
-        row[POSTERIZE] = _BITS + np.floor(draw[POSTERIZE] * _NUM_BITS)
-        row[SHARPNESS] = _SHARP + draw[SHARPNESS] * _SHARP_SPAN
-        row[SOLARIZE] = np.floor(draw[SOLARIZE] * _NUM_THRESHOLDS)
-        row[EQUALIZE] = draw[EQUALIZE] < chances[_EQUALIZE_P]
-        row[BLUR] = 0.0
-        if draw[BLUR] < chances[_BLUR_P]:
-            span = chances[_BLUR_HIGH] - chances[_BLUR_LOW]
-            row[BLUR] = chances[_BLUR_LOW] + draw[_BLUR_DRAW] * span
+        chances = np.zeros(NUM_CHANCES)
+        chances[FLIP_P] = self.flip_p
+        chances[GREY_P] = self.grayscale_p
+        chances[JITTER_P] = self.jitter_p
+        chances[EXTRAS_P] = self.photometric_p
+        chances[EQUALIZE_P] = self.equalize_p
+        chances[BLUR_P] = self.blur_p
+        chances[BLUR_LOW], chances[BLUR_HIGH] = self.blur_sigma
+        return low, high, chances

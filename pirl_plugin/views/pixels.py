@@ -42,8 +42,9 @@ def image_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
         >>> bool(a.random() == b.random())
         True
     """
-    seed, epoch, index = int(seed), int(epoch), int(index)
-    key = (seed % _WORD) * _WORD + (index << _EPOCH_BITS | epoch)
+    # Python's integers: those of numpy and torch have 64 bits at most, and would overflow.
+    low_word = int(index) << _EPOCH_BITS | int(epoch)
+    key = (int(seed) % _WORD) * _WORD + low_word
     return np.random.Generator(np.random.Philox(key=key))
 
 
@@ -132,7 +133,8 @@ def random_resized_crop_box(
     Returns:
         Top, left, height and width of a box inside the image, pixels; it is at least 1 × 1.
     """
-    log_low, log_high = math.log(_RATIO[0]), math.log(_RATIO[1])
+    log_low = math.log(_RATIO[0])
+    log_high = math.log(_RATIO[1])
     for area_draw, ratio_draw, top_draw, left_draw in rng.random((_TRIES, 4)).tolist():
         area = height * width * (scale[0] + area_draw * (scale[1] - scale[0]))
         aspect = math.exp(log_low + ratio_draw * (log_high - log_low))
@@ -142,7 +144,8 @@ def random_resized_crop_box(
             top = int(top_draw * (height - crop_h + 1))
             left = int(left_draw * (width - crop_w + 1))
             return top, left, crop_h, crop_w
-    crop_h, crop_w = height, width
+    crop_h = height
+    crop_w = width
     if width < _RATIO[0] * height:
         crop_h = max(1, round(width / _RATIO[0]))
     elif width > _RATIO[1] * height:

@@ -5,7 +5,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torchvision.transforms import functional as TF
 
-from pirl_plugin.views.photometric import (
+from pirl_plugin.views.kernels import (
     BLUR,
     BRIGHTNESS,
     CONTRAST,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pirl_plugin.views import photometric as columns
+from pirl_plugin.views import kernels as columns
 from pirl_plugin.views.kernels import render as render_fused
 from pirl_plugin.views.photometric import Photometric
 from tests.views.oracle import render_pil
