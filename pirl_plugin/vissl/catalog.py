@@ -24,13 +24,16 @@ def register_our_datasets(module: Any) -> None:
     Entries of the user's own catalog have priority. Placeholders such as ``<img_path>`` in git
     main's default catalog are replaced. Labels come from the data sources, not from files.
     """
-    root, catalog = os.environ.get("PIRL_DATASETS"), module.VisslDatasetCatalog
+    root = os.environ.get("PIRL_DATASETS")
     if not root:
         return
+    catalog = module.VisslDatasetCatalog
     for name, (train, val) in LAYOUT.items():
         if catalog.has_data(name):
-            if not str(catalog.get(name)["train"][0]).startswith("<"):
+            is_placeholder = str(catalog.get(name)["train"][0]).startswith("<")
+            if not is_placeholder:
                 continue
             catalog.remove(name)
+        # The host expects a path of images and a path of labels.
         paths = {"train": [str(Path(root, train)), ""], "val": [str(Path(root, val)), ""]}
         catalog.register_data(name, paths)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.images.names import SOURCES
 from pirl_plugin.settings import is_ours
 
@@ -23,8 +23,8 @@ def data_paths_suffice(module: Any) -> None:
     @functools.wraps(original)
     def get_data_files(split: str, dataset_config: AttrDict) -> tuple[list[str], list[str]]:
         config = dataset_config[split]
-        names = config.DATASET_NAMES
-        in_catalog = all(module.VisslDatasetCatalog.has_data(name) for name in names)
+        has_data = module.VisslDatasetCatalog.has_data
+        in_catalog = all(has_data(name) for name in config.DATASET_NAMES)
         if not config.DATA_PATHS or config.LABEL_PATHS or in_catalog:
             return original(split, dataset_config)
         config.LABEL_PATHS = [""] * len(config.DATA_PATHS)  # the empty path never exists
@@ -40,20 +40,17 @@ def labels_of_our_sources(module: Any) -> None:
     """Broke: ``load_labels`` supports only a few label sources; ours give ``get_labels()``.
 
     It reads label files with ``allow_pickle=True``, which can run code in them. Our runs refuse a
-    file with pickled objects.
+    file with pickled objects, or with another number of labels than there are images.
     """
-    import numpy as np
-
     dataset = module.GenericSSLDataset
     original = dataset.load_labels
 
     @functools.wraps(original)
     def load_labels(self: GenericSSLDataset) -> None:
-        sources, paths = self.label_sources, self.label_paths
         if is_ours(self.cfg):
-            for path in chain.from_iterable([p] if isinstance(p, str) else p for p in paths):
-                if os.path.isfile(path):  # not '', the path of a source without a label file
-                    np.load(path, "r")  # refuses pickled objects
+            _refuse_pickles(self.label_paths)
+        sources = self.label_sources
+        # The host calls get_labels() of the sources with this name.
         self.label_sources = [
             "torchvision_dataset" if {label, data} <= set(SOURCES) else label
             for label, data in zip(sources, self.data_sources, strict=False)
@@ -62,5 +59,34 @@ def labels_of_our_sources(module: Any) -> None:
             original(self)
         finally:
             self.label_sources = sources
+        if is_ours(self.cfg):
+            _compare_lengths(self)
 
     dataset.load_labels = load_labels
+
+
+def _refuse_pickles(label_paths: list[str | list[str]]) -> None:
+    """Raise ``ValueError`` if a label file holds pickled objects."""
+    import numpy as np
+
+    for paths in label_paths:
+        for path in [paths] if isinstance(paths, str) else paths:
+            if os.path.isfile(path):  # not '', the path of a source without a label file
+                np.load(path, "r")  # without allow_pickle, it refuses
+
+
+def _compare_lengths(dataset: GenericSSLDataset) -> None:
+    """Check that each image has a label.
+
+    Raises:
+        ValueError: a label file has another number of labels.
+    """
+    for source, labels, images in zip(
+        dataset.label_sources, dataset.label_objs, dataset.data_objs, strict=False
+    ):
+        is_file = source == "disk_filelist" and not isinstance(labels, list)
+        if is_file and len(labels) != len(images):
+            raise Refused(
+                f"config.DATA.{dataset.split}.LABEL_PATHS = {dataset.label_paths}: expected "
+                f"{len(images)} labels, one for each image, found {len(labels)}"
+            )
