@@ -1,22 +1,37 @@
-"""A file that runs code when it is unpickled is run nowhere that the product reads files."""
+"""No file runs code, and no file starts a program, wherever the product reads files.
 
+A planted file is a pickle that makes a folder, or an image that begins as PostScript, which PIL
+gives to the program ``gs`` on PATH.
+"""
+
+import io
 import os
 import pickle
+import tarfile
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import yaml
+from PIL import EpsImagePlugin, Image
+from torchvision.datasets import ImageFolder
+from vissl.data.disk_dataset import DiskImageDataset
 from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.images import prepare
 from pirl_plugin.images.sources import open_source
 from pirl_plugin.vissl.checks import sources_of
 from tests.helpers.configs import compose
+from tests.helpers.images import save_grey
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
 
 
 class Planted:
-    """Unpickled, it makes a file."""
+    """Unpickled, it makes a folder."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -30,7 +45,8 @@ def labels(path):
         cfg={"LOSS": {"name": "pirl_loss"}},
         label_sources=["disk_filelist"], label_paths=[str(path)], data_sources=["disk_filelist"],
         _convert_to_numeric_ids=lambda classes: classes, label_objs=[], labels_init=False,
-        load_single_label_file=lambda file: np.load(file, allow_pickle=True),
+        load_single_label_file=lambda file: np.load(file, allow_pickle=True), data_objs=[[0] * 3],
+        split="TRAIN",
     )  # fmt: skip
     GenericSSLDataset.load_labels(dataset)
 
@@ -45,6 +61,15 @@ def named(path):
     load_file(str(path))
 
 
+def listed(path):
+    open_source(path, "pirl_disk_filelist").paths()
+
+
+def indexed(path):
+    (path.parent / "0.tar").touch()
+    open_source(path.parent)
+
+
 def array(planted, path):
     np.save(path, np.array([planted, planted], dtype=object), allow_pickle=True)
 
@@ -53,8 +78,17 @@ def pickled(planted, path):
     path.write_bytes(pickle.dumps(planted))
 
 
+def index(planted, path):
+    objects = np.array([planted, planted], dtype=object)
+    np.savez(path, tars=objects, sizes=[0], names=["0.png"], members=[0])
+
+
 def saved(planted, path):
     torch.save({"classy_state_dict": planted}, path)
+
+
+def document(planted, path):
+    path.write_text(f"A: !!python/object/apply:os.mkdir ['{planted.path}']\n")
 
 
 @pytest.mark.parametrize(
@@ -64,21 +98,134 @@ def saved(planted, path):
         ("labels.npy", pickled, labels),
         ("images.npy", array, named),
         ("images.pkl", pickled, named),
-        ("images.npy", array, lambda path: open_source(path, "pirl_disk_filelist").paths()),
-        ("images.npy", pickled, lambda path: open_source(path, "pirl_disk_filelist").paths()),
+        ("images.npy", array, listed),
+        ("images.npy", pickled, listed),
+        ("index.npz", index, indexed),
+        ("index.npz", pickled, indexed),
         ("model.torch", saved, read_checkpoint),
         ("model.torch", pickled, read_checkpoint),
+        ("train_config.yaml", document, read_config),
     ],
 )
-def test_planted_file__is_refused_and_not_run(name, write, read, tmp_path):
+def test_planted_code__is_refused_and_not_run(name, write, read, tmp_path):
     write(Planted(tmp_path / "ran"), tmp_path / name)
-    with pytest.raises(
-        Exception, match=r"(?i)pickle|Python objects|unsafe|safe loading|no array of strings"
-    ):
+    words = r"(?i)pickle|Python objects|unsafe|safe loading|no array of strings|constructor"
+    with pytest.raises(Exception, match=words):
         read(tmp_path / name)
     assert not (tmp_path / "ran").exists()
+
+
+def test_planted_code__runs_where_it_is_let(tmp_path):
+    """Without our reading, each of these files would run its code."""
+    document(Planted(tmp_path / "ran"), tmp_path / "a.yaml")
+    yaml.unsafe_load((tmp_path / "a.yaml").read_text())
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """The mark that a program ``gs`` on PATH has run."""
+    mark = tmp_path / "ran"
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "gs").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (folder / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return mark
+
+
+def in_folder(folder):
+    return open_source(folder)
+
+
+def in_text(folder):
+    (folder / "list.txt").write_text("cat/0.png\ncat/1.jpg\n")
+    return open_source(folder / "list.txt")
+
+
+def in_table(folder):
+    (folder / "list.csv").write_text("path,label\ncat/0.png,0\ncat/1.jpg,0\n")
+    return open_source(folder / "list.csv")
+
+
+def in_array(folder):
+    np.save(folder / "list.npy", ["cat/0.png", "cat/1.jpg"])
+    return open_source(folder / "list.npy")
+
+
+def in_tar(folder):
+    with tarfile.open(folder / "0.tar", "w") as tar:
+        for name in ("0.png", "1.jpg"):
+            tar.add(folder / "cat" / name, name)
+    return open_source(folder)
+
+
+def in_hugging_face(folder):
+    datasets = pytest.importorskip("datasets")
+    paths = [str(folder / "cat" / name) for name in ("0.png", "1.jpg")]
+    data = datasets.Dataset.from_dict({"image": paths}).cast_column("image", datasets.Image())
+    data.save_to_disk(folder / "hf")
+    return open_source(folder / "hf")
+
+
+def in_memory(folder):
+    return open_source([(folder / "cat" / name).read_bytes() for name in ("0.png", "1.jpg")])
+
+
+def in_torchvision(folder):
+    return open_source(ImageFolder(folder))
+
+
+def in_host(folder):
+    """The host's own source opens images with all decoders of PIL, in our runs too."""
+    config = {
+        "DATA": {
+            "TRAIN": {
+                "BATCHSIZE_PER_REPLICA": 1,
+                "REMOVE_IMG_PATH_PREFIX": "",
+                "NEW_IMG_PATH_PREFIX": "",
+                "RANDOM_SYNTHETIC_IMAGES": False,
+            }
+        }
+    }
+    return DiskImageDataset(config, "disk_folder", str(folder), "TRAIN", "folder")
+
+
+@pytest.mark.parametrize(
+    "open_images",
+    [in_folder, in_text, in_table, in_array, in_tar, in_hugging_face, in_memory, in_torchvision,
+     in_host],
+)  # fmt: skip
+def test_planted_program__is_not_started(open_images, program, tmp_path):
+    folder = tmp_path / "data"
+    save_grey(folder / "cat" / "0.png")
+    (folder / "cat" / "1.jpg").write_bytes(POSTSCRIPT)
+    source = open_images(folder)
+    assert [source[row][1] for row in range(2)] == [True, False]
+    assert not program.exists()
+
+
+def test_planted_program__is_not_started_by_prepare(program, tmp_path):
+    save_grey(tmp_path / "in" / "0.png")
+    (tmp_path / "in" / "1.jpg").write_bytes(POSTSCRIPT)
+    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
+    assert not program.exists()
+
+
+def test_planted_program__is_started_by_pil(program, monkeypatch):
+    """PIL itself would start it."""
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    with pytest.raises(OSError), Image.open(io.BytesIO(POSTSCRIPT)) as image:  # noqa: PT011
+        image.load()
+    assert program.exists()
 
 
 def test_labels__that_are_plain_arrays_are_read(tmp_path):
     np.save(tmp_path / "labels.npy", np.array([0, 1, 1]))
     labels(tmp_path / "labels.npy")
+
+
+def test_labels__of_another_number_than_images_are_refused(tmp_path):
+    np.save(tmp_path / "labels.npy", np.array([0, 1]))
+    with pytest.raises(ValueError, match=r"LABEL_PATHS = .*: expected 3 labels, .* found 2"):
+        labels(tmp_path / "labels.npy")
