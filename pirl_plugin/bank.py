@@ -190,9 +190,8 @@ class MemoryBank(nn.Module):
         Raises:
             ValueError: on a CPU, an index is outside the data set.
         """
-        index = index.masked_fill(index == -1, 0)
         if index.device.type == "cpu":
-            self._check_inside(index)
+            self._check_inside(index, lowest=-1)
         else:
             self._indices.add(index)
 
@@ -205,17 +204,18 @@ class MemoryBank(nn.Module):
         Raises:
             ValueError: an index was outside the data set.
         """
-        self._check_range(*self._indices.read(wait))
+        smallest, largest = self._indices.read(wait)
+        self._check_range(smallest, largest, lowest=-1)
 
-    def _check_inside(self, index: Tensor) -> None:
+    def _check_inside(self, index: Tensor, lowest: int = 0) -> None:
         """Raise ``ValueError`` if an index is outside the bank; waits for a GPU."""
         if index.numel():
             smallest, largest = torch.stack(index.aminmax()).tolist()
-            self._check_range(smallest, largest)
+            self._check_range(smallest, largest, lowest)
 
-    def _check_range(self, smallest: int, largest: int) -> None:
-        outside = smallest if smallest < 0 else largest
-        if not 0 <= outside < self.num_rows:
+    def _check_range(self, smallest: int, largest: int, lowest: int) -> None:
+        outside = smallest if smallest < lowest else largest
+        if not lowest <= outside < self.num_rows:
             raise Refused(
                 f"row {outside} is outside the memory bank of {self.num_rows} rows: give each "
                 f"image's number in the data set, and its size as num_train_samples"
@@ -258,26 +258,31 @@ class MemoryBank(nn.Module):
         embeddings = embeddings.to(wide_type(self.rows.device))
         norms = embeddings.norm(dim=1, keepdim=True)  # n×1
         valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n
-        f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(~valid[:, None], 0)  # n×D
-        # An entry that is left out joins the entries of a row that moves, with weight 0. If there
-        # is no such row, it is written to row 0, which keeps its value.
-        moving = index.masked_fill(~valid, -1)
-        index = torch.where(valid, index, moving.amax().clamp_min(0))
-        # Entries of the same row share a place, the first of the row in the sorted index.
-        places = index.sort().values
-        place = torch.searchsorted(places, index)  # n
-        count = f.new_zeros(len(f)).index_add_(0, place, valid.to(f.dtype))
-        sums = torch.zeros_like(f).index_add_(0, place, f)
-        moves = count > 0
-        mean = sums / count.clamp_min(1)[:, None]
-        old = self.rows[places]
+        left_out = ~valid
+        f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(left_out[:, None], 0)  # n×D
+
+        # An entry that is left out joins a row that moves, with weight 0. If no row moves, it is
+        # written to row 0, which keeps its value.
+        last_moving = index.masked_fill(left_out, -1).amax()
+        index = torch.where(valid, index, last_moving.clamp_min(0))
+        # Entries of the same row share a place: the first place of the row in the sorted index.
+        sorted_index = index.sort().values
+        place = torch.searchsorted(sorted_index, index)  # n
+        count = f.new_zeros(len(f)).index_add_(0, place, valid.to(f.dtype))  # n
+        total = torch.zeros_like(f).index_add_(0, place, f)  # n×D
+        mean = total / count.clamp_min(1)[:, None]
+
+        old = self.rows[sorted_index]
         moved = mean.lerp(old.to(f.dtype), momentum)  # (1 − m)·f + m·row
-        new = torch.where(moves[:, None], normalize(moved).to(old.dtype), old)
-        # Several entries may write a row. All of them write the value of the row's place.
+        moved_norms = moved.norm(dim=1, keepdim=True)
+        new = (moved / moved_norms.clamp_min(_EPSILON)).to(old.dtype)
+        moves = count > 0
+        new = torch.where(moves[:, None], new, old)
+        # All entries of a row write the same value, that of their place.
         self.rows[index] = new[place]
-        self.visited[index] = self.visited[index] | moves[place]
-        norm_sum = moved.norm(dim=1).masked_fill(~moves, 0).sum()
-        return torch.stack([norm_sum, moves.sum().to(norm_sum.dtype)]).float()
+        self.visited[index] = self.visited[index] | (last_moving >= 0)
+        in_a_place = moves.to(f.dtype)  # 1 for each row that moves
+        return torch.stack([(moved_norms[:, 0] * in_a_place).sum(), in_a_place.sum()]).float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         device = fn(self.visited[:0]).device

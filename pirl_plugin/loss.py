@@ -242,12 +242,13 @@ class PIRLLoss(nn.Module):
         weight_of = dict(zip(outputs, weights, strict=True))
         used = [name for name in outputs if weight_of[name] > 0]  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
-            outside = index >= self.bank.num_rows  # (B,)
+            outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,), on a GPU
             valid = (index >= 0) & ~outside  # (B,)
+            invalid = ~valid[:, None]  # (B, 1)
             rows = torch.where(valid, index, 0)  # (B,)
             queries = torch.stack([at_least_float32(outputs[name]) for name in used], dim=1)
             # Invalid images have zeros, so they get no gradient: (B, T, D)
-            queries = normalize(queries.masked_fill(~valid[:, None, None], 0), dim=2)
+            queries = normalize(queries.masked_fill(invalid[:, None], 0), dim=2)
             scores = self._scores(queries, rows, valid, negatives)
             if self._uses_norm_constant:
                 self._estimate_norm_constant(scores, valid)
@@ -256,14 +257,14 @@ class PIRLLoss(nn.Module):
             # DistributedDataParallel averages the ranks' gradients. With the factor world_size,
             # this average is the mean over the valid images of all ranks.
             num_valid = sum_over_ranks(valid.sum(dtype=torch.float32)).clamp(min=1)
-            sums = per_image.masked_fill(~valid[:, None], 0).sum(dim=0)  # (T,)
+            sums = per_image.masked_fill(invalid, 0).sum(dim=0)  # (T,)
             means = sums * (world_size() / num_valid)  # (T,)
             terms = dict(zip(used, means.unbind(), strict=True))
             loss = torch.stack([weight_of[name] * term for name, term in terms.items()]).sum()
             # DistributedDataParallel waits for a gradient of every head, also of an unused one.
             for name, output in outputs.items():
                 if name not in terms:
-                    loss = loss + 0 * output.masked_fill(~valid[:, None], 0).float().sum()
+                    loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()
 
         self.last_step = LastStep(
             terms={name: term.detach() for name, term in terms.items()},

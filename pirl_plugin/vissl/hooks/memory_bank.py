@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
-from pirl_plugin.distributed import rank, sum_over_ranks, world_size
+from pirl_plugin.distributed import on_all_ranks, rank, sum_over_ranks
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
@@ -22,37 +22,51 @@ if TYPE_CHECKING:
 
 
 class MemoryBankHook(QuietHook):
-    """Calls :meth:`PIRLLoss.update` in the host's training loop (Sec. 2.2)."""
+    """Calls :meth:`PIRLLoss.update` in the host's training loop (Sec. 2.2).
 
-    def __init__(self) -> None:
+    Args:
+        exchange: the hook that counts unreadable images, also while the bank is filled.
+    """
+
+    def __init__(self, exchange: ExchangeHook) -> None:
         super().__init__()
+        self._exchange = exchange
         self._index: Tensor | None = None
 
     def on_start(self, task: SelfSupervisionTask) -> None:
-        """Set the bank's seed and size (a row for each training image), equal on all ranks."""
+        """Set the bank's seed and size: a row for each training image."""
         loss = task.loss
         loss.resolve_seed(task.config["SEED_VALUE"])
-        expected = len(task.datasets["train"]) if "train" in task.datasets else loss.bank.num_rows
-        if loss.bank.num_rows != expected:
+        if "train" not in task.datasets:
+            return
+        num_images = len(task.datasets["train"])
+        if loss.bank.num_rows != num_images:
             # The configuration has another number, or the host used the size of another split.
             logging.warning(
-                f"The memory bank had {loss.bank.num_rows} rows for {expected} training images: "
-                f"it is replaced by a bank of {expected} rows"
+                f"The memory bank had {loss.bank.num_rows} rows for {num_images} training images: "
+                f"it is replaced by a bank of {num_images} rows"
             )
-            loss.resize(expected)
-        if world_size() > 1 and loss.bank.persistent:
-            distributed.broadcast(loss.bank.rows, src=0)
+            loss.resize(num_images)
 
     def on_phase_start(self, task: SelfSupervisionTask) -> None:
         """Fill a new bank if ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""
         bank = task.loss.bank
         if task.train and task.loss.config.bank.init == "embeddings":
             if not sum_over_ranks(bank.visited.count_nonzero()):
-                _fill(task)
+                _fill(task, self._exchange)
 
     def on_forward(self, task: SelfSupervisionTask) -> None:
         """Copy the images' rows: the host may reuse their memory (``ENABLE_ASYNC_GPU_COPY``)."""
         self._index = task.last_batch.sample["target"].clone() if task.train else None
+
+    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+        """Name an index outside the data set: on a GPU, it makes the loss of all ranks NaN.
+
+        Raises:
+            ValueError: there is such an index on some rank.
+        """
+        if task.train and not math.isfinite(task.losses[-1]):
+            on_all_ranks(lambda: task.loss.bank.refuse_outside(wait=True))
 
     def on_update(self, task: SelfSupervisionTask) -> None:
         """Move the rows of the batch, and count the step.
@@ -65,29 +79,28 @@ class MemoryBankHook(QuietHook):
 
 
 @torch.no_grad()
-def _fill(task: SelfSupervisionTask) -> None:
+def _fill(task: SelfSupervisionTask, exchange: ExchangeHook) -> None:
     """Set each row to the embedding of its image, in a pass over the training images.
 
     The network is in training mode: BatchNorm takes the statistics of each batch or micro-batch, as
     in training. It gets only the images, the last input. Afterwards the host's loader restarts the
     epoch with the same views.
     """
-    began = time.monotonic()
-    inputs = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
+    start = time.monotonic()
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
-    for sample in _samples(task):
-        for hook in task.hooks:
-            if isinstance(hook, ExchangeHook):
-                hook.exchange(task, sample)
-        with (
-            torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None),
-            patch.dict(task.config["MODEL"], MULTI_INPUT_HEAD_MAPPING=inputs[-1:]),
-        ):
-            output = task.model(sample["input"])
-        task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
+    heads = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
+    try:
+        task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
+        for sample in _samples(task):
+            exchange.exchange(task, sample)
+            with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
+                output = task.model(sample["input"])
+            task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
+    finally:
+        task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads
     if rank() == 0:
-        logging.info(f"PIRL: filled the memory bank in {time.monotonic() - began:.0f} s")
+        logging.info(f"PIRL: filled the memory bank in {time.monotonic() - start:.0f} s")
     task.recreate_data_iterator(
         "train",
         epoch=task.phase_idx,

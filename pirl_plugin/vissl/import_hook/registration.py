@@ -59,14 +59,20 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
 
     # Hooks that stop a run on faults come first, before another hook acts on the fault.
     settings = read_section(RunSettings, cfg, "HOOKS.PIRL_RUN")
-    hooks: list[ClassyHook] = [ExchangeHook(settings.max_unreadable), FiniteHook()]
+    exchange = ExchangeHook(settings.max_unreadable)
+    hooks: list[ClassyHook] = [exchange]
     wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
     if cfg.LOSS.name == "pirl_loss" or wanted:
         hooks.append(PIRLInputHook.from_config(cfg))
     if cfg.LOSS.name == "pirl_loss":
+        hooks.append(MemoryBankHook(exchange))
+    # After the bank's hook, which names the cause if it is an index outside the data set.
+    hooks.append(FiniteHook())
+    if cfg.LOSS.name == "pirl_loss":
         monitor = read_section(MonitorSettings, cfg, "HOOKS.PIRL_MONITOR")
-        hooks += [MemoryBankHook(), PIRLReportHook()]
-        hooks += [MonitorHook(monitor)] if monitor.enabled else []
+        hooks.append(PIRLReportHook())
+        if monitor.enabled:
+            hooks.append(MonitorHook(monitor))
     # It comes after the hook that sets the bank's size, and before the host's hook that saves.
     hooks.append(CheckpointHook(read_section(Keep, cfg, "CHECKPOINT.PIRL")))
     return [*hooks, ProgressHook()] if shows_page() else hooks

@@ -35,7 +35,7 @@ def task():
 
 
 def step(task):
-    hook = MemoryBankHook()
+    hook = MemoryBankHook(ExchangeHook(1.0))
     hook.on_forward(task)
     hook.on_update(task)
 
@@ -70,11 +70,24 @@ def test_hooks__name_a_row_outside_the_bank(task):
         step(task)
 
 
+def test_hooks__name_a_row_that_a_gpu_found_outside(task):
+    """A GPU does not compare at once; the loss of all ranks is NaN then."""
+    task.losses = [torch.nan]
+    hook = MemoryBankHook(ExchangeHook(1.0))
+    hook.on_loss_and_meter(task)  # another cause
+    task.loss.bank._indices.add(torch.tensor([4, ROWS]))
+    task.losses = [1.0]
+    hook.on_loss_and_meter(task)  # the host has not waited yet
+    task.losses = [torch.nan]
+    with pytest.raises(ValueError, match="row 20 is outside the memory bank of 20 rows"):
+        hook.on_loss_and_meter(task)
+
+
 def test_update__outlives_the_memory_of_the_batchs_rows(task):
     """The host's side stream may write the next batch there, before a GPU has moved the bank."""
     expected = MemoryBank(ROWS, DIM)
     expected.update(task.last_batch.sample["target"], task.last_batch.model_output[-1])
-    hook = MemoryBankHook()
+    hook = MemoryBankHook(ExchangeHook(1.0))
     hook.on_forward(task)
     task.last_batch.sample["target"].copy_(torch.tensor([1, 2, 3]))
     hook.on_update(task)
@@ -84,7 +97,7 @@ def test_update__outlives_the_memory_of_the_batchs_rows(task):
 def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
     task.datasets = {"train": range(ROWS + 5), "test": range(ROWS)}
     with caplog.at_level(logging.WARNING):
-        MemoryBankHook().on_start(task)
+        MemoryBankHook(ExchangeHook(1.0)).on_start(task)
     assert task.loss.bank.rows.shape == (ROWS + 5, DIM)
     assert "had 20 rows for 25 training images: it is replaced by a bank of 25" in caplog.text
 
@@ -93,7 +106,7 @@ def test_start__makes_the_bank_the_size_of_the_training_set(task, caplog):
 def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
     task.config["SEED_VALUE"] = 11
     task.loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"seed": given})
-    MemoryBankHook().on_start(task)
+    MemoryBankHook(ExchangeHook(1.0)).on_start(task)
     assert task.loss.seed == expected
     assert torch.equal(task.loss.bank.rows, MemoryBank(ROWS, DIM, seed=expected).rows)
 
@@ -158,7 +171,7 @@ def filling(task):
 
 def test_fill__makes_each_row_its_images_embedding(filling):
     before = filling.loss.bank.rows.clone()
-    MemoryBankHook().on_phase_start(filling)
+    MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     bank = filling.loss.bank
     for rows, images in filling.batches:
         embeddings = torch.nn.functional.batch_norm(images, None, None, training=True)
@@ -176,7 +189,6 @@ def test_fill__makes_each_row_its_images_embedding(filling):
 def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     """It went through all of them, and named each file of a mount that had gone."""
     guard = ExchangeHook(max_share=0.02)
-    filling.hooks = [guard]
     filling.datasets = {"train": range(4)}
     filling.config = AttrDict({**filling.config, "DATA": {"TRAIN": {"DATA_PATHS": ["photos"]}}})
     batches = list(filling.data_iterator)
@@ -184,7 +196,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     filling.data_iterator = iter(batches)
     guard.on_phase_start(filling)
     with pytest.raises(Refused, match="5% of the last 20 images cannot be read"):
-        MemoryBankHook().on_phase_start(filling)
+        MemoryBankHook(guard).on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
 
 
@@ -192,11 +204,11 @@ def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
     loss = filling.loss
     before = loss.bank.rows.clone()
     filling.train = False
-    MemoryBankHook().on_phase_start(filling)
+    MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     filling.train, loss.config.bank.init = True, "random"
-    MemoryBankHook().on_phase_start(filling)
+    MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     loss.config.bank.init, loss.bank.visited[7] = "embeddings", True  # a run that is resumed
-    MemoryBankHook().on_phase_start(filling)
+    MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)
     assert torch.equal(loss.bank.rows, before)
     assert filling.begun_again == []
 
@@ -204,4 +216,4 @@ def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
 def test_fill__refuses_embeddings_that_are_not_finite(filling):
     filling.batches[1][1][0, 0] = torch.inf
     with pytest.raises(FloatingPointError, match=r"rows \[9, 2\] on rank 0 are not finite"):
-        MemoryBankHook().on_phase_start(filling)
+        MemoryBankHook(ExchangeHook(1.0)).on_phase_start(filling)

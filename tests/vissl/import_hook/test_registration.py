@@ -39,10 +39,16 @@ def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
         config = AttrDict({**sections, "DATA": {"TRAIN": train}})
         return [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
 
-    faults = ["ExchangeHook", "FiniteHook"]
-    ours = ["PIRLInputHook", "MemoryBankHook", "PIRLReportHook", "MonitorHook", "CheckpointHook"]
-    assert added("pirl_loss") == [*faults, *ours]
+    assert added("pirl_loss") == [
+        "ExchangeHook",
+        "PIRLInputHook",
+        "MemoryBankHook",
+        "FiniteHook",
+        "PIRLReportHook",
+        "MonitorHook",
+        "CheckpointHook",
+    ]
     assert added("moco_loss_of_others") == []
     # A covariant baseline: our uint8 views, a loss of the host's.
     hooks = added("cross_entropy", PIRL_INPUT={"autocast": None})
-    assert hooks == [*faults, "PIRLInputHook", "CheckpointHook"]
+    assert hooks == ["ExchangeHook", "PIRLInputHook", "FiniteHook", "CheckpointHook"]

@@ -1,0 +1,56 @@
+"""A step of loss and bank on a GPU, counted without one: waits, launches, memory."""
+
+import contextlib
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from pirl_plugin.loss import PIRLLoss
+from tests.helpers.device_costs import DeviceCosts
+from tests.helpers.loss_cases import LOOPS
+
+BATCH, NEGATIVES, ROWS, DIM = 32, 32_000, 1_281_167, 128
+
+
+def step_costs(**settings):
+    """Costs of a step: forward, backward and update."""
+    loss = PIRLLoss(
+        BATCH + 1, embedding_dim=DIM, num_negatives=NEGATIVES, norm_constant=2.9e6, **settings
+    ).to("meta")
+    bank = loss.bank
+    bank.num_rows = ROWS  # 0.7 GB that need not be drawn
+    bank.rows = torch.empty(ROWS, DIM, dtype=bank.rows.dtype, device="meta")
+    bank.visited = torch.empty(ROWS, dtype=torch.bool, device="meta")
+    f, g = (torch.empty(BATCH, DIM, device="meta", requires_grad=True) for _ in range(2))
+    index = torch.empty(BATCH, dtype=torch.int64, device="meta")
+    no_autocast = patch("torch.autocast", lambda *_, **__: contextlib.nullcontext())  # not on meta
+    with no_autocast, DeviceCosts() as costs:
+        loss(f, g, index).backward()
+        loss.update(index, f)
+    return costs
+
+
+@pytest.mark.parametrize("estimator", LOOPS)
+@pytest.mark.parametrize("negatives", ["per_image", "per_batch"])
+def test_step__of_a_replicated_bank_waits_for_nothing(estimator, negatives):
+    assert step_costs(estimator=estimator, negatives=negatives).waits == 0
+
+
+@pytest.mark.parametrize("negatives", ["per_image", "per_batch"])
+def test_step__of_a_sharded_bank_waits_twice(negatives):
+    costs = step_costs(negatives=negatives, bank={"placement": "sharded"})
+    assert costs.waits == 2  # for the sizes of the messages: the positives, and the update
+
+
+def test_step__launches_little_and_holds_few_rows_at_a_time():
+    costs = step_costs()
+    assert costs.launches <= 190
+    assert costs.peak_bytes <= 282 * 2**20
+    shared = step_costs(negatives="per_batch")
+    assert shared.peak_bytes <= 60 * 2**20
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_step__of_a_bank_of_half_the_size_takes_no_more_memory_beside_it(dtype):
+    assert step_costs(bank={"dtype": dtype}).peak_bytes < step_costs().peak_bytes
