@@ -178,17 +178,9 @@ def in_torchvision(folder):
 
 def in_host(folder):
     """The host's own source opens images with all decoders of PIL, in our runs too."""
-    config = {
-        "DATA": {
-            "TRAIN": {
-                "BATCHSIZE_PER_REPLICA": 1,
-                "REMOVE_IMG_PATH_PREFIX": "",
-                "NEW_IMG_PATH_PREFIX": "",
-                "RANDOM_SYNTHETIC_IMAGES": False,
-            }
-        }
-    }
-    return DiskImageDataset(config, "disk_folder", str(folder), "TRAIN", "folder")
+    np.save(folder / "list.npy", [str(folder / "cat" / name) for name in ("0.png", "1.jpg")])
+    config = compose("config=benchmark/pirl/quick_linear")
+    return DiskImageDataset(config, "disk_filelist", str(folder / "list.npy"), "TRAIN", "list")
 
 
 @pytest.mark.parametrize(
