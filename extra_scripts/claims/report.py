@@ -50,9 +50,10 @@ def write_report(folder: Path, content: dict[str, Any]) -> None:
 def _page(runs: Runs, content: dict[str, Any]) -> str:
     """The comparison's setting, methods and claims."""
     setting = content["setting"]
-    made = [row.get("made_with", row) for row in content["runs"]]
+    machines = [row.get("made_with", row) for row in content["runs"]]
     hardware = Counter(
-        f"{row['hardware']}, {row.get('precision', 'precision not recorded')}" for row in made
+        f"{machine['hardware']}, {machine.get('precision', 'precision not recorded')}"
+        for machine in machines
     )
     values = {
         **setting,
@@ -73,17 +74,25 @@ def _lines(rows: Iterable[Iterable[str]]) -> str:
 
 
 def _method_rows(runs: Runs) -> Iterable[list[str]]:
-    for method, about in METHODS.items():
-        found = runs.main(method)
-        if found.empty:
+    for method, settings in METHODS.items():
+        rows = runs.main(method)
+        if rows.empty:
             continue
-        seen, best = found.iloc[0][["images_seen", "best_layer"]]
-        paper = published(*about["paper"])["ImageNet"] if about.get("paper") else ""
-        seconds = found["seconds"]
-        cells = [about["label"], str(len(found)), f"{seen:,}"]
-        cells.append(_spread(seconds.unique() if seconds.nunique() == 1 else seconds))
-        cells += [_spread(found["linear_top1"]), _spread(found["knn_top1"]), best]
-        yield [*cells, _spread(found["linear_best_top1"]), str(paper)]
+        paper = published(*settings["paper"])["ImageNet"] if settings.get("paper") else ""
+        seconds = rows["seconds"]
+        if seconds.nunique() == 1:  # one run, whatever the number of rows
+            seconds = seconds.unique()
+        yield [
+            settings["label"],
+            str(len(rows)),
+            f"{rows.iloc[0]['images_seen']:,}",
+            _spread(seconds),
+            _spread(rows["linear_top1"]),
+            _spread(rows["knn_top1"]),
+            rows.iloc[0]["best_layer"],
+            _spread(rows["linear_best_top1"]),
+            str(paper),
+        ]
 
 
 def _claim_row(claim: dict[str, Any]) -> list[str]:
@@ -93,17 +102,25 @@ def _claim_row(claim: dict[str, Any]) -> list[str]:
     if "smallest_over" in claim:
         parts.append(f"smallest lead over {claim['smallest_over']}")
     verdict = f"**{claim['verdict']}**" if claim["seeds"] else "not measured yet"
-    measured = _difference(claim, 2 if "top-1" in claim["unit"] else 3)
-    others = [_difference(claim.get(key, {})) for key in ("by_best_layer", "by_knn")]
-    about = [f"`{claim['id']}`: {'; '.join(parts)}", claim["source"], verdict]
-    return [*about, measured, str(len(claim["seeds"])), *others]
+    return [
+        f"`{claim['id']}`: {'; '.join(parts)}",
+        claim["source"],
+        verdict,
+        _difference(claim, 2 if "top-1" in claim["unit"] else 3),
+        str(len(claim["seeds"])),
+        _difference(claim.get("by_best_layer", {})),
+        _difference(claim.get("by_knn", {})),
+    ]
 
 
-def _difference(found: dict[str, Any], digits: int = 2) -> str:
-    mean, error = found.get("difference"), found.get("standard_error")
+def _difference(measured: dict[str, Any], digits: int = 2) -> str:
+    mean = measured.get("difference")
+    error = measured.get("standard_error")
     if mean is None:
         return ""
-    return f"{mean:+.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+    if error is None:
+        return f"{mean:+.{digits}f}"
+    return f"{mean:+.{digits}f} ± {error:.{digits}f}"
 
 
 def _spread(values: Iterable[float]) -> str:
@@ -122,7 +139,8 @@ def _label(value: float) -> str:
 
 def _sweep_table(runs: Runs, name: str) -> str:
     """Of the seeds that have all values, so that means differ by the values alone."""
-    sweep, columns = SWEEPS[name], {}
+    sweep = SWEEPS[name]
+    columns = {}
     for method in sweep["values"]:
         for title, metric in METRICS.items():
             table = runs.sweep(name, method, metric).dropna()
@@ -131,9 +149,10 @@ def _sweep_table(runs: Runs, name: str) -> str:
         return ""
     rows = []
     for value in sweep["values"]["pirl_jigsaw"]:
-        found = [table.get(value, []) for table in columns.values()]
-        seeds = "/".join(str(len(seeds)) for seeds in found[:: len(METRICS)] if len(seeds))
-        rows.append([_label(value), seeds, *map(_spread, found)])
+        cells = [table.get(value, []) for table in columns.values()]
+        # The metrics of a method have the same seeds.
+        seeds = "/".join(str(len(seeds)) for seeds in cells[:: len(METRICS)] if len(seeds))
+        rows.append([_label(value), seeds, *map(_spread, cells)])
     header = [sweep["symbol"], "seeds", *columns]
     return f"## {sweep['axis']}\n{_lines([header])}\n|{'---|' * len(header)}{_lines(rows)}"
 
@@ -145,7 +164,8 @@ def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> 
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.grid(alpha=0.25)
         for method, y in tables.items():
-            color, label = COLORS[method], METHODS[method]["label"]
+            color = COLORS[method]
+            label = METHODS[method]["label"]
             if [*y] == [0]:  # an untrained network's, whatever the x
                 axes.axhline(y[0].mean(), color=color, lw=1, label=label)
             elif len(y):
@@ -161,26 +181,28 @@ def _figure(panels: Iterable[Panel], xlabel: str, width: float, legend: str) -> 
 
 def _curves(runs: Runs) -> Figure | None:
     """Draw accuracy during training; the supervised network's, far above, is in the tables."""
-    shown = [method for method in METHODS if method != "supervised"]
-    curves = {m: [curve(run) for _, run in runs.main(m).iterrows()] for m in shown}
+    methods = [method for method in METHODS if method != "supervised"]
+    curves = {m: [curve(run) for _, run in runs.main(m).iterrows()] for m in methods}
     if not any(curves.values()):
         return None
-    panels = [
-        (title, {m: pd.DataFrame([c[metric] for c in found]) for m, found in curves.items()})
-        for metric, title in PANELS.items()
-    ]
+    panels = []
+    for metric, title in PANELS.items():
+        tables = {m: pd.DataFrame([c[metric] for c in curves[m]]) for m in methods}
+        panels.append((title, tables))
     return _figure(panels, "Images seen (thousands)", 10.5, "right center")
 
 
 def _layers(runs: Runs) -> Figure | None:
     """Draw accuracy by layer at the end of training, and the paper's (Fig. 5)."""
-    table7 = {m: pd.DataFrame([published(7, row)]) for m, row in COMPARISON["paper_layers"].items()}
     columns = {f"ImageNet {layer}": layer for layer in LAYERS}
-    theirs = {m: row.rename(columns=columns)[[*LAYERS]] for m, row in table7.items()}
-    ours = {method: runs.main(method)[[*LAYERS]] for method in (*theirs, "npidpp")}
-    if all(table.empty for table in ours.values()):
+    paper = {}
+    for method, row in COMPARISON["paper_layers"].items():
+        table = pd.DataFrame([published(7, row)]).rename(columns=columns)
+        paper[method] = table[[*LAYERS]]
+    measured = {method: runs.main(method)[[*LAYERS]] for method in (*paper, "npidpp")}
+    if all(table.empty for table in measured.values()):
         return None
-    panels = [(PANELS["linear_top1"], tables) for tables in (ours, theirs)]
+    panels = [(PANELS["linear_top1"], measured), (PANELS["linear_top1"], paper)]
     figure = _figure(panels, "Layer", 11, "right center")
     figure.axes[0].set_title("Here", fontsize=10)
     figure.axes[1].set_title("Paper: ImageNet, ResNet-50; its NPID++ for NPID", fontsize=10)
@@ -193,12 +215,15 @@ def _sweep_figure(runs: Runs, name: str) -> Figure | None:
     values = sweep["values"]["pirl_jigsaw"]
     if runs.sweep(name, "pirl_jigsaw", "linear_top1").notna().any().sum() < 2:
         return None
-    tables = [{m: runs.sweep(name, m, metric) for m in sweep["values"]} for metric in PANELS]
-    whole = [{method: table.dropna() for method, table in found.items()} for found in tables]
-    panels = zip(PANELS.values(), whole, strict=True)
+    panels = []  # lines of the seeds that have all values
+    dots = []
+    for metric, title in PANELS.items():
+        tables = {method: runs.sweep(name, method, metric) for method in sweep["values"]}
+        panels.append((title, {method: table.dropna() for method, table in tables.items()}))
+        dots.append(tables)
     figure = _figure(panels, sweep["axis"], 9, "lower center")
-    for axes, found in zip(figure.axes, tables, strict=True):
-        for method, table in found.items():
+    for axes, tables in zip(figure.axes, dots, strict=True):
+        for method, table in tables.items():
             axes.plot(table.columns, table.T, ".", color=COLORS[method])
         axes.set_xscale("linear" if name == "lambda" else "log")
         axes.set_xticks(values, [_label(value) for value in values])
@@ -211,6 +236,6 @@ def _sweep_figure(runs: Runs, name: str) -> Figure | None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    found = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-    found["claims"] = verdicts(found)
-    write_report(folder, found)
+    content = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+    content["claims"] = verdicts(content)
+    write_report(folder, content)

@@ -37,7 +37,8 @@ from pirl_plugin.files import claim_folder, write_json
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.processes import processor_name
 
-NETWORK, RECIPES = COMPARISON["network"], COMPARISON["recipes"]
+NETWORK = COMPARISON["network"]
+RECIPES = COMPARISON["recipes"]
 PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
 SIZE = ("--size", str(NETWORK["image_size"]))
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
@@ -80,36 +81,40 @@ def plan(methods: list[str], sweeps: list[str], seeds: int, epochs: int) -> list
 
 def pretraining(job: Job, recipe: str, data: Path, classes: int) -> list[str]:
     """Hydra overrides of a job's pre-training, without its folder."""
-    about = METHODS[job.method]
-    shared = [word.format(data=data, job=job) for word in COMPARISON["shared"]]
-    words, loss = [f"config={about['config']}", *shared], RECIPES[recipe]["loss"]
+    method = METHODS[job.method]
+    loss = RECIPES[recipe]["loss"]
+    words = [f"config={method['config']}"]
+    words += [word.format(data=data, job=job) for word in COMPARISON["shared"]]
     if job.method == "vissl_pirl":  # keeps all its checkpoints
         words.append(f"config.LOSS.nce_loss_with_memory.temperature={loss['temperature']}")
     else:
         words.append("config.CHECKPOINT.PIRL.KEEP_LAST=all")
     if job.method == "supervised":
         words.append(f"config.MODEL.HEAD.NUM_CLASSES={classes}")
-    if "view" in about:
+    if "view" in method:
         photometric = "photometric:${config.DATA.TRAIN.PHOTOMETRIC}"
         words += [
             f"+config/pirl/models={NETWORK['model']}",
-            f"config.DATA.TRAIN.TRANSFORMS=[{{{about['view']},{photometric}}}]",
+            f"config.DATA.TRAIN.TRANSFORMS=[{{{method['view']},{photometric}}}]",
             f"config.HOOKS.PIRL_INPUT.autocast={autocast()}",
         ]
-    if "negatives" in about:
-        own = {**loss, "bank.seed": job.seed, "num_negatives": about["negatives"]}
-        words += [f"config.LOSS.pirl_loss.{key}={value}" for key, value in own.items()]
-    if inputs := about.get("inputs"):
-        words.append(f"config.DATA.TRAIN.INPUT_KEY_NAMES=[{','.join(inputs)}]")
-        words.append(f"config.MODEL.HEAD.PARAMS=[{','.join(inputs.values())}]")
-    words += about.get("overrides", [])
-    return words + [f"{SWEEPS[name]['key']}={value}" for name, value in job.changed]
+    if "negatives" in method:
+        settings = {**loss, "bank.seed": job.seed, "num_negatives": method["negatives"]}
+        words += [f"config.LOSS.pirl_loss.{key}={value}" for key, value in settings.items()]
+    if "inputs" in method:
+        heads = method["inputs"]  # input → head
+        words.append(f"config.DATA.TRAIN.INPUT_KEY_NAMES=[{','.join(heads)}]")
+        words.append(f"config.MODEL.HEAD.PARAMS=[{','.join(heads.values())}]")
+    words += method.get("overrides", [])
+    words += [f"{SWEEPS[name]['key']}={value}" for name, value in job.changed]
+    return words
 
 
 def autocast() -> str:
     """``bfloat16``, or ``null`` on a processor that would emulate it."""
-    found = Path("/proc/cpuinfo")
-    return "bfloat16" if found.is_file() and "avx512_bf16" in found.read_text() else "null"
+    processor = Path("/proc/cpuinfo")
+    has_bfloat16 = processor.is_file() and "avx512_bf16" in processor.read_text()
+    return "bfloat16" if has_bfloat16 else "null"
 
 
 def run(command: Sequence[str | Path], folder: Path) -> float | None:
@@ -122,19 +127,23 @@ def run(command: Sequence[str | Path], folder: Path) -> float | None:
     Raises:
         RuntimeError: the command failed.
     """
-    done, begun = folder / "seconds.json", folder.is_dir()
-    if not done.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        words, log = [sys.executable, "-m", "pirl_plugin", *command], folder / "console.log"
-        with log.open("a") as output:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
-            _, status, used = os.wait4(process.pid, 0)
-        if status:
-            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-            raise RuntimeError(f"{command[0]} failed: {last} (all of it: {log})")
-        write_json(done, None if begun else used.ru_utime + used.ru_stime)
-    return json.loads(done.read_text())
+    seconds_file = folder / "seconds.json"
+    if seconds_file.is_file():
+        return json.loads(seconds_file.read_text())
+    is_resumed = folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "pirl_plugin", *command]
+    log = folder / "console.log"
+    with log.open("a") as output:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+    if status:
+        last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"{command[0]} failed: {last_line} (all of it: {log})")
+    seconds = None if is_resumed else used.ru_utime + used.ru_stime
+    write_json(seconds_file, seconds)
+    return seconds
 
 
 class Comparison:
@@ -145,9 +154,13 @@ class Comparison:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.recipe, self.data, self.out = options.recipe, options.data.resolve(), options.out
-        train, val = (ImageFolder(self.data / split) for split in ("train", "val"))
-        self.classes, self.num_train = len(train.classes), len(train)
+        self.recipe = options.recipe
+        self.data = options.data.resolve()
+        self.out = options.out
+        train = ImageFolder(self.data / "train")
+        val = ImageFolder(self.data / "val")
+        self.classes = len(train.classes)
+        self.num_train = len(train)
         self.epochs = max(1, round(options.images_seen / len(train)))
         images = {"classes": self.classes, "train_images": len(train), "val_images": len(val)}
         self.setting = {
@@ -166,25 +179,30 @@ class Comparison:
 
     def make(self, job: Job) -> dict[str, Any]:
         """Pre-train and measure a model: its row of ``claims.json``."""
-        folder, quarter = self.out.resolve() / "runs" / job.name, max(1, job.epochs // 4)
-        spent = self.pretrain(job, folder / "pretrain")
-        points = [*range(quarter, job.epochs, quarter), job.epochs]
-        if job.epochs <= sweep_epochs(self.epochs):  # of a sweep's model the end alone is compared
-            points = [job.epochs]
-        kept = {checkpoint(folder, epoch, job) for epoch in points}
-        for file in {*(folder / "pretrain").glob("model_phase*.torch")} - kept:
+        folder = self.out.resolve() / "runs" / job.name
+        seconds = self.pretrain(job, folder / "pretrain")
+        quarter = max(1, job.epochs // 4)
+        epochs = [*range(quarter, job.epochs, quarter), job.epochs]
+        if job.epochs <= sweep_epochs(
+            self.epochs
+        ):  # only the ends of a sweep's models are compared
+            epochs = [job.epochs]
+        needed = {checkpoint(folder, epoch, job) for epoch in epochs}
+        for file in {*(folder / "pretrain").glob("model_phase*.torch")} - needed:
             file.unlink()
-        measured = []
-        for epoch in points:
-            seconds = None if spent is None else round(spent * epoch / max(1, job.epochs), 1)
-            seen = {"epoch": epoch, "images_seen": epoch * self.num_train, "seconds": seconds}
-            measured.append(seen | self.evaluate(folder, epoch, job))
-        row = {**measured[-1], **vars(job), "changed": dict(job.changed), "points": measured}
+        points = []
+        for epoch in epochs:
+            point = {"epoch": epoch, "images_seen": epoch * self.num_train, "seconds": None}
+            if seconds is not None:
+                point["seconds"] = round(seconds * epoch / max(1, job.epochs), 1)
+            points.append(point | self.evaluate(folder, epoch, job))
+        row = {**points[-1], **vars(job), "changed": dict(job.changed), "points": points}
         row.pop("epoch")
         if job.method in PAIRS and not job.changed:
             row["invariance"] = self.invariance(folder, job)
-        made = {key: self.setting[key] for key in ("precision", "versions", "hardware")}
-        return {**row, "finished": time.strftime("%Y-%m-%d"), "made_with": made}
+        row["finished"] = time.strftime("%Y-%m-%d")
+        row["made_with"] = {key: self.setting[key] for key in ("precision", "versions", "hardware")}
+        return row
 
     def pretrain(self, job: Job, folder: Path) -> float | None:
         """Train, or write an untrained trunk; see :func:`run`."""
@@ -198,7 +216,8 @@ class Comparison:
 
     def evaluate(self, folder: Path, epoch: int, job: Job) -> dict[str, Any]:
         """Linear accuracy of every layer and kNN accuracy after an epoch, percent."""
-        linear, knn = folder / f"linear_{epoch}", folder / f"knn_{epoch}"
+        linear = folder / f"linear_{epoch}"
+        knn = folder / f"knn_{epoch}"
         trained = checkpoint(folder, epoch, job)
         values = {"data": self.data, "classes": self.classes, "checkpoint": trained, "job": job}
         words = [word.format(out=linear, **values) for word in COMPARISON["linear"]]
@@ -216,17 +235,27 @@ class Comparison:
 
     def invariance(self, folder: Path, job: Job) -> dict[str, Any]:
         """Distances of images to their transformed versions."""
-        out, trained = folder / "invariance", checkpoint(folder, job.epochs, job)
+        out = folder / "invariance"
+        trained = checkpoint(folder, job.epochs, job)
         words = ["--checkpoint", trained, "--data", self.data / "val", "--out", out, *SIZE]
         run(["invariance", *words, "--images", "500"], out)
-        found = json.loads((out / "invariance.json").read_text())
-        model, spreads = found["models"][0], {}
-        for kind in ("heads", "own_statistics"):
-            same, other = model[kind]["same"], model[kind]["different"]
-            spread = {"mean": same["mean"], "std": same["std"], "different_mean": other["mean"]}
-            spreads[kind] = {key: round(value, 4) for key, value in spread.items()}
-        about = {"images": found["images"], "compared": model["representation"]}
-        return {**about, **spreads["heads"], "own_statistics": spreads["own_statistics"]}
+        measured = json.loads((out / "invariance.json").read_text())
+        (model,) = measured["models"]
+        return {
+            "images": measured["images"],
+            "compared": model["representation"],
+            **distances(model["heads"]),
+            "own_statistics": distances(model["own_statistics"]),
+        }
+
+
+def distances(model: dict[str, Any]) -> dict[str, float]:
+    """Mean and spread of the distances of ``invariance.json``."""
+    return {
+        "mean": round(model["same"]["mean"], 4),
+        "std": round(model["same"]["std"], 4),
+        "different_mean": round(model["different"]["mean"], 4),
+    }
 
 
 def checkpoint(folder: Path, epoch: int, job: Job) -> Path:
@@ -246,20 +275,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--images-seen", type=int, default=240_000, help="of a model")
     options = parser.parse_args()
-    comparison, file = Comparison(options), options.out / "claims.json"
+    comparison = Comparison(options)
+    file = options.out / "claims.json"
     claim_folder(options.out, {key: comparison.setting[key] for key in ("recipe", "images_seen")})
     content: dict[str, Any] = {"setting": comparison.setting, "runs": []}
     if file.is_file():
         content |= json.loads(file.read_text("utf-8"))
     jobs = plan(options.methods, options.sweeps, options.seeds, comparison.epochs)
-    left = [job for job in jobs if job not in {job_of(row) for row in content["runs"]}]
+    finished = {job_of(row) for row in content["runs"]}
+    unfinished = [job for job in jobs if job not in finished]
     write_all(file, content)
-    for number, job in enumerate(left, 1):
+    for number, job in enumerate(unfinished, 1):
         row = comparison.make(job)
         content["runs"].append(row)
         write_all(file, content)
         accuracy = f"linear {row['linear_top1']}, kNN {row['knn_top1']}"
-        print(f"{number} of {len(left)}: {job.name}: {accuracy}", flush=True)
+        print(f"{number} of {len(unfinished)}: {job.name}: {accuracy}", flush=True)
 
 
 def write_all(file: Path, content: dict[str, Any]) -> None:

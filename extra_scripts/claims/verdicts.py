@@ -19,7 +19,8 @@ from scipy import stats
 from pirl_plugin.evaluation.published import LAYERS
 
 COMPARISON = yaml.safe_load(Path(__file__).with_name("comparison.yaml").read_text())
-METHODS, SWEEPS = COMPARISON["methods"], COMPARISON["sweeps"]
+METHODS = COMPARISON["methods"]
+SWEEPS = COMPARISON["sweeps"]
 LEVEL = 0.95
 CHANGED = [f"changed.{name}" for name in SWEEPS]
 DISTANCES = ("invariance", "invariance.own_statistics")
@@ -31,8 +32,8 @@ COLUMNS = [  # of rows; some, or all, have no value
 
 def main_epochs(method: str, epochs: int) -> int:
     """Length of a method's run in a comparison of ``epochs`` epochs."""
-    about = METHODS[method]
-    return round(epochs * about.get("budget", 1)) if "config" in about else 0
+    settings = METHODS[method]
+    return round(epochs * settings.get("budget", 1)) if "config" in settings else 0
 
 
 def sweep_epochs(epochs: int) -> int:
@@ -54,12 +55,13 @@ class Runs:
         self.epochs = content["setting"]["epochs"]
         rows = pd.json_normalize(content["runs"])
         rows = rows.rename(columns=lambda name: name.removeprefix("linear_by_layer."))
-        self._rows = rows = rows.reindex(columns=rows.columns.union(COLUMNS))
+        rows = rows.reindex(columns=rows.columns.union(COLUMNS))
         for kind in DISTANCES:
             rows[f"{kind}.relative"] = rows[f"{kind}.mean"] / rows[f"{kind}.different_mean"]
         seeds = rows.groupby(["method", "epochs", *CHANGED], dropna=False)
         rows["best_layer"] = seeds[[*LAYERS]].transform("mean").idxmax(axis=1)
         rows["linear_best_top1"] = [row[row["best_layer"]] for _, row in rows.iterrows()]
+        self._rows = rows
 
     def _select(self, method: str, epochs: int, unchanged: list[str]) -> pd.DataFrame:
         rows = self._rows[(self._rows["method"] == method) & (self._rows["epochs"] == epochs)]
@@ -67,17 +69,17 @@ class Runs:
 
     def main(self, method: str) -> pd.DataFrame:
         """Runs of the main comparison, by seed."""
-        found = self._select(method, main_epochs(method, self.epochs), CHANGED)
-        return found.set_index("seed").sort_index()
+        runs = self._select(method, main_epochs(method, self.epochs), CHANGED)
+        return runs.set_index("seed").sort_index()
 
     def sweep(self, name: str, method: str, metric: str) -> pd.DataFrame:
         """Seeds × values, NaN where a run is missing."""
-        values, default = (SWEEPS[name][key][method] for key in ("values", "default"))
         column = f"changed.{name}"
-        others = [key for key in CHANGED if key != column]
-        found = self._select(method, sweep_epochs(self.epochs), others).fillna({column: default})
-        table = found.pivot(index="seed", columns=column, values=metric)
-        return table.reindex(columns=values).astype(float)
+        unchanged = [key for key in CHANGED if key != column]
+        runs = self._select(method, sweep_epochs(self.epochs), unchanged)
+        runs = runs.fillna({column: SWEEPS[name]["default"][method]})
+        table = runs.pivot(index="seed", columns=column, values=metric)
+        return table.reindex(columns=SWEEPS[name]["values"][method]).astype(float)
 
     def over(self, metric: str, more: str, less: str) -> pd.Series:
         """A method against another, at the end of their runs."""
@@ -85,26 +87,30 @@ class Runs:
 
     def at_equal_time(self, metric: str, better: str, worse: str) -> pd.Series:
         """When the shorter of two runs ends, between the points of the other's curve."""
-        random, *runs = (self.main(method) for method in ("random", better, worse))
-        found = {}
+        random = self.main("random")
+        runs = [self.main(better), self.main(worse)]
+        leads = {}
         for seed in set(random.index).intersection(*(run.index for run in runs)):
-            start, curves = random[metric][seed], [curve(run.loc[seed]) for run in runs]
+            start = random[metric][seed]
+            curves = [curve(run.loc[seed]) for run in runs]
             end = np.min([points["seconds"].iloc[-1] for points in curves])  # NaN if one is unknown
-            ours, theirs = (
+            first, second = (
                 np.interp(end, [0, *points["seconds"]], [start, *points[metric]])
                 for points in curves
             )
-            found[seed] = ours - theirs
-        return pd.Series(found, dtype=float)
+            leads[seed] = first - second
+        return pd.Series(leads, dtype=float)
 
     def layer(self, metric: str, method: str, layer: str, *others: str) -> pd.Series:
         """A layer against the best of others, of all where none are named."""
-        found = self.main(method)
-        return found[layer] - found[[*others] or [x for x in LAYERS if x != layer]].max(axis=1)
+        runs = self.main(method)
+        rivals = [*others] or [rival for rival in LAYERS if rival != layer]
+        return runs[layer] - runs[rivals].max(axis=1)
 
     def value(self, metric: str, name: str, value: float, *others: float) -> pd.DataFrame:
         """A value of PIRL's sweep against each of others."""
-        table, symbol = self.sweep(name, "pirl_jigsaw", metric), SWEEPS[name]["symbol"]
+        table = self.sweep(name, "pirl_jigsaw", metric)
+        symbol = SWEEPS[name]["symbol"]
         return pd.DataFrame({f"{symbol} = {v:,}": table[value] - table[v] for v in others})
 
     def lambda_ends(self, metric: str) -> pd.Series:
@@ -114,8 +120,10 @@ class Runs:
 
     def over_jigsaw(self, metric: str) -> pd.DataFrame:
         """PIRL against the classifier with as many permutations."""
-        ours, theirs = (self.sweep("permutations", m, metric) for m in ("pirl_jigsaw", "jigsaw"))
-        return pd.DataFrame({f"|T| = {v:,}": ours[v] - theirs[v] for v in theirs})
+        pirl = self.sweep("permutations", "pirl_jigsaw", metric)
+        jigsaw = self.sweep("permutations", "jigsaw", metric)
+        leads = {f"|T| = {value:,}": pirl[value] - jigsaw[value] for value in jigsaw}
+        return pd.DataFrame(leads)
 
     def per_doubling(self, metric: str) -> pd.Series:
         """Least-squares slope of top-1 over log2 N."""
@@ -154,7 +162,8 @@ def verdict(table: pd.DataFrame) -> str:
 
 def verdicts(content: dict[str, Any]) -> list[dict[str, Any]]:
     """The ``claims`` of a ``claims.json``, those without any run included."""
-    runs, found = Runs(content), []
+    runs = Runs(content)
+    claims = []
     for name, claim in COMPARISON["claims"].items():
         table = _measured(claim, runs, claim.get("metric", "linear_top1"))
         entry = {
@@ -174,8 +183,8 @@ def verdicts(content: dict[str, Any]) -> list[dict[str, Any]]:
         if "metric" not in claim:
             entry["by_best_layer"] = _difference(_measured(claim, runs, "linear_best_top1"))
             entry["by_knn"] = _difference(_measured(claim, runs, "knn_top1"))
-        found.append(entry)
-    return found
+        claims.append(entry)
+    return claims
 
 
 def _measured(claim: dict[str, Any], runs: Runs, metric: str) -> pd.DataFrame:
@@ -192,8 +201,11 @@ def _smallest(table: pd.DataFrame) -> pd.Series:
 
 def _difference(table: pd.DataFrame) -> dict[str, Any]:
     lead = _smallest(table)
-    found = {"difference": _rounded(lead.mean()), "standard_error": _rounded(lead.sem())}
-    return {"verdict": verdict(table), **found}
+    return {
+        "verdict": verdict(table),
+        "difference": _rounded(lead.mean()),
+        "standard_error": _rounded(lead.sem()),
+    }
 
 
 def _rounded(value: float) -> float | None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def find_config(name: str) -> Path:
     """Return the file of a config, by its name in ``configs/detection`` or by its path."""
-    ours = config_root() / "detection"
-    for file in (ours / f"{name}.yaml", Path(name)):
+    folder = config_root() / "detection"
+    for file in (folder / f"{name}.yaml", Path(name)):
         if file.is_file():
             return file.resolve()
-    names = sorted(p.stem for p in ours.glob("*.yaml") if not p.stem.startswith("base_"))
+    names = sorted(file.stem for file in folder.glob("*.yaml") if file.stem[:5] != "base_")
     raise Refused(f"--config = {name}: expected a file, or one of {', '.join(names)}")
 
 

@@ -128,9 +128,9 @@ def _line(
     style: str,
     colour: str,
 ) -> None:
-    known = [(x, value) for x, value in zip(positions, values, strict=True) if value is not None]
+    points = [(x, value) for x, value in zip(positions, values, strict=True) if value is not None]
     size = 11 if "*" in style else 5
-    axes.plot(*zip(*known, strict=True), style, color=colour, label=label, markersize=size)
+    axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=size)
 
 
 def _label(axes: Axes, points: Sequence[Point], left: bool) -> None:

@@ -51,16 +51,16 @@ def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]
     """Return the published rows of a table, then the rows of runs that fill none of them."""
     columns: list[str] = table["columns"]
     filled: dict[str, list[Run]] = {method: [] for method in table["rows"]}
-    others: dict[tuple[str, str], list[Run]] = {}
+    with_other_settings: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         if table["number"] not in run.tables or not set(columns) & set(run.figures):
             continue
         if run.row in filled and not run.differs:
             filled[run.row].append(run)
         else:  # runs with equal differences are repetitions of each other
-            others.setdefault((run.row, str(run.differs)), []).append(run)
+            with_other_settings.setdefault((run.row, str(run.differs)), []).append(run)
     rows = [_row(method, table["rows"][method], columns, filled[method]) for method in filled]
-    for (nearest, _), group in others.items():
+    for (nearest, _), group in with_other_settings.items():
         row = _row(group[0].label or nearest, [None] * len(columns), columns, group)
         differs = {key: [str(value) for value in pair] for key, pair in group[0].differs.items()}
         rows.append({**row, "differs": differs, "nearest": nearest})

@@ -143,8 +143,8 @@ def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list
 def _merged(overrides: Sequence[str], replacing: Sequence[str]) -> list[str]:
     """Return all overrides; one of ``replacing`` replaces another with the same key."""
     keys = {override.partition("=")[0].lstrip("+~") for override in replacing}
-    kept = [each for each in overrides if each.partition("=")[0].lstrip("+~") not in keys]
-    return [*kept, *replacing]
+    remaining = [word for word in overrides if word.partition("=")[0].lstrip("+~") not in keys]
+    return [*remaining, *replacing]
 
 
 def run_sweep(options: argparse.Namespace) -> None:

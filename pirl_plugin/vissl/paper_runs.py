@@ -216,13 +216,14 @@ def _run(
     table: int | None = None,
 ) -> Run:
     """Return a run, with the tables that have its row and columns."""
-    with_columns = [each for each in published_tables() if set(figures) & set(each["columns"])]
-    numbers = [each["number"] for each in with_columns if row in each["rows"]]
+    with_columns = [entry for entry in published_tables() if set(figures) & set(entry["columns"])]
+    numbers = [entry["number"] for entry in with_columns if row in entry["rows"]]
     if table is not None:
         numbers = [table]
+    if not numbers:  # a run of its own
+        numbers = [with_columns[0]["number"]]
     label = f"{path.name}, not {row}: {shown(differs, '{key} {value} ({expected})')}"
-    tables = tuple(numbers) or (with_columns[0]["number"],)
-    return Run(path, row, tables, figures, layer, differs, label)
+    return Run(path, row, tuple(numbers), figures, layer, differs, label)
 
 
 def _other_length(
@@ -337,5 +338,5 @@ def _read_detection(path: Path) -> Run:
 
 def _is_our_file(file: Path, name: str) -> bool:
     """Return whether a file has the content of one of our configs for Detectron2."""
-    ours = config_root() / "detection" / f"{name}.yaml"
-    return file.is_file() and file.read_bytes() == ours.read_bytes()
+    config = config_root() / "detection" / f"{name}.yaml"
+    return file.is_file() and file.read_bytes() == config.read_bytes()
