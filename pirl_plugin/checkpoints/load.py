@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.read import map_checkpoint, read_checkpoint
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.checkpoints.trunk import Trunk, find_trunk
 from pirl_plugin.files import atomic_write
@@ -113,6 +115,20 @@ def read_preprocessing(path: Path, content: Mapping[str, object]) -> Preprocessi
         return Preprocessing.from_timm(beside.get("pretrained_cfg") or {}, "config.json")
     config = run_config(path)
     return None if config is None else Preprocessing.from_config(config)
+
+
+@lru_cache(maxsize=8)
+def preprocessing_of_file(path: Path) -> Preprocessing | None:
+    """Return the preprocessing of a checkpoint's images without reading its tensors.
+
+    Returns:
+        None if the file has none, or is no checkpoint; whoever reads its weights names the mistake.
+    """
+    content: Mapping[str, object] = {}
+    if path.suffix != ".safetensors":
+        with suppress(Exception):  # a damaged file can raise anything
+            content = map_checkpoint(path)
+    return read_preprocessing(path, content)
 
 
 def save_trunk(trunk: AnyTrunk, path: str | Path) -> None:

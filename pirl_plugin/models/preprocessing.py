@@ -78,6 +78,10 @@ class Preprocessing:
             is_known=True,
         )
 
+    def value(self, name: str) -> float:
+        """Return ``size``, or a value of a channel, such as ``mean0`` or ``std2``."""
+        return self.size if name == "size" else getattr(self, name[:-1])[int(name[-1])]
+
     def record(self) -> dict[str, Any]:
         """Return the values for a file of weights; :meth:`from_record` reads them."""
         return {"size": self.size, "mean": list(self.mean), "std": list(self.std)}

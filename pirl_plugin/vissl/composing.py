@@ -182,6 +182,41 @@ def _cpu_workers(*, _root_: DictConfig) -> int:
     return max(readers - 1, 0)
 
 
+def _of_weights(name: str, default: float, *, _root_: DictConfig) -> float:
+    """``${pirl_of_weights:size,224}``: the size, mean or deviation of the initial weights' images.
+
+    Names are ``size``, ``mean0`` to ``mean2`` and ``std0`` to ``std2``. The default is for random
+    weights and for files that have no values.
+
+    Raises:
+        Refused: the trunks of an ensemble have different values.
+    """
+    from pathlib import Path
+
+    from pirl_plugin.checkpoints.load import preprocessing_of_file
+
+    model = _root_.config.MODEL
+    files = [model.WEIGHTS_INIT.PARAMS_FILE]
+    if model.TRUNK.NAME == "pirl_ensemble":
+        files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    known = [preprocessing_of_file(Path(file)) for file in files if os.path.isfile(file)]
+    values = set()
+    for preprocessing in known:
+        if preprocessing is not None:
+            values.add(preprocessing.value(name))
+    if len(values) > 1:
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: expected trunks of "
+            f"images with one {name}, found {sorted(values)}; measure each trunk by itself"
+        )
+    return values.pop() if values else default
+
+
+def _test_resize(crop: int) -> int:
+    """``${pirl_test_resize:224}``: the shorter side before a centre crop: 256 for 224."""
+    return round(crop * 8 / 7)
+
+
 def _half_of_images(most: int, *, _root_: DictConfig) -> int:
     """``${pirl_half_of_images:4096}``: half of the number of images, at most 4096."""
     from itertools import islice
@@ -209,6 +244,8 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "pirl_epoch": _epoch,
     "pirl_gpu_workers": _gpu_workers,
     "pirl_half_of_images": _half_of_images,
+    "pirl_of_weights": _of_weights,
+    "pirl_test_resize": _test_resize,
     "pirl_times": _times,
     "pirl_trunk_width": _trunk_width,
 }

@@ -73,7 +73,6 @@ def run_overrides(
         f"config.MODEL.HEAD.NUM_CLASSES={classes}",
         f"config.METERS.accuracy_list_meter.topk_values={[1, 5] if classes >= 5 else [1]}",
         f"config.DATA.TRAIN.CROP_SIZE={preprocessing.size}",
-        f"config.DATA.TEST.RESIZE={round(preprocessing.size * 8 / 7)}",
         f"config.DATA.MEAN={list(preprocessing.mean)}",
         f"config.DATA.STD={list(preprocessing.std)}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(weights)}",

@@ -7,6 +7,9 @@ from vissl.models.heads import MODEL_HEADS_REGISTRY
 from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
 from vissl.models.trunks.feature_extractor import POOL_OPS
 
+from pirl_plugin.checkpoints.load import save_trunk
+from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.configs import compose
 
 LINEAR = {"linear_imagenet1k": (28, 1000), "linear_places205": (14, 205)}
@@ -126,3 +129,39 @@ def test_svm__is_goyals():
 def test_classes__are_one_override():
     config = compose("config=benchmark/pirl/linear_imagenet1k", "config.MODEL.HEAD.NUM_CLASSES=7")
     assert [head[1]["dims"][1] for head in config.MODEL.HEAD.PARAMS] == [7] * 5
+
+
+@pytest.mark.parametrize("name", ["linear_imagenet1k", "quick_linear", "svm_voc07", "finetune"])
+def test_images__are_of_the_size_and_statistics_of_the_weights(name, tmp_path):
+    """Features under other statistics had a mean cosine of 0.54 with the right ones."""
+    trunk = ResNetTrunk(10, 0.25)
+    statistics = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
+    trunk.preprocessing = Preprocessing.from_record({"size": 96, **statistics}, "of this test")
+    save_trunk(trunk, tmp_path / "10.torch")
+    weights = f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / '10.torch'}"
+    transforms = compose(f"config=benchmark/pirl/{name}", weights).DATA.TEST.TRANSFORMS
+    if name == "svm_voc07":
+        assert transforms[0]["size"] == [96, 96]
+    else:
+        assert [t["size"] for t in transforms[:2]] == [110, 96]  # 8/7 of 96, and the crop
+    assert {key: transforms[-1][key] for key in statistics} == statistics
+    default = compose(f"config=benchmark/pirl/{name}").DATA.TEST.TRANSFORMS
+    assert default[-1]["mean"] == [0.485, 0.456, 0.406]
+    chosen = compose(f"config=benchmark/pirl/{name}", weights, "config.DATA.MEAN=[0,0,0]")
+    assert chosen.DATA.TEST.TRANSFORMS[-1]["mean"] == [0, 0, 0]
+
+
+def test_images__of_an_ensemble_are_of_one_size(tmp_path):
+    files = []
+    for size in (64, 96):
+        trunk = ResNetTrunk(18, 0.25)
+        trunk.preprocessing = Preprocessing.from_record({"size": size}, "of this test")
+        save_trunk(trunk, tmp_path / f"{size}.torch")
+        files.append(str(tmp_path / f"{size}.torch"))
+    config = ["config=benchmark/pirl/ensemble_imagenet1k", "+config/pirl/linear=resnet18_ensemble"]
+    members = "config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES"
+    with pytest.raises(
+        SystemExit, match=r"expected trunks of images with one size, found \[64, 96"
+    ):
+        compose(*config, f"{members}=[{','.join(files)}]")
+    assert compose(*config, f"{members}=[{files[0]},{files[0]}]").DATA.TRAIN.CROP_SIZE == 64
