@@ -1,0 +1,140 @@
+"""What hooks and patches use of the host's task, ``SelfSupervisionTask``.
+
+The task holds the state of a run: model, data, loss, optimiser and counters. VISSL 0.1.6 and git
+main have no common base class with these attributes, and no types. A test compares this
+:class:`Task` with the task of a real run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.amp import GradScaler
+    from vissl.config import AttrDict
+
+
+class Batch(Protocol):
+    """The batch of the last step.
+
+    Attributes:
+        loss: the loss of this rank, a scalar.
+        model_output: the outputs of the heads.
+        sample: the collated batch; ``target`` is its label, int64 ``(B,)``.
+    """
+
+    loss: Tensor
+    model_output: Any
+    sample: dict[str, Any]
+
+
+@runtime_checkable
+class Task(Protocol):
+    """The part of the host's task that this plugin uses.
+
+    Attributes:
+        config: the whole configuration of the run, its section ``config``.
+        device: device of the model.
+        hooks: all hooks, in the order in which the host calls them.
+        datasets: split, ``train`` or ``test`` → data set.
+        dataloaders: split → loader; ``data_iterator`` is the iterator of the current one.
+        available_splits: the splits in the configuration, in capitals.
+        base_model: the model; ``model`` is the same or is in DistributedDataParallel.
+        loss: the loss of ``LOSS.name``.
+        losses: the mean losses over ranks of the epoch's steps; empty at its start.
+        meters: what a test measures.
+        optimizer: the host's optimiser, which sets the learning rate.
+        amp_grad_scaler: scaler of float16, if ``MODEL.AMP_PARAMS`` has one.
+        last_batch: see :class:`Batch`; None between epochs.
+        train: whether the current phase trains.
+        phase_idx: number of the current phase, training and test.
+        train_phase_idx: number of the current epoch, from 0; −1 before the first.
+        num_train_phases: number of epochs.
+        iteration: number of steps of training, of the whole run.
+        local_iteration_num: number of steps of the current phase.
+        max_iteration: number of steps of the whole run.
+        num_updates: number of images seen in training, of all ranks.
+        num_batches_per_phase: number of steps of the current phase.
+        where: position in the schedule, 0 to 1.
+        checkpoint: the content of the checkpoint from which the run resumes; None for a new run.
+        checkpoint_path: its path.
+        checkpoint_folder: ``CHECKPOINT.DIR``.
+    """
+
+    config: AttrDict
+    device: torch.device
+    hooks: list[Any]
+    datasets: dict[str, Any]
+    dataloaders: dict[str, Any]
+    data_iterator: Iterator[Any]
+    available_splits: list[str]
+    base_model: nn.Module
+    losses: list[float]
+    meters: list[Any]
+    optimizer: Any
+    amp_grad_scaler: GradScaler | None
+    last_batch: Any
+    train: bool
+    phase_idx: int
+    train_phase_idx: int
+    num_train_phases: int
+    iteration: int
+    local_iteration_num: int
+    max_iteration: int
+    num_updates: int
+    checkpoint: dict[str, Any] | None
+    checkpoint_path: str | None
+    checkpoint_folder: str
+
+    @property
+    def loss(self) -> Any:
+        """The loss."""
+
+    @property
+    def model(self) -> Any:
+        """The model, in DistributedDataParallel if there are several ranks."""
+
+    @property
+    def where(self) -> float:
+        """The position in the schedule."""
+
+    @property
+    def num_batches_per_phase(self) -> int:
+        """The number of steps of the current phase."""
+
+    def get_global_batchsize(self) -> int:
+        """Return the number of images in a step of all ranks."""
+
+    def prepare(self, pin_memory: bool = False) -> None:
+        """Build data, model, loss and optimiser, and load the checkpoint."""
+
+    def prepare_extraction(self, pin_memory: bool = False) -> None:
+        """Build data and model."""
+
+    def init_distributed_data_parallel_model(self) -> None:
+        """Put the model into DistributedDataParallel if there are several ranks."""
+
+    def recreate_data_iterator(
+        self,
+        phase_type: str,
+        epoch: int,
+        compute_start_iter: bool,
+        train_phase_idx: int,
+    ) -> None:
+        """Start the loader of a split again."""
+
+    def _build_model(self) -> Any:
+        """Build the model, and load its initial weights."""
+
+    def _restore_model_weights(self, model: Any) -> Any:
+        """Load initial weights into the model."""
+
+    def _compute_start_iter_from_checkpoint(self, phase_type: str) -> int:
+        """Return the step within the epoch from which the run resumes."""
+
+    def _update_classy_state(self, state_dict: Mapping[str, Any] | None = None) -> bool:
+        """Load the state of a checkpoint."""

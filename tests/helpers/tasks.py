@@ -1,0 +1,32 @@
+"""A stand-in for the host's task, with the attributes of ``pirl_plugin.vissl.task.Task`` only."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from pirl_plugin.vissl.task import Task
+
+METHODS = {
+    name
+    for name, value in vars(Task).items()
+    if isinstance(value, (FunctionType, property))
+    if not name.startswith("__") and name not in ("_proto_hook", "_no_init_or_replace_init")
+}
+ATTRIBUTES = METHODS | set(Task.__annotations__)
+
+
+class FakeTask:
+    """A task with the attributes that a test gives.
+
+    A hook that reads or sets an attribute that is not one of ``Task`` fails.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ATTRIBUTES:
+            raise AttributeError(f"{name} is not an attribute of pirl_plugin.vissl.task.Task")
+        super().__setattr__(name, value)

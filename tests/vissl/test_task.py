@@ -1,0 +1,50 @@
+"""``Task`` names what the host's task has, in each host that is there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.host_runs import settings
+from tests.helpers.tasks import ATTRIBUTES, FakeTask
+
+ROOT = Path(__file__).parents[2]
+MAIN = os.environ.get("PIRL_VISSL_MAIN", "")
+HOSTS = [
+    pytest.param("", id="wheel"),
+    pytest.param(
+        MAIN,
+        id="main",
+        marks=[
+            pytest.mark.host_main,
+            pytest.mark.skipif(not MAIN, reason="PIRL_VISSL_MAIN names no checkout of git main"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("checkout", HOSTS)
+def test_task__of_a_real_run_has_every_attribute(checkout, image_folder, tmp_path):
+    command = [sys.executable, str(ROOT / "tests/helpers/task_probe.py")]
+    path = f"{ROOT}:{checkout}" if checkout else str(ROOT)
+    result = subprocess.run(
+        [*command, *settings(image_folder, tmp_path, 1), "config.DATA.TRAIN.DATA_LIMIT=8"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert json.loads(result.stdout.splitlines()[-1]) == {}
+
+
+def test_fake_task__takes_the_tasks_attributes_only():
+    task = FakeTask(train=True)
+    assert task.train
+    with pytest.raises(AttributeError, match="num_update is not an attribute"):
+        task.num_update = 3
+    with pytest.raises(AttributeError):
+        _ = task.num_updates
+    assert {"loss", "where", "_build_model", "iteration"} <= ATTRIBUTES
+    assert not {name for name in ATTRIBUTES if name.startswith(("__", "_abc", "_is_"))}
