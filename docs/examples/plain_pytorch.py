@@ -11,7 +11,8 @@ import pirl_plugin as pirl
 epochs, device = 40, "cuda" if torch.cuda.is_available() else "cpu"
 views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0))
 data = pirl.ImageDataset("photos", views)
-loader = DataLoader(data, 32, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
+batch_size = min(32, len(data))
+loader = DataLoader(data, batch_size, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
 
 trunk = pirl.WideResNet(10, width=0.5)  # or a network of torchvision or timm, without its fc
 f, g = pirl.PIRLHead(256), pirl.PIRLHead(256, num_patches=9)

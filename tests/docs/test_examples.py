@@ -53,6 +53,16 @@ def test_plain_pytorch__runs(photos, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 40
 
 
+def test_plain_pytorch__runs_on_fewer_images_than_a_batch(
+    tmp_path, make_image, monkeypatch, capsys
+):
+    (tmp_path / "photos").mkdir()
+    for i in range(3):
+        make_image(tmp_path / "photos" / f"{i}.jpg", seed=i)
+    run_here("plain_pytorch.py", tmp_path, monkeypatch)
+    assert len(capsys.readouterr().out.splitlines()) == 40
+
+
 @pytest.mark.slow
 def test_plain_pytorch__learns(tmp_path, monkeypatch):
     """Its trunk is better by kNN than the same trunk untrained."""

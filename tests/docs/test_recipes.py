@@ -1,4 +1,4 @@
-"""The programs of docs/guides/data.md, run as they are printed, on tiny trees."""
+"""The programs of two guides, data.md and library.md, run as they are printed, on tiny trees."""
 
 import re
 import subprocess
@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-PAGE = (Path(__file__).parents[2] / "docs/guides/data.md").read_text()
+GUIDES = Path(__file__).parents[2] / "docs/guides"
+PAGE = (GUIDES / "data.md").read_text()
+LIBRARY = (GUIDES / "library.md").read_text()
 
 
-def block(language, beginning):
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+def block(language, beginning, page=PAGE):
+    blocks = re.findall(rf"```{language}\n(.*?)```", page, re.S)
     (found,) = [text for text in blocks if beginning in text]
     return found
 
@@ -59,3 +61,13 @@ def test_one_percent__names_the_folder_of_each_image(tmp_path):
     subprocess.run(["bash", "-ec", block("bash", "sed ")], cwd=tmp_path, check=True)
     listed = (tmp_path / "DIR/imagenet1k/train/1percent.txt").read_text()
     assert listed == "n01440764/n01440764_10026.JPEG\nn01443537/n01443537_2.JPEG\n"
+
+
+def test_own_views__are_any_function_of_an_image(tmp_path, monkeypatch):
+    for name in ("1.png", "2.png"):
+        image(tmp_path / "photos" / name)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(block("python", "two_crops", LIBRARY), names)
+    views = names["data"][0]
+    assert views["images"].shape == views["rotated"].shape == (3, 64, 64)

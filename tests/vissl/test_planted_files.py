@@ -7,8 +7,9 @@ gives to the program ``gs`` on PATH.
 import io
 import os
 import pickle
+import sys
 import tarfile
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,6 +71,30 @@ def indexed(path):
     open_source(path.parent)
 
 
+def detection_config(path):
+    """Read a config as Detectron2 does; it is not installed, and its class is fvcore's."""
+    from fvcore.common.config import CfgNode
+
+    class Detectron2Config(CfgNode):
+        def merge_from_file(self, file, allow_unsafe=True):
+            self.merge_from_other_cfg(self.load_yaml_with_base(file, allow_unsafe))
+
+    module = ModuleType("detectron2.config")
+    module.get_cfg = Detectron2Config
+    before = {name: sys.modules.get(name) for name in ("detectron2", "detectron2.config")}
+    sys.modules.update({"detectron2": ModuleType("detectron2"), "detectron2.config": module})
+    try:
+        from pirl_plugin.detection.setup import load_config
+
+        load_config(path)
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
 def array(planted, path):
     np.save(path, np.array([planted, planted], dtype=object), allow_pickle=True)
 
@@ -105,6 +130,7 @@ def document(planted, path):
         ("model.torch", saved, read_checkpoint),
         ("model.torch", pickled, read_checkpoint),
         ("train_config.yaml", document, read_config),
+        ("detection.yaml", document, detection_config),
     ],
 )
 def test_planted_code__is_refused_and_not_run(name, write, read, tmp_path):
