@@ -204,25 +204,25 @@ def _check_device(config: AttrDict) -> None:
     """Check that there are as many GPUs as processes, and say why there are fewer."""
     import torch
 
-    wanted = config.DISTRIBUTED.NUM_PROC_PER_NODE
-    found = torch.cuda.device_count()
-    if config.MACHINE.DEVICE != "gpu" or wanted <= found:
+    processes = config.DISTRIBUTED.NUM_PROC_PER_NODE
+    gpus = torch.cuda.device_count()
+    if config.MACHINE.DEVICE != "gpu" or processes <= gpus:
         return
     problem = (
-        f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {wanted} with config.MACHINE.DEVICE = gpu: "
-        f"expected as many GPUs, found {found}"
+        f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {processes} with config.MACHINE.DEVICE = gpu: "
+        f"expected as many GPUs, found {gpus}"
     )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         problem += f" (CUDA_VISIBLE_DEVICES={visible})"
-    if found == 0:
+    if gpus == 0:
         raise Refused(f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu")
     if torchrun.local_rank() is not None:
         raise Refused(
             f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "
-            f"or start torchrun with --nproc-per-node {found}"
+            f"or start torchrun with --nproc-per-node {gpus}"
         )
-    raise Refused(f"{problem}; add config.DISTRIBUTED.NUM_PROC_PER_NODE={found}")
+    raise Refused(f"{problem}; add config.DISTRIBUTED.NUM_PROC_PER_NODE={gpus}")
 
 
 def _why_no_gpu() -> str:
@@ -258,18 +258,25 @@ def _check_precision(config: AttrDict) -> None:
 
 
 def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
-    """Return name and path of a split's source if it is from this plugin, else an empty list."""
+    """Return name and path of a split's source if it is from this plugin, else an empty list.
+
+    Raises:
+        Refused: it names a pickle, or not exactly one source and one path.
+    """
     from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
 
-    data, key = config.DATA[split], f"config.DATA.{split}"
-    paths, names = list(data.DATA_PATHS), list(data.DATASET_NAMES)
-    if pickles := [p for p in (*paths, *data.LABEL_PATHS) if str(p).endswith((".pkl", ".pickle"))]:
-        raise Refused(
-            f"{key} names {pickles[0]}: expected no pickle, which could run code; name a .npy "
-            f"file, or a text file with a path on each line"
-        )
+    data = config.DATA[split]
+    key = f"config.DATA.{split}"
+    paths = list(data.DATA_PATHS)
+    for path in (*paths, *data.LABEL_PATHS):
+        if str(path).endswith((".pkl", ".pickle")):
+            raise Refused(
+                f"{key} names {path}: expected no pickle, which could run code; name a .npy file, "
+                f"or a text file with a path on each line"
+            )
     if not set(data.DATA_SOURCES) & set(SOURCES):
         return []
+    names = list(data.DATASET_NAMES)
     if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
         raise Refused(
             f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
@@ -280,7 +287,8 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
             f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
             f"list, with +config/pirl/datasets=filelist"
         )
-    return list(zip(data.DATA_SOURCES, get_data_files(split, config.DATA)[0], strict=True))
+    data_paths, _label_paths = get_data_files(split, config.DATA)  # of the catalog, or as given
+    return list(zip(data.DATA_SOURCES, data_paths, strict=True))
 
 
 def _check_data(config: AttrDict) -> None:
@@ -288,24 +296,28 @@ def _check_data(config: AttrDict) -> None:
     from pirl_plugin.images.folders import class_folders
     from pirl_plugin.vissl.adapters.data import check_source
 
-    classes = {}
+    classes = {}  # folder of images -> names of its class folders
     for split in splits_of(config):
         for source, path in sources_of(config, split):
             check_source(config, source, str(path), split)
             if source == DISK_FOLDER and list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
                 classes[path] = set(class_folders(path))
-    if len(classes) == 2:
-        (train, trained), (test, tested) = classes.items()
-        if trained != tested:
+    if not classes:
+        return
+    train, *tests = classes
+    for test in tests:
+        in_one_only = classes[train] ^ classes[test]
+        if in_one_only:
             raise Refused(
                 f"config.DATA.TEST.DATA_PATHS: expected the same subfolders in {test} as in {train}"
-                f", because they are the classes; only one has '{min(trained ^ tested)}'"
+                f", because they are the classes; only one has '{min(in_one_only)}'"
             )
-    count, head = max(map(len, classes.values()), default=0), config.MODEL.HEAD
-    if count > head.get("NUM_CLASSES", count):
+    num_classes = max(map(len, classes.values()))
+    head = config.MODEL.HEAD
+    if "NUM_CLASSES" in head and head.NUM_CLASSES < num_classes:
         raise Refused(
-            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {count}, the "
-            f"number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={count}"
+            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {num_classes}, "
+            f"the number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={num_classes}"
         )
 
 
@@ -313,10 +325,11 @@ def _check_heads(config: AttrDict) -> None:
     """Check that our heads take the trunk's features."""
     from pirl_plugin.models.trunks import trunk_width
 
-    width = trunk_width(config.MODEL.TRUNK)
-    for head in config.MODEL.HEAD.PARAMS:
-        if head[0] == "pirl_head" and width not in (None, head[1]["in_dim"]):
+    trunk = config.MODEL.TRUNK
+    width = trunk_width(trunk)
+    for name, arguments in config.MODEL.HEAD.PARAMS:
+        if name == "pirl_head" and width is not None and width != arguments["in_dim"]:
             raise Refused(
-                f"config.MODEL.HEAD.IN_DIM = {head[1]['in_dim']}: expected {width}, the width of "
-                f"config.MODEL.TRUNK.NAME = {config.MODEL.TRUNK.NAME}"
+                f"config.MODEL.HEAD.IN_DIM = {arguments['in_dim']}: expected {width}, the width of "
+                f"config.MODEL.TRUNK.NAME = {trunk.NAME}"
             )

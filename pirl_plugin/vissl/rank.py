@@ -73,8 +73,9 @@ def run_rank(
         except Exception as error:
             text = PREFIX + _sentence(error, config, rank, minutes)
             path = record(text, details_of(error), Path(get_checkpoint_folder(config)))
-            shown = f"{text} (traceback in {path})" if path else text
-            raise SystemExit(1 if is_spawned and path else shown) from None
+            if is_spawned and path:
+                raise SystemExit(1) from None  # the launcher reads the sentence from the file
+            raise SystemExit(f"{text} (traceback in {path})" if path else text) from None
 
 
 def prepare_workers(config: DictConfig | AttrDict) -> None:
@@ -127,10 +128,11 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     first_config, first_name = ranks[0]
     free = [key for key in RESUMING if key != GLOBAL_BATCH]
     for number, (other_config, other_name) in enumerate(ranks):
-        if found := differences(other_config, first_config, free):
+        differing = differences(other_config, first_config, free)
+        if differing:
             raise Refused(
-                f"{shown(found)}: expected the same configuration on all ranks, but rank {number} "
-                f"differs from rank 0; give the same command on each node"
+                f"{shown(differing)}: expected the same configuration on all ranks, but rank "
+                f"{number} differs from rank 0; give the same command on each node"
             )
         if other_name != first_name:
             raise Refused(
