@@ -130,9 +130,10 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     for number, (other_config, other_name) in enumerate(ranks):
         differing = differences(other_config, first_config, free)
         if differing:
+            text = shown(differing, "{key} = {value} (on rank 0 {expected})")
             raise Refused(
-                f"{shown(differing)}: expected the same configuration on all ranks, but rank "
-                f"{number} differs from rank 0; give the same command on each node"
+                f"rank {number}: {text}: expected the same configuration on all ranks; give the "
+                f"same command on each node"
             )
         if other_name != first_name:
             raise Refused(
