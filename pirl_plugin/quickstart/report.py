@@ -200,35 +200,40 @@ def _plots(
 ) -> list[str]:
     """Plot the loss, and each measure that every measured epoch has.
 
-    If the number of plots is odd, the first one is twice as wide: the grid has two columns.
-
     Args:
         losses: ``(K, 2)``, step and loss.
         epochs: epochs of the training.
         measures: epoch → name → ``value`` and ``chance``.
     """
-    measured = sorted(measures)
-    plots = []
-    for name, (title, dashed) in _MEASURES.items():
-        if measured and all(name in measures[epoch] for epoch in measured):
-            figure = _figure(title)
-            axes = figure.axes[0]
-            values = [measures[epoch][name]["value"] for epoch in measured]
-            chance = [measures[epoch][name]["chance"] for epoch in measured]
-            axes.plot(measured, values, color=_BLUE)
-            axes.plot(measured, chance, color=_GREY, ls="--", marker=".", label=dashed)
-            axes.legend(frameon=False, fontsize=8)
-            plots.append(_svg(figure, title))
+    plots = [_plot_loss(losses, epochs)]
+    for name in _MEASURES:
+        if measures and all(name in of_epoch for of_epoch in measures.values()):
+            plots.append(_plot_measure(name, measures))
+    return plots
 
-    title = "Loss"
-    figure = _figure(title, width=4.2 if len(plots) % 2 else 8.6)
-    axes = figure.axes[0]
+
+def _plot_loss(losses: NDArray[np.floating], epochs: int) -> str:
     steps, values = losses.T
     epoch_of_step = steps * epochs / steps[-1]
+    figure = _figure("Loss")
+    axes = figure.axes[0]
     axes.plot(epoch_of_step, values, color=_PALE_BLUE, lw=1, label="each logged step")
     axes.plot(epoch_of_step, _smoothed(values), color=_BLUE, label="running mean")
     axes.legend(frameon=False, fontsize=8)
-    return [_svg(figure, title), *plots]
+    return _svg(figure, "Loss")
+
+
+def _plot_measure(name: str, measures: dict[int, dict[str, dict[str, float]]]) -> str:
+    title, dashed = _MEASURES[name]
+    measured_epochs = sorted(measures)
+    values = [measures[epoch][name]["value"] for epoch in measured_epochs]
+    chance = [measures[epoch][name]["chance"] for epoch in measured_epochs]
+    figure = _figure(title)
+    axes = figure.axes[0]
+    axes.plot(measured_epochs, values, color=_BLUE)
+    axes.plot(measured_epochs, chance, color=_GREY, ls="--", marker=".", label=dashed)
+    axes.legend(frameon=False, fontsize=8)
+    return _svg(figure, title)
 
 
 def _smoothed(values: ArrayLike) -> NDArray[np.floating]:
@@ -239,9 +244,9 @@ def _smoothed(values: ArrayLike) -> NDArray[np.floating]:
     return np.array([window.mean() for window in windows])
 
 
-def _figure(title: str, width: float = 4.2) -> Figure:
-    """Return a figure with one pair of axes over epochs, ``width`` inches wide."""
-    figure = Figure(figsize=(width, 2.6), layout="constrained")
+def _figure(title: str) -> Figure:
+    """Return a figure, 4.2 inches wide, with one pair of axes over epochs."""
+    figure = Figure(figsize=(4.2, 2.6), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set(xlabel="epoch")
