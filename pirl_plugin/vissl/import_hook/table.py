@@ -15,7 +15,9 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "vissl.models.heads": (
         "vissl.models.heads:MODEL_HEADS_REGISTRY",
-        {"pirl_head": "pirl_plugin.vissl.adapters.models:VISSLPIRLHead"},
+        {
+            "pirl_head": "pirl_plugin.vissl.adapters.models:VISSLPIRLHead",
+        },
     ),
     "vissl.models.trunks": (
         "vissl.models.trunks:MODEL_TRUNKS_REGISTRY",
