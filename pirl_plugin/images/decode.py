@@ -51,12 +51,20 @@ Views of a JPEG of 4,032 × 3,024 pixels are then 1.6 to 2.7 times as fast."""
 MAX_PIXELS = 64_000_000
 """Largest number of pixels to decode; a process needs about 12 bytes for each."""
 
-_SIZES, _APP1 = (0xC0, 0xC1, 0xC2), 0xE1  # markers of a JPEG's blocks
-_RGB, _UPRIGHT = 3, True  # torchvision's ImageReadMode.RGB, and to apply the EXIF orientation
-_BITS_PER_SAMPLE, _PLANAR_CONFIGURATION = 258, 284  # tags of a TIFF
+# Markers of a JPEG's blocks.
+_SIZES = (0xC0, 0xC1, 0xC2)
+_APP1 = 0xE1
+# Arguments of torchvision's operator: ImageReadMode.RGB, and to apply the EXIF orientation.
+_RGB = 3
+_UPRIGHT = True
+# Tags of a TIFF, some of their values, and EXIF's tag of the orientation.
+_BITS_PER_SAMPLE = 258
+_PHOTOMETRIC_INTERPRETATION = 262
+_PLANAR_CONFIGURATION = 284
 _GDAL_NODATA = 42113
+_WHITE_IS_ZERO = 0
 _SEPARATE_PLANES = 2
-_ORIENTATION = 0x0112  # EXIF tag
+_ORIENTATION = 0x0112
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -142,6 +150,7 @@ def deep_values(data: bytes | bytearray) -> NDArray[np.float32] | None:
     """
     try:
         with _open(data) as image:
+            _check(image, MAX_PIXELS)
             return None if _has_full_scale(image) else _values_of(image, _no_data(image))
     except Exception as error:  # as in decode_image
         raise UnreadableImageError(str(error)) from error
@@ -159,6 +168,7 @@ def _decode(
     full_scale: Callable[[], float] | None,
 ) -> torch.Tensor:
     scaled_above = 2 * scaled_to if scaled_to else SCALED_ABOVE
+    # The fast way, for nearly all photos: torchvision, at full size.
     height, width, channels = _jpeg_size(data) or (0, 0, 0)
     is_usual = channels in (1, 3) and height * width <= max_pixels
     if decode_jpeg is not None and is_usual and min(height, width) < scaled_above:
@@ -167,21 +177,12 @@ def _decode(
         pixels: torch.Tensor = decode_jpeg(encoded, _RGB, _UPRIGHT)
         return pixels
 
+    # All others: PIL reads the header, and decodes the pixels only if they are wanted.
     with _open(data) as image:
         if min(image.size) >= scaled_above:
             side = scaled_to or SCALED_ABOVE // 4
             image.draft(image.mode, (side, side))  # for formats other than JPEG, nothing
-        if image.width * image.height > max_pixels:
-            raise UnreadableImageError(
-                f"it has {image.width} × {image.height} pixels: expected at most "
-                f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with "
-                f"pirl-plugin prepare"
-            )
-        if image.format == "TIFF" and _is_deep_and_planar(image):
-            raise UnreadableImageError(
-                "it is a 16-bit TIFF with a plane for each channel, which PIL decodes wrongly: "
-                "save it with interleaved channels, or with 8 bits"
-            )
+        _check(image, max_pixels)
         has_full_scale = _has_full_scale(image)
         no_data = None if has_full_scale else _no_data(image)
         image.load()  # the EXIF tag may follow the pixels
@@ -198,6 +199,37 @@ def _decode(
         return grey_to_rgb(_values_of(upright, no_data), full_scale())
 
 
+def _check(image: Image.Image, max_pixels: int) -> None:
+    """Check an image whose pixels are not decoded yet.
+
+    Raises:
+        UnreadableImageError: it is too large, or PIL would decode it wrongly.
+    """
+    if image.width * image.height > max_pixels:
+        raise UnreadableImageError(
+            f"it has {image.width} × {image.height} pixels: expected at most "
+            f"{max_pixels / 1e6:.0f} megapixels; make smaller copies, such as with pirl-plugin "
+            f"prepare"
+        )
+    if image.format == "TIFF" and _is_misread(image):
+        raise UnreadableImageError(
+            "it is a TIFF that PIL decodes wrongly (16 bits in separate planes, or white at 0): "
+            "save it as PNG"
+        )
+
+
+def _is_misread(image: Image.Image) -> bool:
+    """Return whether PIL gives wrong pixels for a TIFF, as comparisons with its values showed."""
+    tags = image.tag_v2  # type: ignore[attr-defined]
+    bits = tags.get(_BITS_PER_SAMPLE, (8,))
+    is_deep = max(bits) > 8
+    is_planar = tags.get(_PLANAR_CONFIGURATION) == _SEPARATE_PLANES
+    is_inverted = tags.get(_PHOTOMETRIC_INTERPRETATION) == _WHITE_IS_ZERO
+    if is_inverted:
+        return is_planar or is_deep
+    return is_planar and is_deep and len(bits) > 1
+
+
 def _values_of(image: Image.Image, no_data: float | None) -> NDArray[np.float32]:
     """Return the values of a grey image, with NaN for ``no_data``."""
     values = np.array(image, np.float32)
@@ -208,21 +240,16 @@ def _values_of(image: Image.Image, no_data: float | None) -> NDArray[np.float32]
 
 def _no_data(image: Image.Image) -> float | None:
     """Return the value that a TIFF of GDAL has where there are no data."""
-    text = image.tag_v2.get(_GDAL_NODATA)  # type: ignore[attr-defined]
-    return None if text is None else float(str(text).strip(" \0"))
+    text = image.tag_v2.get(_GDAL_NODATA, "")  # type: ignore[attr-defined]
+    try:
+        return float(text.strip(" \0"))
+    except (AttributeError, ValueError):
+        return None
 
 
 def _has_full_scale(image: Image.Image) -> bool:
     """Return whether a file defines which value is white; a TIFF of 32-bit values does not."""
     return image.format != "TIFF" or image.mode not in ("I", "F")
-
-
-def _is_deep_and_planar(image: Image.Image) -> bool:
-    """Return whether a TIFF has several channels of 16 bits, each in a plane of its own."""
-    tags = image.tag_v2  # type: ignore[attr-defined]
-    bits = tags.get(_BITS_PER_SAMPLE, (8,))
-    planes = tags.get(_PLANAR_CONFIGURATION)
-    return len(bits) > 1 and max(bits) > 8 and planes == _SEPARATE_PLANES
 
 
 def _what_it_is(data: bytes | bytearray) -> str:

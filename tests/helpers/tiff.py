@@ -1,4 +1,4 @@
-"""A TIFF that PIL cannot write."""
+"""TIFFs that PIL cannot write."""
 
 import struct
 
@@ -7,19 +7,40 @@ import numpy as np
 SHORT, LONG = 3, 4
 
 
-def planar_tiff(values: np.ndarray) -> bytes:
-    """Return a TIFF of uint16 (H, W, 3) with a plane for each channel."""
+def tiff(values: np.ndarray, planes: bool = False, photometric: int = 2) -> bytes:
+    """Return an uncompressed TIFF.
+
+    Args:
+        values: unsigned integers (H, W, channels).
+        planes: store each channel in a plane of its own, not interleaved.
+        photometric: 0 for grey with white at 0, 1 for grey with black at 0, 2 for RGB.
+    """
     height, width, channels = values.shape
-    planes = values.transpose(2, 0, 1).astype("<u2").tobytes()
-    size = len(planes) // channels
-    at = 8 + 2 + 10 * 12 + 4  # after the header and the directory of ten tags
-    first = at + 6 + 24
-    bits = struct.pack("<3H", 16, 16, 16)
-    strips = struct.pack("<6I", *(first + k * size for k in range(3)), *[size] * 3)
+    little = values.astype(values.dtype.newbyteorder("<"))
+    pixels = (little.transpose(2, 0, 1) if planes else little).tobytes()
+    strips = channels if planes else 1
+    size = len(pixels) // strips
     tags = [
-        (256, LONG, 1, width), (257, LONG, 1, height), (258, SHORT, 3, at), (259, SHORT, 1, 1),
-        (262, SHORT, 1, 2), (273, LONG, 3, at + 6), (277, SHORT, 1, 3), (278, LONG, 1, height),
-        (279, LONG, 3, at + 18), (284, SHORT, 1, 2),
+        (256, LONG, [width]), (257, LONG, [height]), (258, SHORT, [8 * values.itemsize] * channels),
+        (259, SHORT, [1]), (262, SHORT, [photometric]), (273, LONG, [0] * strips),
+        (277, SHORT, [channels]), (278, LONG, [height]), (279, LONG, [size] * strips),
+        (284, SHORT, [2 if planes else 1]),
     ]  # fmt: skip
-    directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags)
-    return b"II*\0" + struct.pack("<I", 8) + directory + bytes(4) + bits + strips + planes
+    after_directory = 8 + 2 + 12 * len(tags) + 4
+    longer = [tag for tag in tags if len(_packed(*tag[1:])) > 4]
+    first_pixel = after_directory + sum(len(_packed(*tag[1:])) for tag in longer)
+    directory = struct.pack("<H", len(tags))
+    values_after = b""
+    for number, kind, numbers in tags:
+        offsets = [first_pixel + k * size for k in range(strips)]
+        data = _packed(kind, offsets if number == 273 else numbers)
+        field = data.ljust(4, b"\0")
+        if len(data) > 4:
+            field = struct.pack("<I", after_directory + len(values_after))
+            values_after += data
+        directory += struct.pack("<HHI", number, kind, len(numbers)) + field
+    return b"II*\0" + struct.pack("<I", 8) + directory + bytes(4) + values_after + pixels
+
+
+def _packed(kind: int, numbers: list[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}{'H' if kind == SHORT else 'I'}", *numbers)

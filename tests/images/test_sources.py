@@ -17,7 +17,7 @@ from pirl_plugin.images.folders import find_split
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.images.sources import FolderSource, open_source
 from tests.helpers.images import save_grey
-from tests.helpers.tiff import planar_tiff
+from tests.helpers.tiff import tiff
 
 
 @pytest.fixture
@@ -217,10 +217,31 @@ def test_floats__without_a_scale_are_unreadable(tmp_path, caplog):
         decode_image((tmp_path / "0.tif").read_bytes())
 
 
-def test_planar_16_bit_tiff__is_unreadable():
-    values = np.random.default_rng(0).integers(0, 2**16, (5, 4, 3)).astype(np.uint16)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("planes", [False, True])
+@pytest.mark.parametrize(("photometric", "channels"), [(0, 1), (1, 1), (2, 3), (2, 4)])
+def test_tiff__is_decoded_right_or_not_at_all(photometric, channels, planes, dtype):
+    most = np.iinfo(dtype).max
+    values = np.random.default_rng(0).integers(0, most + 1, (6, 5, channels)).astype(dtype)
+    white_is_zero = photometric == 0
+    try:
+        pixels = decode_image(tiff(values, planes, photometric))
+    except UnreadableImageError:
+        deep = dtype == np.uint16
+        assert (planes and deep) or (white_is_zero and (planes or deep))
+        return
+    expected = values[..., :3] * (255 / most)
+    expected = 255 - expected if white_is_zero else expected
+    expected = np.broadcast_to(expected, (6, 5, 3)).transpose(2, 0, 1)
+    assert abs(pixels.numpy() - expected).max() <= 1
+
+
+def test_tiff__that_pil_misreads_is_named():
+    values = np.zeros((5, 4, 3), np.uint16)
     with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
-        decode_image(planar_tiff(values))
+        decode_image(tiff(values, planes=True))
+    with pytest.raises(UnreadableImageError, match="PIL decodes wrongly"):
+        decode_image(tiff(values[..., :1], photometric=0))
 
 
 def test_large_image__is_refused_unless_a_larger_limit_is_given():
