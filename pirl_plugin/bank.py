@@ -44,7 +44,7 @@ class MemoryBank(nn.Module):
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
         visited: ``(num_rows,)`` bool, whether a row has been updated yet.
-        persistent: whether the rows are part of ``state_dict``.
+        replicated: whether each rank has all rows; then ``state_dict`` has them too.
 
     Raises:
         ValueError: an argument cannot be used.
@@ -62,7 +62,7 @@ class MemoryBank(nn.Module):
 
     rows: Tensor
     visited: Tensor
-    persistent = True
+    replicated = True
     # Row r of this rank belongs to the image _rank + r·_ranks.
     _rank = 0
     _ranks = 1
@@ -115,8 +115,8 @@ class MemoryBank(nn.Module):
         Args:
             index: ``(B,)`` int64, rows of the data set; −1 stays −1.
         """
-        here = (index >= 0) & (index % self._ranks == self._rank)
-        return torch.where(here, index // self._ranks, -1)
+        is_local = (index >= 0) & (index % self._ranks == self._rank)
+        return torch.where(is_local, index // self._ranks, -1)
 
     def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Gather the embeddings that move this rank's rows, from all ranks. Collective.
@@ -295,7 +295,7 @@ class MemoryBank(nn.Module):
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        if self.persistent:
+        if self.replicated:
             destination.update({f"{prefix}rows": self.rows, f"{prefix}visited": self.visited})
 
     def _load_from_state_dict(
@@ -308,7 +308,7 @@ class MemoryBank(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        if not self.persistent:
+        if not self.replicated:
             return
         missing = [f"{prefix}{name}" for name in ("rows", "visited")]
         missing = [key for key in missing if key not in state_dict]

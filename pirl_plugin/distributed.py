@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 def world_size() -> int:
@@ -55,7 +55,7 @@ def all_to_all(local: Tensor, sent: list[int], received: list[int]) -> Tensor:
     return parts
 
 
-def gather_objects(local: Found) -> list[Found]:
+def gather_objects(local: Value) -> list[Value]:
     """Return the objects of all ranks in rank order. They are pickled, so send few, small ones."""
     everyone = [local] * world_size()
     if world_size() > 1:
@@ -75,9 +75,9 @@ def on_all_ranks(work: Callable[[], None]) -> None:
         if world_size() == 1:
             raise
         error = raised
-    failed = next((found for found in gather_objects(error) if found is not None), None)
-    if failed is not None:
-        raise failed
+    for error_of_rank in gather_objects(error):
+        if error_of_rank is not None:
+            raise error_of_rank
 
 
 def _distributed() -> bool:

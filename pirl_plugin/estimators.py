@@ -41,7 +41,8 @@ def nce(positive: Tensor, negatives: Tensor, norm_constant: float, num_rows: int
         >>> nce(torch.zeros(1), torch.zeros(1, 1), norm_constant=1.0, num_rows=2)
         tensor([1.5041])
     """
-    positive, negatives = at_least_float32(positive), at_least_float32(negatives)
+    positive = at_least_float32(positive)
+    negatives = at_least_float32(negatives)
     # h_k = sigmoid(s_k/τ − c), with c = log(Z·N·P_n): −log h_k = softplus(c − s_k/τ) and
     # −log(1 − h_k) = softplus(s_k/τ − c).
     c = math.log(norm_constant * negatives.shape[1] / num_rows)

@@ -311,7 +311,7 @@ class PIRLLoss(nn.Module):
         else:
             self._check_negatives(negatives, len(rows))
             negatives = negatives.clamp(0, self.bank.num_rows - 1)  # refused later, on a GPU
-            if not self.bank.persistent:  # a given draw may lie in any shard
+            if not self.bank.replicated:  # a given draw may lie in any shard
                 table = self.bank.fetch(negatives.flatten())  # (B·N, D)
                 negatives = torch.arange(len(table), device=table.device).view_as(negatives)
         positives = self.bank.fetch(rows)  # m_I, (B, D)
@@ -326,7 +326,7 @@ class PIRLLoss(nn.Module):
             batch = self.bank.local_index(torch.where(valid, rows, -1))
             return draw_for_batch(batch, *sizes, *keys, config.replacement)
         # Every rank has the rows of a replicated bank, so every image is among them.
-        itself = None if self.bank.persistent else self.bank.local_index(rows)
+        itself = None if self.bank.replicated else self.bank.local_index(rows)
         return draw_for_each(rows, *sizes, *keys, config.replacement, itself)
 
     def _check_negatives(self, negatives: Tensor, batch: int) -> None:
@@ -469,7 +469,9 @@ class PIRLLoss(nn.Module):
         expected = {"step", "seed", "norm_constant", "temperature", "placement"}
         missing = sorted(expected - state.keys()) if isinstance(state, dict) else sorted(expected)
         check("the loss's state in the checkpoint", state, not missing, f"the keys {missing} too")
-        step, seed, z = state["step"], state["seed"], state["norm_constant"]
+        step = state["step"]
+        seed = state["seed"]
+        z = state["norm_constant"]
         check("step of the checkpoint", step, is_whole(step) and step >= 0, "at least 0")
         check("seed of the checkpoint", seed, is_whole(seed), "a whole number")
         check_norm_constant(z)

@@ -49,7 +49,7 @@ class ShardedMemoryBank(MemoryBank):
         (torch.Size([10, 4]), torch.Size([2, 4]))
     """
 
-    persistent = False
+    replicated = False
     awaits_load = False
 
     def __init__(
@@ -142,10 +142,10 @@ class ShardedMemoryBank(MemoryBank):
             check_loaded_size(shape, (self.num_rows, self.rows.shape[1]))
             check_loaded_rows(str(folder / name), rows, visited, len(images))
             local = self.local_index(images)
-            here = local >= 0
-            self.rows[local[here]] = rows[here].to(self.rows)
-            self.visited[local[here]] = visited[here].to(self.visited.device)
-            num_loaded += int(here.sum())
+            is_local = local >= 0
+            self.rows[local[is_local]] = rows[is_local].to(self.rows)
+            self.visited[local[is_local]] = visited[is_local].to(self.visited.device)
+            num_loaded += int(is_local.sum())
         if num_loaded != len(self.rows):
             raise Refused(
                 f"the memory bank in {folder} has {num_loaded} of the {len(self.rows)} rows of "

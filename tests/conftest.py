@@ -10,7 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from pirl_plugin.bank import MemoryBank
+from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.vissl.import_hook import finder
+from tests.helpers.on_device import TensorsOfTests, move_when_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,15 +42,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without a GPU, run Triton's kernels in its interpreter; Triton reads this at its import."""
-    if config.getoption("--device") == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"
+    """Refuse an unknown device. Without a GPU, run Triton's kernels in its interpreter."""
+    name = config.getoption("--device")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise pytest.UsageError(
+            f"--device {name}: expected cpu, or cuda or cuda:N of this machine ({reason})"
+        ) from None
+    if name == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # Triton reads this at its import
 
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
     """The device of ``--device``."""
     return torch.device(request.config.getoption("--device"))
+
+
+@pytest.fixture(autouse=True)
+def _tensors_on_the_device(
+    request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Run the tests that are marked with ``tensors`` on the device, but for ``only_cpu`` ones."""
+    marked = request.node.get_closest_marker
+    if device.type == "cpu" or not marked("tensors") or marked("only_cpu"):
+        yield
+        return
+    for kind in (MemoryBank, PIRLLoss, PIRLHead):
+        move_when_made(kind, device, monkeypatch)
+    with TensorsOfTests(device):
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,8 +5,11 @@ import torch
 from torch.nn.functional import normalize
 
 from pirl_plugin.bank import MemoryBank
+from pirl_plugin.index_range import IndexRange
 from tests.helpers.bank_oracle import loop_update
 from tests.helpers.processes import run_in_processes
+
+pytestmark = pytest.mark.tensors
 
 
 def test_rows__are_unit_vectors_of_the_seed():
@@ -16,6 +19,44 @@ def test_rows__are_unit_vectors_of_the_seed():
     assert not torch.equal(bank.rows[:9], MemoryBank(9, 4, seed=4).rows)
     assert torch.equal(bank.rows[:9], MemoryBank(9, 4, seed=3).rows)
     assert bank.rows.mean().abs() < 0.01
+
+
+def test_rows__of_a_seed_are_those_of_earlier_versions():
+    rows = MemoryBank(70_000, 2, seed=3).rows[[0, 65_536, 69_999]]  # of both blocks
+    expected = [[-0.8342567, 0.5513762], [0.7744277, 0.6326625], [0.0897155, -0.9959674]]
+    torch.testing.assert_close(rows, torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_rows", 1),
+        ("num_rows", 2.0),
+        ("num_rows", True),
+        ("dim", 0),
+        ("dim", 1.5),
+        ("momentum", 1.0),
+        ("momentum", -0.5),
+        ("momentum", float("nan")),
+        ("momentum", "0.5"),
+        ("dtype", "int8"),
+        ("seed", None),
+        ("seed", 0.5),
+    ],
+)
+def test_bank__refuses_arguments_out_of_range(name, value):
+    arguments = {"num_rows": 3, "dim": 2, name: value}
+    with pytest.raises(ValueError, match=f"^{name} = .*: expected"):
+        MemoryBank(**arguments)
+
+
+def test_update__refuses_a_momentum_that_is_no_weight():
+    bank = MemoryBank(3, 2)
+    before = bank.rows.clone()
+    for momentum in (float("nan"), 1.0, -0.1):
+        with pytest.raises(ValueError, match=r"momentum = .*: expected a number in"):
+            bank.update(torch.tensor([0]), torch.ones(1, 2), momentum=momentum)
+    assert torch.equal(bank.rows, before)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -49,6 +90,7 @@ def test_update__by_hand():
     assert torch.equal(bank.rows, before)
 
 
+@pytest.mark.only_cpu
 def test_bank__refuses_what_it_cannot_use():
     bank = MemoryBank(3, 2)
     before = bank.rows.clone()
@@ -63,9 +105,31 @@ def test_bank__refuses_what_it_cannot_use():
         bank.update(torch.tensor([0, 1]), torch.ones(2, 3))
     with pytest.raises(ValueError, match=r"torch.int32: expected int64"):
         bank.update(torch.tensor([0, 1]).int(), torch.ones(2, 2))
-    with pytest.raises(ValueError, match="expected at least 2 images"):
-        MemoryBank(1, 2)
+    with pytest.raises(ValueError, match="row -2 is outside the memory bank"):
+        bank.update(torch.tensor([1, -2]), torch.ones(2, 2))
     assert torch.equal(bank.rows, before)
+
+
+@pytest.mark.parametrize("row", [-2, 3])
+def test_bank__of_a_gpu_refuses_an_index_in_a_later_call(row, device):
+    if device.type == "cpu":
+        pytest.skip("needs a GPU (--device cuda): a CPU refuses the index at once")
+    bank = MemoryBank(3, 2)
+    before = bank.rows.clone()
+    bank.update(torch.tensor([1, row, -1]), torch.ones(3, 2))
+    assert (bank.rows != before).any(dim=1).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
+        bank.refuse_outside(wait=True)
+    with pytest.raises(ValueError, match="row -1 is outside"):
+        bank.lookup(torch.tensor([0, -1]))
+
+
+def test_index_range__has_the_smallest_and_the_largest_so_far():
+    indices = IndexRange(torch.tensor(0).device)
+    assert indices.read() == (0, 0)
+    for added, expected in (([4, -1], (-1, 4)), ([], (-1, 4)), ([-7, 2], (-7, 4)), ([9], (-7, 9))):
+        indices.add(torch.tensor(added, dtype=torch.int64))
+        assert indices.read(wait=True) == expected
 
 
 def _update(rank, world_size):
@@ -88,6 +152,7 @@ def _update(rank, world_size):
     return rows, raised
 
 
+@pytest.mark.only_cpu
 def test_update__is_that_of_the_joined_batch_on_all_ranks():
     results = run_in_processes(_update, 2)
     expected, _ = _update(0, 1)

@@ -1,11 +1,13 @@
 """A step of loss and bank on a GPU, counted without one: waits, launches, memory."""
 
 import contextlib
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
 import torch
 
+from pirl_plugin import negatives, scores
 from pirl_plugin.loss import PIRLLoss
 from tests.helpers.device_costs import DeviceCosts
 from tests.helpers.loss_cases import LOOPS
@@ -54,3 +56,23 @@ def test_step__launches_little_and_holds_few_rows_at_a_time():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_step__of_a_bank_of_half_the_size_takes_no_more_memory_beside_it(dtype):
     assert step_costs(bank={"dtype": dtype}).peak_bytes < step_costs().peak_bytes
+
+
+def new(*shape, dtype=torch.float32):
+    """One launch, and its result."""
+    return torch.zeros(*shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_step__with_triton_gathers_no_rows(dtype, monkeypatch):
+    kernels = SimpleNamespace(
+        score_drawn=lambda table, drawn, queries: new(*queries.shape[:2], drawn.shape[1]),
+        sum_drawn=lambda table, drawn, weights: new(*weights.shape[:2], table.shape[1]),
+        integers=lambda keys, bounds, count: new(len(keys), count, dtype=torch.int64),
+    )
+    for module in (negatives, scores):
+        monkeypatch.setattr(module, "triton_kernels", lambda device: kernels)
+    costs = step_costs(bank={"dtype": dtype})
+    assert costs.waits == 0
+    assert costs.launches <= 145
+    assert costs.peak_bytes <= 40 * 2**20  # scores: B·2·N·4 bytes are 8 MB

@@ -8,6 +8,8 @@ import torch
 from pirl_plugin.estimators import ESTIMATORS, info_nce, nce, nce_softmax
 from tests.helpers.loss_cases import LOOPS, embeddings, loop_loss, make_loss
 
+pytestmark = pytest.mark.tensors
+
 
 def constants(name):
     return {"norm_constant": 90.0, "num_rows": 40} if name == "nce" else {}

@@ -24,7 +24,11 @@ from tests.helpers.processes import run_in_processes
 from tests.helpers.two_heads import DIM as NETWORK_DIM
 from tests.helpers.two_heads import TwoHeads
 
-INDEX = torch.tensor([3, 0, -1, 39, 7])
+pytestmark = pytest.mark.tensors
+
+
+def some_index():
+    return torch.tensor([3, 0, -1, 39, 7])
 
 
 def some_draw(seed=1, batch=5):
@@ -46,8 +50,8 @@ def step(loss):
 def test_loss__agrees_with_a_loop_in_value_and_gradient(weight, estimator):
     loss = make_loss(estimator=estimator, lambda_invariance=weight, norm_constant=90.0)
     ours, loops = embeddings(), embeddings()
-    value = loss(*ours, INDEX, some_draw())
-    expected = loop_loss(loss, *loops, INDEX, some_draw())
+    value = loss(*ours, some_index(), some_draw())
+    expected = loop_loss(loss, *loops, some_index(), some_draw())
     torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
     value.backward()
     expected.backward()
@@ -55,6 +59,7 @@ def test_loss__agrees_with_a_loop_in_value_and_gradient(weight, estimator):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.only_cpu
 @pytest.mark.parametrize("estimator", ["nce", "info_nce"])
 def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
     theirs = vissl_loss(ROWS, DIM, NEGATIVES, 90.0).double()
@@ -88,10 +93,10 @@ def test_invalid_images__give_no_value_and_no_gradient_however_broken(weight):
     with torch.no_grad():
         for embedding in output:
             embedding[2] = torch.nan
-    value = loss(*output, INDEX, some_draw())
-    keep = INDEX >= 0
+    value = loss(*output, some_index(), some_draw())
+    keep = some_index() >= 0
     torch.testing.assert_close(
-        value, loss(*(o[keep].detach().requires_grad_() for o in output), INDEX[keep],
+        value, loss(*(o[keep].detach().requires_grad_() for o in output), some_index()[keep],
                     some_draw()[keep])
     )  # fmt: skip
     value.backward()
@@ -125,32 +130,34 @@ def test_test_phase__is_zero_and_changes_nothing(phase):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_loss__is_float32_under_autocast(dtype):
-    loss, reference = (make_loss(bank={"dtype": dtype}) for _ in range(2))
-    f, g = (o.detach().bfloat16().requires_grad_() for o in embeddings())
-    with torch.autocast("cpu", torch.bfloat16):
-        value = loss(f, g, torch.arange(5))
+def test_loss__is_float32_under_autocast(dtype, device):
+    loss = make_loss(bank={"dtype": dtype}, norm_constant=90.0)
+    f, g = (output.detach().bfloat16().requires_grad_() for output in embeddings())
+    index = some_index()
+    with torch.autocast(device.type, torch.bfloat16):
+        value = loss(f, g, index, some_draw())
     assert value.dtype == torch.float32
-    torch.testing.assert_close(value, reference(f.float(), g.float(), torch.arange(5)))
+    expected = loop_loss(loss, f, g, index, some_draw())
+    torch.testing.assert_close(value.double(), expected, rtol=2e-6, atol=0)
 
 
 def test_outputs__are_weighted_by_lambda_or_by_given_weights():
     f, g = embeddings()
     more = embeddings(seed=1)[0]
     loss = make_loss(norm_constant=90.0)
-    value, terms = loss(f, [g, more], INDEX, some_draw()), loss.last_step.terms
+    value, terms = loss(f, [g, more], some_index(), some_draw()), loss.last_step.terms
     shares = [terms[name] for name in ("invariance_0", "invariance_1", "image")]
     torch.testing.assert_close(value.detach(), sum(map(torch.mul, shares, (0.25, 0.25, 0.5))))
     loss = make_loss(term_weights=[0.7, 0.0, 0.2], norm_constant=90.0)
-    value, terms = loss(f, [g, more], INDEX, some_draw()), loss.last_step.terms
+    value, terms = loss(f, [g, more], some_index(), some_draw()), loss.last_step.terms
     assert list(terms) == ["invariance_0", "image"]
     torch.testing.assert_close(value.detach(), 0.7 * shares[0] + 0.2 * shares[2])
     with pytest.raises(ValueError, match=r"term_weights = .* expected 2 weights"):
-        loss(f, g, INDEX)
+        loss(f, g, some_index())
     npid = make_loss(lambda_invariance=0.0, norm_constant=90.0)
-    torch.testing.assert_close(npid(f, None, INDEX, some_draw()).detach(), shares[2])
+    torch.testing.assert_close(npid(f, None, some_index(), some_draw()).detach(), shares[2])
     with pytest.raises(ValueError, match=r"lambda_invariance = 0.5: expected 0 \(NPID\)"):
-        make_loss()(f, None, INDEX)
+        make_loss()(f, None, some_index())
 
 
 def test_draw__of_a_batch_leaves_its_valid_images_out():
@@ -166,14 +173,15 @@ def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
     found = []
     for seed in range(2):
         f, g = embeddings(seed=seed)
-        loss(f, g, INDEX, some_draw(seed))
-        rows, valid = loss.bank.rows[some_draw(seed)].double(), INDEX >= 0
+        loss(f, g, some_index(), some_draw(seed))
+        rows, valid = loss.bank.rows[some_draw(seed)].double(), some_index() >= 0
         scores = [torch.einsum("bnd,bd->bn", rows, nn.functional.normalize(o)) for o in (f, g)]
         mean = torch.stack(scores)[:, valid].div(0.07).exp().mean() * ROWS
         found.append(mean if seed == 0 else 0.75 * found[0] + 0.25 * mean)
         assert loss.norm_constant == pytest.approx(found[-1].item())
 
 
+@pytest.mark.only_cpu
 def test_loss__refuses_what_does_not_fit():
     loss, (f, g) = make_loss(), embeddings(2)
     index = torch.tensor([0, 1])
@@ -186,17 +194,56 @@ def test_loss__refuses_what_does_not_fit():
         loss(torch.zeros(2, 9), g, index)
     with pytest.raises(ValueError, match="num_train_samples = -1"):
         PIRLLoss(-1)
-    for key, value in (("temperature", 0), ("estimator", "simclr"), ("num_negatives", 0),
-                       ("negatives", "all"), ("lambda_invariance", 2), ("norm_constant", -1.0),
-                       ("term_weights", [0.0])):  # fmt: skip
-        with pytest.raises(ValueError, match=rf"^{key} = .*: expected"):
-            PIRLLossConfig(num_train_samples=9, **{key: value})
     for wrong in ({"embeding_dim": 9}, {"bank": {"embeding_dim": 1}}):
         with pytest.raises(TypeError, match="unexpected keyword argument 'embeding_dim'"):
             PIRLLoss(9, **wrong)
-    for key, value in (("momentum", 1.0), ("dtype", "int8"), ("placement", "here")):
-        with pytest.raises(ValueError, match=rf"^bank.{key} = .*: expected"):
-            PIRLLossConfig(bank={key: value})
+
+
+@pytest.mark.parametrize("shape", [(1, 11), (3, 11), (2, 0), (22,), (2, 11, 1)])
+def test_loss__refuses_negatives_that_are_not_of_its_images(shape):
+    loss, (f, g) = make_loss(), embeddings(2)
+    with pytest.raises(ValueError, match=r"negatives are .*: expected int64 \(2, N\)"):
+        loss(f, g, torch.tensor([0, 1]), torch.zeros(shape, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"torch\.int32 of shape \(2, 11\): expected int64"):
+        loss(f, g, torch.tensor([0, 1]), torch.zeros(2, 11).int())
+
+
+@pytest.mark.only_cpu
+@pytest.mark.parametrize(("row", "named"), [(ROWS, ROWS), (-1, -2), (-7, -2)])
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_loss__refuses_negatives_outside_the_data_set(row, named, placement):
+    loss, (f, g) = make_loss(bank={"placement": placement}), embeddings(2)
+    with pytest.raises(ValueError, match=f"row {named} is outside the memory bank of 40"):
+        loss(f, g, torch.tensor([0, 1]), torch.tensor([[3, 4], [5, row]]))
+
+
+WRONG = {
+    "num_train_samples": (-2, 0, 1, 9.5, True, None, "9"),
+    "estimator": ("simclr", None, 1),
+    "lambda_invariance": (-0.1, 1.1, math.nan, math.inf, None, "0.5", True),
+    "temperature": (0, 1e-3, -0.07, math.nan, math.inf, None, "0.07"),
+    "num_negatives": (0, -1, 10.5, math.nan, True, None),
+    "negatives": ("all", None),
+    "replacement": (0, "yes", None),
+    "norm_constant": (0, -1.0, math.nan, math.inf, "90", True),
+    "norm_constant_momentum": (-0.1, 1.5, math.nan, None),
+    "term_weights": ([0.0], [], [1.0, -1.0], [math.nan, 1.0], [math.inf], [True]),
+    "embedding_dim": (0, -8, 8.0, True, None),
+    "bank": (None, "sharded", 3),
+    "bank.momentum": (1.0, -0.1, math.nan, math.inf, False, None, "0.5"),
+    "bank.placement": ("here", None),
+    "bank.dtype": ("int8", None),
+    "bank.init": ("zeros", None),
+    "bank.seed": (0.5, "1", True, math.nan),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, v) for name in WRONG for v in WRONG[name]])
+def test_settings__refuse_what_is_out_of_range(name, value):
+    first, _, second = name.partition(".")
+    settings = {"num_train_samples": 9, first: {second: value} if second else value}
+    with pytest.raises(ValueError, match=rf"^{name} = .*: expected"):
+        PIRLLossConfig(**settings)
 
 
 def test_loss__says_once_what_looks_like_a_mistake(caplog):
@@ -207,8 +254,9 @@ def test_loss__says_once_what_looks_like_a_mistake(caplog):
         classes.update(torch.tensor([i % 2, 1, 0]), f)
         right.update(torch.tensor([i % ROWS, 1, 0]), f)
     first, second = (record.getMessage() for record in caplog.records)
-    assert "call loss.update(index, f_image)" in first or "call loss.update" in second
-    assert "not its class" in first + second
+    assert "given 13 batches since" in first  # 40 images are an epoch of 13 batches of 3
+    assert "call loss.update(index, f_image)" in first
+    assert "not its class" in second
 
 
 # State
@@ -245,13 +293,23 @@ def test_load__lets_the_configuration_win():
 
 def test_load__refuses_a_state_that_is_not_usable():
     state = make_loss(norm_constant=80.0).state_dict()
+    extra = state["_extra_state"]
     for key, value, message in (
         (
             "bank.rows",
             torch.full((40, 8), torch.nan),
             "bank.rows of 40 rows.* expected 40 finite rows",
         ),
-        ("_extra_state", {**state["_extra_state"], "norm_constant": -1.0}, "norm_constant = -1.0"),
+        ("bank.visited", torch.zeros(39, dtype=torch.bool), r"torch\.bool \(39,\) for visited"),
+        ("bank.visited", torch.zeros(40), r"torch\.float32 \(40,\) for visited"),
+        ("bank.rows", torch.full((40, 8), 0.5), "finite rows of unit norm"),
+        ("_extra_state", {**extra, "norm_constant": -1.0}, "norm_constant = -1.0"),
+        ("_extra_state", {**extra, "norm_constant": torch.nan}, "norm_constant = nan"),
+        ("_extra_state", {**extra, "step": -1}, "step of the checkpoint = -1"),
+        ("_extra_state", {**extra, "step": 1.5}, r"step of the checkpoint = 1\.5"),
+        ("_extra_state", {**extra, "seed": "a"}, "seed of the checkpoint = 'a'"),
+        ("_extra_state", {"step": 3}, r"expected the keys \['norm_constant', 'placement'"),
+        ("_extra_state", None, "expected the keys"),
     ):
         with pytest.raises(ValueError, match=message):
             make_loss().load_state_dict({**state, key: value})
@@ -312,15 +370,34 @@ def train(rank, world_size, settings, given=False, batch=12):
     return torch.stack(values), gradients, loss.bank.lookup(torch.arange(50)), loss.norm_constant
 
 
-def train_all(rank, world_size, cases):
-    return [train(rank, world_size, *case) for case in cases]
+def refused_settings(rank, world_size, settings):
+    """What a rank says of settings that it has and the other rank has not."""
+    loss = make_loss(**(settings if rank else {}))
+    f, g = embeddings(2)
+    try:
+        loss(f, g, torch.tensor([0, 1]))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
+def train_all(rank, world_size, cases, refused):
+    trained = [train(rank, world_size, *case) for case in cases]
+    return trained, [refused_settings(rank, world_size, settings) for settings in refused]
+
+
+@pytest.mark.only_cpu
 def test_ranks__equal_one_process_on_the_joined_batch():
     cases = [({"estimator": name},) for name in LOOPS]
     cases += [({"lambda_invariance": weight},) for weight in (0.0, 1.0)]  # an unused head
     cases.append(({"bank": {"placement": "sharded"}, "norm_constant": 60.0}, True))
-    ranks = run_in_processes(train_all, 2, cases)
+    refused = [{}, {"num_train_samples": 41}, {"bank": {"seed": 1}}, {"temperature": 0.1}]
+    ranks, sentences = zip(*run_in_processes(train_all, 2, cases, refused), strict=True)
+    assert sentences[0] == sentences[1]
+    assert sentences[0][0] == ""
+    assert "num_train_samples = 40, 41 on the ranks: expected equal" in sentences[0][1]
+    assert "on the ranks: expected equal values" in sentences[0][2]
+    assert "temperature = 0.07, 0.1 on the ranks" in sentences[0][3]
     for case, *results in zip(cases, *ranks, strict=True):
         expected = train(0, 1, {**case[0], "bank": {}}, *case[1:])
         values = torch.stack([result[0] for result in results]).mean(dim=0)

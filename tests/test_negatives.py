@@ -5,6 +5,8 @@ import torch
 
 from pirl_plugin.negatives import _integers, _words, draw_negatives
 
+pytestmark = pytest.mark.tensors
+
 
 def test_draw__is_keyed_by_seed_step_and_index():
     index = torch.tensor([3, 14, 3, 15])
@@ -14,6 +16,19 @@ def test_draw__is_keyed_by_seed_step_and_index():
     assert torch.equal(drawn[1:2], draw_negatives(index[1:2], 50, 200, seed=7, step=2))
     for seed, step in ((8, 2), (7, 3)):
         assert (drawn != draw_negatives(index, 50, 200, seed=seed, step=step)).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "second"),
+    [
+        ({}, [826, 395, 851, 791], [901, 322, 295, 314]),
+        ({"per_batch": True}, [811, 372, 332, 709], [811, 372, 332, 709]),
+        ({"replacement": False}, [84, 181, 554, 140], [422, 118, 455, 711]),
+    ],
+)
+def test_draw__of_a_key_is_that_of_earlier_versions(settings, first, second):
+    drawn = draw_negatives(torch.tensor([3, 0]), 1000, 4, seed=7, step=2, **settings)
+    assert drawn.tolist() == [first, second]
 
 
 @pytest.mark.parametrize("replacement", [True, False])
@@ -27,7 +42,7 @@ def test_draw__is_uniform_over_all_other_images(replacement):
         counts.scatter_add_(1, drawn, torch.ones(drawn.shape))
     assert (counts.diag() == 0).all()
     others = counts[~torch.eye(20, dtype=torch.bool)]  # 3000/19 = 158 each, deviation about 12
-    assert others.mean() == pytest.approx(3000 / 19)
+    assert others.mean().item() == pytest.approx(3000 / 19)
     assert (others - others.mean()).abs().max() < 65
     assert others.std() < 16
 
@@ -54,6 +69,19 @@ def test_kernel__gives_the_numbers_of_tensors():
     lines = zip(_words(keys, 1000).tolist(), bounds.tolist(), strict=True)
     expected = [[(word % 2**64) * bound >> 64 for word in words] for words, bound in lines]
     assert _integers(keys, bounds, 1000).tolist() == expected
+
+
+def test_draw__of_a_batch_that_repeats_its_images():
+    """Nothing is lost to repeated images: 3 of 5 are free, though the batch has 6 entries."""
+    index = torch.tensor([2, 4, 2, -1, 4, -1])
+    for replacement in (True, False):
+        drawn = draw_negatives(
+            index, 5, 3, seed=0, step=0, replacement=replacement, per_batch=True, exclude=index
+        )
+        assert set(drawn[0].tolist()) <= {0, 1, 3}
+    assert sorted(drawn[0].tolist()) == [0, 1, 3]  # without replacement
+    with pytest.raises(ValueError, match="there are 0 of 2"):
+        draw_negatives(torch.tensor([0, 1, 1]), 2, 3, seed=0, step=0, per_batch=True)
 
 
 def test_draw__refuses_what_cannot_be_drawn():

@@ -6,7 +6,9 @@ from torch.nn.functional import normalize
 
 from pirl_plugin import scores
 from pirl_plugin.estimators import info_nce, nce_softmax
-from pirl_plugin.scores import BankScores, gather_rows
+from pirl_plugin.scores import BankScores, gather_rows, sum_rows
+
+pytestmark = pytest.mark.tensors
 
 
 def make(terms=2, batch=7, dim=16, rows=60, count=33, dtype=torch.float32, shared=False):
@@ -65,3 +67,10 @@ def test_gather__is_index_select(dtype, count):
     for wanted in (dtype, torch.float64):
         out = gather_rows(table, index, torch.empty(count, 24, dtype=wanted))
         assert torch.equal(out, table[index].to(wanted))
+
+
+def test_sum_rows__of_many_rows_rounds_little():
+    """Added up one by one in float32, 100,000 times 0.1 is off by 1e-4 of it."""
+    rows = torch.full((1, 100_000, 4), 0.1)
+    sums = sum_rows(rows, torch.ones(1, 2, 100_000))
+    torch.testing.assert_close(sums, torch.full((1, 2, 4), 10_000.0), rtol=3e-6, atol=0)

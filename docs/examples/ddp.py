@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32, help="of each process")
     options = parser.parse_args()
 
-    gpu = torch.cuda.is_available()
+    gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     distributed.init_process_group("nccl" if gpu else "gloo")
     device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if gpu else "cpu")
     if gpu:

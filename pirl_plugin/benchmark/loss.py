@@ -34,11 +34,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         our loss with one draw for the batch, which is a matrix product.
     """
     torch.set_num_threads(1)
-    ours = PIRLLoss(options.rows, embedding_dim=_DIM, norm_constant=_Z).to(options.device)
-    ours.step = 1000  # skip the check that a run visits its rows: here the same rows are repeated
-    theirs = None
+    loss = PIRLLoss(options.rows, embedding_dim=_DIM, norm_constant=_Z).to(options.device)
+    loss.step = 1000  # skip the check that a run visits its rows: here the same rows are repeated
+    vissl = None
     if importlib.util.find_spec("vissl"):
-        theirs = vissl_loss(options.rows, _DIM, 1, _Z).to(options.device)
+        vissl = vissl_loss(options.rows, _DIM, 1, _Z).to(options.device)
     rows: list[dict[str, Any]] = []
     for batch, negatives, name in itertools.product(options.batch, options.negatives, ESTIMATORS):
         generator = torch.Generator().manual_seed(batch)
@@ -48,15 +48,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         calls: dict[str, Callable[[], None]] = {}
         for draw in ("per_image", "per_batch"):
             settings = {"estimator": name, "num_negatives": negatives, "negatives": draw}
-            calls[draw] = partial(_step, ours, settings, f, g, index)
-        if theirs is not None and batch > 1:  # VISSL's loss squeezes the dimension of one image
-            calls["vissl"] = partial(_vissl_step, theirs, name, negatives, f, g, index)
-        about = {"device": options.device, "estimator": name, "batch": batch}
-        rows += [{**about, "negatives": negatives, **row} for row in _measure(calls, options)]
+            calls[draw] = partial(_step, loss, settings, f, g, index)
+        if vissl is not None and batch > 1:  # VISSL's loss squeezes the dimension of one image
+            calls["vissl"] = partial(_vissl_step, vissl, name, negatives, f, g, index)
+        case = {
+            "device": options.device,
+            "estimator": name,
+            "batch": batch,
+            "negatives": negatives,
+        }
+        rows += [{**case, **row} for row in _measure(calls, options)]
     print(tabulate(rows, "keys", floatfmt=".3g"))
     kinds = {"rows": "per_image", "vissl": "vissl", "shared_draw": "per_batch"}
-    found = {key: [row for row in rows if row["loss"] == loss] for key, loss in kinds.items()}
-    return {"bank_rows": options.rows, "dtype": "float32", "threads": 1, **found}
+    rows_of_kind = {key: [row for row in rows if row["loss"] == kinds[key]] for key in kinds}
+    return {"bank_rows": options.rows, "dtype": "float32", "threads": 1, **rows_of_kind}
 
 
 def _measure(calls: dict[str, Callable[[], None]], options: argparse.Namespace) -> Any:

@@ -59,14 +59,16 @@ def image_folder(data: Path | None, count: int) -> Iterator[Path]:
         ValueError: there are fewer than two images.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        source, links = data, Path(temporary, "images", "all")
+        source = data
         if source is None:
             source = Path(temporary, "drawn")
             write_sample_dataset(source, num_train=count, num_val=0, size=448)
         paths = [p for p in FolderSource(source).paths() if p.lower().endswith(IMG_EXTENSIONS)]
+        links = Path(temporary, "images", "all")
         links.mkdir(parents=True)
-        for number, place in enumerate(np.linspace(0, len(paths) - 1, min(count, len(paths)))):
-            path = Path(paths[round(place)]).resolve()
+        evenly_spread = np.linspace(0, len(paths) - 1, min(count, len(paths)))
+        for number, position in enumerate(evenly_spread):
+            path = Path(paths[round(position)]).resolve()
             (links / f"{number:05d}{path.suffix.lower()}").symlink_to(path)
         yield links.parent
 
@@ -93,19 +95,19 @@ def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any
         if importlib.util.find_spec("lightly"):
             from lightly.transforms import PIRLTransform
 
-            theirs = ImageFolder(folder, PIRLTransform())
-            functions["lightly"] = _read(theirs, len(theirs), torch.utils.data.default_collate)
+            dataset = ImageFolder(folder, PIRLTransform())
+            functions["lightly"] = _read(dataset, len(dataset), torch.utils.data.default_collate)
         return {"fused": _read(images, len(images), collate_views), **functions}, images.source
     dataset, collate = _host_pipeline(f"pretrain/pirl/{transform}_8node", folder)
     count = dataset.num_samples()
     if transform == "jigsaw":
-        words = ["config.DATA.TRAIN.LABEL_PATHS=[]", "config.DATA.TRAIN.DATA_SOURCES"]
-        vissl, stack = _host_pipeline(_VISSL_PIRL, folder, words[0])
+        no_labels = "config.DATA.TRAIN.LABEL_PATHS=[]"
+        vissl, stack = _host_pipeline(_VISSL_PIRL, folder, no_labels)
         functions["vissl"] = _read(vissl, count, stack)
         filelist = folder.parent / "images.npy"
         np.save(filelist, sorted(str(path) for path in folder.glob("*/*")))
-        words[1] += "=[disk_filelist]"
-        vissl, _ = _host_pipeline(_VISSL_PIRL, filelist, *words)
+        from_list = "config.DATA.TRAIN.DATA_SOURCES=[disk_filelist]"
+        vissl, _ = _host_pipeline(_VISSL_PIRL, filelist, no_labels, from_list)
         functions["vissl_filelist"] = _read(vissl, count, stack)
     return {"fused": _read(dataset, count, collate), **functions}, dataset.data_objs[0]
 
@@ -121,7 +123,8 @@ def _measure(folder: Path, transform: str, rounds: int, device: str) -> list[dic
     functions["normalised"] = lambda: _normalise(fused(), device)
     functions["decode"] = lambda: [source[index] for index in range(len(source))]
     clock = time.process_time if device == "cpu" else time.perf_counter
-    seconds, rows = interleave(functions, rounds, clock=clock), []
+    seconds = interleave(functions, rounds, clock=clock)
+    rows = []
     for name, times in seconds.items():
         milliseconds = [1e3 * t / len(source) for t in times]
         row = {

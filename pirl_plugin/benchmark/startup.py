@@ -53,16 +53,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     size = _MODEL + options.rows * _DIM * 4
     title = f"checkpoint of {size / 1e6:,.0f} MB (model and bank)"
     state = {"tensors": list(torch.ones(10, size // 40).unbind())}
-    in_place, copying = inspect.unwrap(save_checkpoint), inspect.unwrap(broadcast_object)
+    # VISSL's own functions, without this plugin's patches.
+    vissl_save = inspect.unwrap(save_checkpoint)
+    vissl_broadcast = inspect.unwrap(broadcast_object)
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/checkpoint.torch"
         # We write to another file, wait for the disk and rename it. VISSL writes in place.
-        savers = [partial(save, folder, state) for save in (save_checkpoint, in_place)]
+        savers = [partial(save, folder, state) for save in (save_checkpoint, vissl_save)]
         add(f"saving a {title}", *savers)
         add(
             title,
             lambda: broadcast_object(load_checkpoint(file)),
-            lambda: copying(load_checkpoint(file)),
+            lambda: vissl_broadcast(load_checkpoint(file)),
         )
     print(tabulate(rows, "keys", floatfmt=".3g"))
     return {"rows": rows, "bank_rows": options.rows}

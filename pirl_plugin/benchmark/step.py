@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         def read() -> dict[str, Tensor]:
             return collate_views([data[row] for row in range(len(data))])
 
-        views, (seconds,) = read(), interleave({"read": read}, rounds=2).values()
+        views = read()
+        seconds = interleave({"read": read}, rounds=2)["read"]
         per_second = len(data) / min(seconds)
     rows = []
     for precision in options.precision:
@@ -58,9 +59,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             rows.append(row)
     print(tabulate(rows, "keys", floatfmt=".3g"))
     print(f"Input pipeline, one core: {per_second:.3g} images/s")
-    about = {"depth": options.depth, "negatives": options.negatives, "bank_rows": options.rows}
-    data_set = str(options.data) if options.data else "drawn"
-    return {**about, "data": data_set, "input_images_per_s": per_second, "rows": rows}
+    return {
+        "depth": options.depth,
+        "negatives": options.negatives,
+        "bank_rows": options.rows,
+        "data": str(options.data) if options.data else "drawn",
+        "input_images_per_s": per_second,
+        "rows": rows,
+    }
 
 
 def _measure(
@@ -98,8 +104,10 @@ def _training_step(
     """Return a function that makes one step and calls its argument between parts."""
     torch.manual_seed(0)
     trunk = torchvision.models.get_model(f"resnet{options.depth}")
-    width, trunk.fc = trunk.fc.in_features, torch.nn.Identity()
-    f, g = PIRLHead(width, _DIM), PIRLHead(width, _DIM, num_patches=9)
+    width = trunk.fc.in_features
+    trunk.fc = torch.nn.Identity()
+    f = PIRLHead(width, _DIM)
+    g = PIRLHead(width, _DIM, num_patches=9)
     model = torch.nn.ModuleList([trunk, f, g]).to(options.device)
     model.to(memory_format=torch.channels_last)
     loss = PIRLLoss(
@@ -118,7 +126,8 @@ def _training_step(
         images, patches = map(normalize_images, moved)
         end_part()
         with torch.autocast(options.device, torch.bfloat16, enabled=autocast):
-            f_image, g_patches = f(trunk(images)), g(trunk(patches))
+            f_image = f(trunk(images))
+            g_patches = g(trunk(patches))
         end_part()
         value = loss(f_image, g_patches, index)
         end_part()

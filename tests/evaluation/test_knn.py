@@ -11,6 +11,8 @@ from pirl_plugin.evaluation.knn import (
     vote,
 )
 
+pytestmark = pytest.mark.tensors
+
 
 def plain_knn(train, train_labels, test, test_labels, k, temperature):
     """The same in plain Python, one image at a time."""

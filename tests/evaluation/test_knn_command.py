@@ -197,7 +197,7 @@ def test_knn__takes_size_and_statistics_of_the_run(where, checkpoint, data, tmp_
     seen, forward = [], ResNetTrunk.forward
 
     def see(trunk, images, *keys):
-        seen.append(images)
+        seen.append(images.cpu())
         return forward(trunk, images, *keys)
 
     monkeypatch.setattr(ResNetTrunk, "forward", see)

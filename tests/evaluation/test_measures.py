@@ -9,6 +9,9 @@ from torch.nn.functional import cosine_similarity, normalize
 from pirl_plugin import alignment, effective_rank, leave_one_out_accuracy, uniformity
 from pirl_plugin.evaluation.measures import measure_bank, measure_random_rows
 
+pytestmark = pytest.mark.tensors
+
+
 GENERATOR = torch.Generator().manual_seed(0)
 FEATURES = torch.randn(40, 6, generator=GENERATOR)
 OTHERS = FEATURES + torch.randn(40, 6, generator=GENERATOR)

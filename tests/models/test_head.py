@@ -5,6 +5,8 @@ import torch
 
 from pirl_plugin.models.head import PIRLHead
 
+pytestmark = pytest.mark.tensors
+
 
 def test_head__counts_the_papers_parameters():
     count = lambda head: sum(p.numel() for p in head.parameters())  # noqa: E731

@@ -6,6 +6,8 @@ from torch import nn
 
 from pirl_plugin.models.pooling import GridAvgPool2d
 
+pytestmark = pytest.mark.tensors
+
 
 @pytest.mark.parametrize(
     ("grid", "side", "window"),

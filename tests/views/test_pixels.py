@@ -9,6 +9,8 @@ from PIL import Image
 
 from pirl_plugin.views.pixels import as_pixels, normalize_images
 
+pytestmark = pytest.mark.tensors
+
 
 @pytest.mark.parametrize(
     ("shape", "says"),

@@ -33,7 +33,7 @@ class PIRLReportHook(QuietHook):
         if not task.train or loss.step % task.config["LOG_FREQUENCY"]:
             return
         bank = loss.bank
-        shared = bank.persistent and world_size() > 1  # every rank holds the same numbers
+        shared = bank.replicated and world_size() > 1  # every rank holds the same numbers
         moved = torch.stack([*loss.last_step.moved, bank.visited.count_nonzero().float()])
         moved = moved if shared else sum_over_ranks(moved)
         terms = {

@@ -80,7 +80,7 @@ class CheckpointHook(QuietHook):
 
         on_all_ranks(begin)
         bank = getattr(task.loss, "bank", None)
-        if bank is not None and not bank.persistent and bank.awaits_load:
+        if bank is not None and not bank.replicated and bank.awaits_load:
             bank.load(folder / shards_of_step(task.loss.step), before.get("shards"))
             logging.info(f"Loaded the memory bank's shards of step {task.loss.step}")
         if before.get(_SCALER) and (scaler := scaler_of(task)) is not None:
@@ -168,7 +168,7 @@ class CheckpointHook(QuietHook):
     def _save_shards(self, task: SelfSupervisionTask) -> None:
         """Collective: write the shards of the last step, unless the bank is replicated."""
         bank, step = getattr(task.loss, "bank", None), getattr(task.loss, "step", 0)
-        if bank is None or bank.persistent or (self._shards and self._shards[0] == step):
+        if bank is None or bank.replicated or (self._shards and self._shards[0] == step):
             return
         folder = Path(task.checkpoint_folder) / shards_of_step(step)
         self._shards = step, bank.save(folder)
