@@ -50,7 +50,9 @@ def device(text: str) -> str:
 
     kind, _, index = text.partition(":")
     gpus = torch.cuda.device_count()
-    if text != "cpu" and (kind != "cuda" or int(index or 0) >= gpus):
+    number = index or "0"
+    exists = kind == "cuda" and number.isdecimal() and int(number) < gpus
+    if text != "cpu" and not exists:
         raise argparse.ArgumentTypeError(f"{text}: expected cpu, or one of {gpus} GPUs as cuda:N")
     return text
 

@@ -23,6 +23,7 @@ _CLEAR = (ValueError, OSError, FloatingPointError, RuntimeError)
 _HINTS = {  # part of a message of torch or Python -> what to do
     "unable to allocate shared memory": "; give the container more of it, such as docker run "
     "--shm-size=8g, or take no workers",
+    "CUDA out of memory": "; take a smaller batch, such as --batch 16",
     "No usable temporary directory": "; set TMPDIR to a folder that can be written to",
 }
 _OF_ANOTHER_RANK = re.compile(
