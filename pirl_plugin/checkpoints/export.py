@@ -81,27 +81,30 @@ def export_checkpoint(
         raise Refused(f"out = {out}: expected a name that ends in .pkl, as Detectron2 does")
     if out.exists() and path.exists() and out.samefile(path):
         raise Refused(f"out = {out}: expected another file than the checkpoint itself")
-    whole = read_trunk(
+    exported = read_trunk(
         path, prefix=trunk, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
     )
     if to == "timm":
-        write_timm_folder(whole, out)
+        write_timm_folder(exported, out)
     elif to == "detectron2":
-        _write_detectron2(whole, out)
+        _write_detectron2(exported, out)
     elif to == "vissl":
         with atomic_write(out) as file:
-            torch.save(vissl_checkpoint(_unshared(whole.vissl_state()), whole.preprocessing), file)
+            torch.save(
+                vissl_checkpoint(_unshared(exported.vissl_state()), exported.preprocessing), file
+            )
     elif to == "safetensors":
-        _write_safetensors(whole, out)
+        _write_safetensors(exported, out)
     else:
-        write_state_dict(whole.tensors, whole.preprocessing, out)
-    return whole
+        write_state_dict(exported.tensors, exported.preprocessing, out)
+    return exported
 
 
 def loading_lines(trunk: Trunk, to: str, out: Path) -> str:
     """Return lines that load an exported file: Python code, or overrides for VISSL."""
     images = trunk.preprocessing
-    mean, std = list(images.mean), list(images.std)
+    mean = list(images.mean)
+    std = list(images.std)
     if to == "vissl":
         return (
             f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out} "
@@ -261,10 +264,10 @@ def main(arguments: list[str]) -> int:
     chosen = kinds.trunk_options(options)
     prefix = chosen.pop("prefix")
     trunk = export_checkpoint(options.checkpoint, options.out, options.to, trunk=prefix, **chosen)
-    where = f" at {trunk.prefix}" if trunk.prefix else ""
+    place = f" at {trunk.prefix}" if trunk.prefix else ""
     print(
         f"{options.out}: {trunk.title}, {len(trunk.weights())} tensors, from "
-        f"{options.checkpoint}{where}"
+        f"{options.checkpoint}{place}"
     )
     print(f"Its images: {trunk.preprocessing}")
     print(f"To load it:\n\n{loading_lines(trunk, options.to, options.out)}")

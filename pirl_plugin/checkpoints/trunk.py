@@ -142,9 +142,9 @@ def find_trunk(
         return _timm_trunk(tensors, name, prefix, timm, timm_options or {})
     described = [p for p in _prefixes_of(tensors, DESCRIPTION) if _is_at(p, prefix)]
     if described:
-        where = _choose(described, name, None)
-        timm, options = read_description(tensors[where + DESCRIPTION])
-        return _timm_trunk(tensors, name, f"{where}net", timm, options)
+        trunk_prefix = _choose(described, name, None)
+        timm, options = read_description(tensors[trunk_prefix + DESCRIPTION])
+        return _timm_trunk(tensors, name, f"{trunk_prefix}net", timm, options)
     return _resnet_trunk(tensors, name, prefix)
 
 
@@ -156,17 +156,17 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
             f"{name} holds no ResNet: expected tensors such as layer1.0.conv1.weight, after any "
             f"prefix; for a network of timm, such as a ViT, give its name with --timm NAME"
         )
-    where = _choose(list(part_names_at), name, prefix)
-    part_names = part_names_at[where]
+    trunk_prefix = _choose(list(part_names_at), name, prefix)
+    part_names = part_names_at[trunk_prefix]
     state = {}
-    others = []
+    other_parts = []
     for full_name, tensor in tensors.items():
-        if full_name.startswith(where):
-            part, _, rest = full_name.removeprefix(where).partition(".")
+        if full_name.startswith(trunk_prefix):
+            part, _, rest = full_name.removeprefix(trunk_prefix).partition(".")
             if part in part_names:
                 state[f"{part_names[part]}.{rest}"] = tensor
             else:
-                others.append(part)
+                other_parts.append(part)
 
     depth = min(STAGES, key=lambda depth: len(_shapes(depth, 1, False).keys() ^ state.keys()))
     stem = state.get("conv1.weight", torch.empty(64, 3, 7, 7))
@@ -174,13 +174,14 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
     small_stem = tuple(stem.shape[2:]) == (3, 3)
     expected = _shapes(depth, width, small_stem)
     if mismatch := compare(expected, state):
+        place = f" at {trunk_prefix}" if trunk_prefix else ""
         raise Refused(
-            f"{name}{f' at {where}' if where else ''} is not a whole trunk; it differs from the "
-            f"nearest, ResNet-{depth} of width {width:g}: {mismatch}"
+            f"{name}{place} is not a whole trunk; it differs from the nearest, ResNet-{depth} of "
+            f"width {width:g}: {mismatch}"
         )
-    _list_others(name, others)
-    whole = _finite({n: state[n] for n in expected if n in state}, name)
-    return Trunk(whole, where, depth, width, small_stem)
+    _list_others(name, other_parts)
+    ordered = {n: state[n] for n in expected if n in state}
+    return Trunk(_finite(ordered, name), trunk_prefix, depth, width, small_stem)
 
 
 def _resnet_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
@@ -209,18 +210,18 @@ def _timm_trunk(
     prefixes = _prefixes_of(tensors, first)
     if not prefixes:
         raise Refused(f"{name} holds no {timm}: expected a tensor {first}, after any prefix")
-    where = _choose(prefixes, name, prefix)
-    state = {n: tensors[where + n] for n in expected if where + n in tensors}
+    trunk_prefix = _choose(prefixes, name, prefix)
+    state = {n: tensors[trunk_prefix + n] for n in expected if trunk_prefix + n in tensors}
     if mismatch := compare(expected, state):
         raise Refused(
             f"{name} is not timm's {timm}: {mismatch}; give its own name with --timm NAME, or its "
             f"options with --timm-option KEY=VALUE, such as img_size=384"
         )
-    inside = [n.removeprefix(where) for n in tensors if n.startswith(where)]
+    inside = [n.removeprefix(trunk_prefix) for n in tensors if n.startswith(trunk_prefix)]
     _list_others(name, [n.partition(".")[0] for n in inside if n not in state])
     return Trunk(
         _finite(state, name),
-        where,
+        trunk_prefix,
         timm=timm,
         options=dict(options),
         preprocessing=Preprocessing.from_timm(network.pretrained_cfg, timm),
@@ -233,8 +234,8 @@ def to_detectron2(name: str) -> str:
     >>> to_detectron2("layer1.0.bn2.running_var")
     'res2.0.conv2.norm.running_var'
     """
-    for theirs, detectron2 in _DETECTRON2.items():
-        name = re.sub(theirs, detectron2, name)
+    for torchvision_pattern, detectron2 in _DETECTRON2.items():
+        name = re.sub(torchvision_pattern, detectron2, name)
     return name
 
 
@@ -261,19 +262,19 @@ def _choose(prefixes: Sequence[str], name: str, wanted: str | None) -> str:
     Raises:
         ValueError: none is the wanted one; or there are several, and none is preferred.
     """
-    shown = ", ".join(prefix or "the top" for prefix in prefixes)
+    listed = ", ".join(prefix or "the top" for prefix in prefixes)
     matching = [prefix for prefix in prefixes if _is_at(prefix, wanted)]
     if not matching:
-        raise Refused(f"{name} holds no trunk at {wanted}: expected one of {shown}")
+        raise Refused(f"{name} holds no trunk at {wanted}: expected one of {listed}")
     if len(matching) == 1:
         return matching[0]
     for part in _PREFERRED:
         preferred = [prefix for prefix in matching if part in prefix]
         if len(preferred) == 1:
-            logging.root.info(f"{name} holds trunks at {shown}: took {preferred[0]}")
+            logging.root.info(f"{name} holds trunks at {listed}: took {preferred[0]}")
             return preferred[0]
     raise Refused(
-        f"{name} holds {len(matching)} trunks, at {shown}: expected one; give --trunk PREFIX"
+        f"{name} holds {len(matching)} trunks, at {listed}: expected one; give --trunk PREFIX"
     )
 
 
@@ -281,15 +282,14 @@ def _is_at(prefix: str, wanted: str | None) -> bool:
     """Return whether a prefix is the wanted one, or ends with it."""
     if wanted is None:
         return True
-    prefix, wanted = prefix.strip("."), wanted.strip(".")
-    return prefix == wanted or prefix.endswith(f".{wanted}")
+    return f".{prefix}".endswith(f".{wanted.strip('.')}.") or prefix == wanted
 
 
 def _list_others(name: str, parts: Sequence[str]) -> None:
     """Warn of parts beside the trunk, such as a classifier ``fc``."""
-    others = [part for part in dict.fromkeys(parts) if part != DESCRIPTION]
-    if others:
-        logging.root.warning(f"{name}: not part of the trunk: {truncate(others)}")
+    other_parts = [part for part in dict.fromkeys(parts) if part != DESCRIPTION]
+    if other_parts:
+        logging.root.warning(f"{name}: not part of the trunk: {truncate(other_parts)}")
 
 
 @lru_cache(maxsize=16)

@@ -57,11 +57,11 @@ def open_labelled(root: Path) -> LabelledImages:
     splits = open_splits(root)
     if len(splits) < 2:
         names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
-        shown = ", ".join(names[:5]) or "nothing"
+        content = ", ".join(names[:5]) or "nothing"
         raise MissingFile(
             f"--data = {root}: expected train/CLASS/* and val/CLASS/* in it (or "
             f"{', '.join(SPLITS['val'][1:4])}), or lists with classes, train.csv and val.csv; "
-            f"found {shown}"
+            f"found {content}"
         )
     train, test = splits.values()
     class_names = [class_names_of(source) for source in (train, test)]
@@ -90,9 +90,9 @@ def open_splits(root: Path) -> dict[str, ImageSource]:
         ValueError: there are fewer than two images, or the path is of another kind.
     """
     paths = {split: find_split(root, split, lists=True) for split in SPLITS}
-    found = {split: open_source(path) for split, path in paths.items() if path is not None}
-    if len(found) == len(paths):
-        return found
+    sources = {split: open_source(path) for split, path in paths.items() if path is not None}
+    if len(sources) == len(paths):
+        return sources
     source = open_source(root)
     if isinstance(source, HuggingFaceSource) and source.num_splits > 1:
         return {"train": source, "val": open_source(root, split="test")}

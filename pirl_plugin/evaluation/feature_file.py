@@ -96,8 +96,8 @@ class FeatureFile:
         if self.done == 0:
             self._parts.mkdir(parents=True, exist_ok=True)
             np.lib.format.open_memmap(file, "w+", np.float32, (self.num_images, features.shape[1]))
-            with file.open("r+b") as whole:  # so a full disk is an error here, not a later crash
-                os.posix_fallocate(whole.fileno(), 0, file.stat().st_size)
+            with file.open("r+b") as opened:  # so a full disk is an error here, not a later crash
+                os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         stored = np.lib.format.open_memmap(file, "r+")  # a new map frees the memory of the old one
         stored[self.done : self.done + len(features)] = features
         stored.flush()
@@ -130,8 +130,8 @@ class FeatureFile:
             progress = json.loads(file.read_text())
         else:
             return
-        found = progress["about"]
-        different = [key for key in self._about if found.get(key) != self._about[key]]
+        recorded = progress["about"]
+        different = [key for key in self._about if recorded.get(key) != self._about[key]]
         if different:
             raise Refused(
                 f"{self.path}: expected features of the same images and network, but this file has "
@@ -157,6 +157,26 @@ class FeatureFile:
             columns["splits"] = np.repeat(names, lengths)[readable]
         return columns
 
+    def _class_names(self, columns: Mapping[str, Any]) -> list[str]:
+        """Return the names of the classes 0, 1, …; none if the labels are only numbers."""
+        if "labels" not in columns:
+            return []
+        names = class_names_of(next(iter(self._splits.values())))
+        return names if columns["labels"].max() < len(names) else []
+
+    def _table_columns(self) -> dict[str, Any]:
+        """Return the columns of a table: ``file``, and if known ``label``, ``class``, ``split``."""
+        columns = self._columns()
+        table = {"file": columns["files"]}
+        if "labels" in columns:
+            table["label"] = columns["labels"]
+        classes = self._class_names(columns)
+        if classes:
+            table["class"] = np.array([*classes, ""])[columns["labels"]]  # -1: no class
+        if "splits" in columns:
+            table["split"] = columns["splits"]
+        return table
+
     def _chunks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """Yield readable rows, and their features ``(n, D)``, a part of the file at a time."""
         rows = np.flatnonzero(self.readable.numpy())
@@ -167,8 +187,9 @@ class FeatureFile:
 
     def _write_npz(self) -> None:
         columns = self._columns()
-        if "labels" in columns:
-            columns["classes"] = np.array(class_names_of(next(iter(self._splits.values()))))
+        classes = self._class_names(columns)
+        if classes:
+            columns["classes"] = np.array(classes)
         columns["unreadable"] = np.array(self.unreadable_files(), dtype=np.str_)
         columns["progress"] = np.array(json.dumps(self._progress))
         width = np.load(self._parts / "features.npy", mmap_mode="r").shape[1]
@@ -186,29 +207,28 @@ class FeatureFile:
                 npz.writestr(f"{name}.npy", content.getvalue(), zipfile.ZIP_DEFLATED)
 
     def _write_csv(self) -> None:
-        columns = self._columns()
-        names = {"files": "file", "labels": "label", "splits": "split"}
+        columns = self._table_columns()
+        self._keep_progress()
         with atomic_write(self.path) as file:
             text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
             writer = csv.writer(text)
             for rows, features in self._chunks():
                 if rows[0] == 0:
                     numbers = [f"feature{i}" for i in range(features.shape[1])]
-                    writer.writerow([*(names[name] for name in columns), *numbers])
+                    writer.writerow([*columns, *numbers])
                 for row, values in zip(rows, features.tolist(), strict=True):
                     writer.writerow([*(column[row] for column in columns.values()), *values])
             text.flush()
             text.detach()  # otherwise it would close the file
-        self._keep_progress()
 
     def _write_parquet(self) -> None:
         pyarrow, parquet = _import_pyarrow()
-        columns = self._columns()
-        names = {"files": "file", "labels": "label", "splits": "split"}
+        columns = self._table_columns()
+        self._keep_progress()
         with atomic_write(self.path) as file:
             writer = None
             for rows, features in self._chunks():
-                table = {names[name]: column[rows].tolist() for name, column in columns.items()}
+                table = {name: column[rows].tolist() for name, column in columns.items()}
                 table["features"] = pyarrow.FixedSizeListArray.from_arrays(
                     pyarrow.array(features.reshape(-1)), features.shape[1]
                 )
@@ -216,12 +236,11 @@ class FeatureFile:
                 if writer is None:
                     writer = parquet.ParquetWriter(file, part.schema)
                 writer.write_table(part)
-            assert writer is not None
+            assert writer is not None  # an image could be read
             writer.close()
-        self._keep_progress()
 
     def _keep_progress(self) -> None:
-        """Write ``NAME.json`` beside a file whose format has no place for it."""
+        """Write ``NAME.csv.json``: a table has no place for what it was computed from."""
         write_json(self.path.with_name(f"{self.path.name}.json"), self._progress)
 
 
@@ -245,11 +264,12 @@ def fill(
         [Crops(source, size) for source in splits.values()]
     )
     pairs = sorted(zip(files, trunks, strict=True), key=lambda pair: pair[0].done)
-    for done, group in groupby(pairs, key=lambda pair: pair[0].done):
-        together = list(group)  # they read each image once
-        if done < len(crops):
+    # Files with equally many features are filled together, so that each image is read once.
+    for num_done, group in groupby(pairs, key=lambda pair: pair[0].done):
+        together = list(group)
+        if num_done < len(crops):
             networks = [trunk for _, trunk in together]
-            for features, readable in compute_features(networks, crops, first=done, **how):
+            for features, readable in compute_features(networks, crops, first=num_done, **how):
                 for (file, _), part in zip(together, features.float().cpu().numpy(), strict=True):
                     file.append(part, readable.numpy())
         for file, _ in together:

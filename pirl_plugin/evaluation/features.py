@@ -112,15 +112,15 @@ def extract_features(
     try:
         features = torch.empty(len(crops), 0)
         readable = torch.empty(len(crops), dtype=torch.bool)
-        done = 0
+        start = 0
         for part, valid in compute_features(
             [trunk], crops, batch=batch, workers=workers, normalize=preprocessing.normalize
         ):
-            if done == 0:
+            if start == 0:
                 features = torch.empty(len(crops), part.shape[2])
-            features[done : done + len(valid)] = part[0]
-            readable[done : done + len(valid)] = valid
-            done += len(valid)
+            features[start : start + len(valid)] = part[0]
+            readable[start : start + len(valid)] = valid
+            start += len(valid)
     finally:
         trunk.train(was_training)
     features[~readable] = torch.nan
@@ -150,15 +150,15 @@ def half_features(
     count = len(crops)  # type: ignore[arg-type]
     features = torch.empty(len(trunks), count, 0)
     readable = torch.empty(count, dtype=torch.bool)
-    done = 0
+    start = 0
     for part, valid in compute_features(
         trunks, crops, batch=batch, workers=workers, normalize=normalize
     ):
-        if done == 0:  # one tensor from the start: concatenating parts would need twice the memory
+        if start == 0:  # one tensor from the start: concatenating parts would need twice the memory
             features = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
-        features[:, done : done + len(valid)] = part
-        readable[done : done + len(valid)] = valid
-        done += len(valid)
+        features[:, start : start + len(valid)] = part
+        readable[start : start + len(valid)] = valid
+        start += len(valid)
     return features, readable
 
 

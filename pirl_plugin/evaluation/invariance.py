@@ -57,9 +57,9 @@ def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Te
     Returns:
         float32 ``(N·T,)`` for the same image and ``(N·T,)`` for different images, 0 to 2.
     """
-    other = transformed.roll(len(image) // 2, dims=0)
+    of_another_image = transformed.roll(len(image) // 2, dims=0)
     same = unit_distances(image[:, None], transformed)
-    different = unit_distances(image[:, None], other)
+    different = unit_distances(image[:, None], of_another_image)
     return same.flatten(), different.flatten()
 
 
@@ -103,11 +103,12 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(options.seed)
     rows = sorted(rng.choice(len(source), count, replace=False).tolist())
     configs = [run_config(path) for path in options.checkpoint]
-    other = next((config for config in configs if has_transformed_images(config)), None)
+    # Runs without transformed images (NPID) are measured on those of another run.
+    with_views = next((config for config in configs if has_transformed_images(config)), None)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     models = [  # load all before the first measurement, which takes minutes
         load_pretext_model(
-            path, other=other, size=options.size, device=device, **trunk_options(options)
+            path, other=with_views, size=options.size, device=device, **trunk_options(options)
         )
         for path in options.checkpoint
     ]
@@ -116,12 +117,14 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
         names = [str(path) for path in options.checkpoint]
     measured = []
     for name, path, model in zip(names, options.checkpoint, models, strict=True):
-        shown = replace(model.trunk.preprocessing, size=model.views.image_size)
-        print(f"{name}: images of {shown}", flush=True)
+        preprocessing = replace(model.trunk.preprocessing, size=model.views.image_size)
+        print(f"{name}: images of {preprocessing}", flush=True)
         images, summaries = _measure_model(name, model, source, rows, options)
-        about = {"name": name, "checkpoint": str(path.resolve())}
-        about |= {"representation": model.representation, "image_size": model.views.image_size}
-        measured.append({**summaries, **about})
+        summaries["name"] = name
+        summaries["checkpoint"] = str(path.resolve())
+        summaries["representation"] = model.representation
+        summaries["image_size"] = model.views.image_size
+        measured.append(summaries)
     return {
         "data": str(options.data.resolve()),
         "images": images,

@@ -35,10 +35,11 @@ def main(arguments: list[str]) -> None:
     )
     for model in results["models"]:
         for kind, title in _KINDS.items():
-            same, other = model[kind]["same"], model[kind]["different"]
+            same = model[kind]["same"]
+            different = model[kind]["different"]
             print(
                 f"  {model['name']}, {title}: same image {same['mean']:.3f} ± {same['std']:.3f}, "
-                f"different images {other['mean']:.3f} ± {other['std']:.3f}"
+                f"different images {different['mean']:.3f} ± {different['std']:.3f}"
             )
         print(f"    compared: {model['representation']}; images of {model['image_size']} px")
     print(f"In {out}: invariance.json, invariance.svg, invariance.png")

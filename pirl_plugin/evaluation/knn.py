@@ -159,12 +159,14 @@ def find_neighbors(
             part = slice(start, min(start + chunk, len(query)))
             cosine = _unit(query[part], device, dtype) @ columns
             if leave_one_out:
-                own = numbers == torch.arange(part.start, part.stop, device=device)[:, None]
-                cosine.masked_fill_(own, -torch.inf)
+                is_itself = numbers == torch.arange(part.start, part.stop, device=device)[:, None]
+                cosine.masked_fill_(is_itself, -torch.inf)
             near = cosine.topk(min(k, cosine.shape[1]), dim=1)
+            # Merge them with the nearest of the earlier blocks.
+            candidates = torch.cat([rows[part], near.indices + first], dim=1)
             top = torch.cat([cosines[part], near.values], dim=1).topk(k, dim=1)
-            both = torch.cat([rows[part], near.indices + first], dim=1)
-            cosines[part], rows[part] = top.values, both.gather(1, top.indices)
+            cosines[part] = top.values
+            rows[part] = candidates.gather(1, top.indices)
     return rows, cosines
 
 

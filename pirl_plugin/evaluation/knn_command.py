@@ -61,8 +61,8 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     if not (len(train_labels) and len(test_labels)):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
     accuracies = [
-        vote_by_k(known, asked, train_labels, test_labels, options, device)
-        for known, asked in features
+        vote_by_k(gallery, queries, train_labels, test_labels, options, device)
+        for gallery, queries in features
     ]
     most_frequent = train_labels.mode().values
     return {
@@ -111,6 +111,7 @@ def compute_rows(
 
     normalize = trunks[0].preprocessing.normalize
     size = trunks[0].preprocessing.size
+    # Features are in memory as float16. A file has float32, and only the images that can be read.
     how = {"batch": options.batch, "workers": options.workers, "normalize": normalize}
     splits = {"train": images.train, "val": images.test}
     if options.features is None:
@@ -119,11 +120,11 @@ def compute_rows(
         arrays = [partial(features.numpy) for features in in_memory]
         rows = torch.arange(len(readable))
     else:
-        about = describe_features(options, trunks[0], splits)
+        description = describe_features(options, trunks[0], splits)
         paths = [options.features, options.features.with_suffix(".untrained.npz")]
         files = []
         for number, path in enumerate(paths[: len(trunks)]):
-            network = {**about, "untrained": True} if number else about
+            network = {**description, "untrained": True} if number else description
             files.append(FeatureFile(path, network, options.data, splits))
         fill(files, trunks, splits, size, **how)
         readable = files[0].readable
@@ -131,14 +132,16 @@ def compute_rows(
         rows = readable.cumsum(0) - 1  # a file has only the readable images
 
     is_train = torch.arange(len(readable)) < len(images.train)
-    known = rows[readable & has_class & is_train]
-    asked = rows[readable & has_class & ~is_train]
-    return readable, [(FeatureRows(each, known), FeatureRows(each, asked)) for each in arrays]
+    train_rows = rows[readable & has_class & is_train]
+    test_rows = rows[readable & has_class & ~is_train]
+    return readable, [
+        (FeatureRows(opened, train_rows), FeatureRows(opened, test_rows)) for opened in arrays
+    ]
 
 
 def vote_by_k(
-    known: FeatureRows,
-    asked: FeatureRows,
+    gallery: FeatureRows,
+    queries: FeatureRows,
     train_labels: Tensor,
     test_labels: Tensor,
     options: argparse.Namespace,
@@ -147,7 +150,7 @@ def vote_by_k(
     """Return the accuracy in percent for each k."""
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
-    rows, cosines = find_neighbors(asked, known, max(options.k), device=device)
+    rows, cosines = find_neighbors(queries, gallery, max(options.k), device=device)
     accuracies = []
     for k in options.k:
         top1 = vote(rows[:, :k], cosines[:, :k], train_labels, test_labels, options.temperature)
@@ -166,8 +169,8 @@ def report(results: dict[str, Any]) -> None:
         f"{results['unreadable']} unreadable)"
     )
     if len(results["top1_by_k"]) > 1:
-        shown = ", ".join(f"{k}: {top1} %" for k, top1 in results["top1_by_k"].items())
-        print(f"top-1 by k: {shown}")
+        by_k = [f"{k}: {top1} %" for k, top1 in results["top1_by_k"].items()]
+        print(f"top-1 by k: {', '.join(by_k)}")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -36,8 +36,8 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
     epochs = epochs_trained(folder)
     for line in reversed(read_json_lines(folder / "metrics.json")):
         if "test_accuracy_list_meter" in line and line["train_phase_idx"] + 1 == epochs:
-            found = line["test_accuracy_list_meter"][f"top_{k}"]
-            return {layer: float(value) for layer, value in found.items()}
+            accuracies = line["test_accuracy_list_meter"][f"top_{k}"]
+            return {layer: float(value) for layer, value in accuracies.items()}
     raise Refused(
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"

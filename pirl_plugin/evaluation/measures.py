@@ -147,35 +147,42 @@ def measure_bank(
         >>> measured["knn_top1"].chance, list(measured)
         (50.0, ['knn_top1', 'effective_rank', 'uniformity'])
     """
-    found: dict[str, Measure] = {}
-    table, dim = _unit(rows), rows.shape[1]
+    measures: dict[str, Measure] = {}
+    table = _unit(rows)  # (N, D)
+    dim = rows.shape[1]
     if labels is not None:
         accuracy = leave_one_out_accuracy(rows, labels, k)  # checks them
         counts = labels.unique(return_counts=True)[1]
         if len(counts) > 1:  # with one class, every guess is right
-            found["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
+            measures["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
     rank, evenness = measure_random_rows(len(rows), dim)
-    found["effective_rank"] = Measure(effective_rank(rows), rank)
-    found["uniformity"] = Measure(uniformity(rows), evenness)
+    measures["effective_rank"] = Measure(effective_rank(rows), rank)
+    measures["uniformity"] = Measure(uniformity(rows), evenness)
     if f is not None and g is not None:
-        image, transformed, count = _unit(f), _unit(g, f.shape), len(f)
-        own = (image * transformed).sum(dim=1).mean()
-        every = image.mean(dim=0) @ transformed.mean(dim=0)
-        others = (count * every - own) / (count - 1) if count > 1 else own
-        found["alignment"] = Measure(alignment(f, g), float(2 - 2 * others))
+        image = _unit(f)
+        transformed = _unit(g, f.shape)
+        count = len(f)
+        same_cosine = (image * transformed).sum(dim=1).mean()
+        # The mean over all pairs is the product of the means; without the pairs of an image with
+        # itself, it is the mean over different images.
+        mean_cosine = image.mean(dim=0) @ transformed.mean(dim=0)
+        different_cosine = same_cosine
+        if count > 1:
+            different_cosine = (count * mean_cosine - same_cosine) / (count - 1)
+        measures["alignment"] = Measure(alignment(f, g), float(2 - 2 * different_cosine))
     for name, embeddings in (("cos_f_m", f), ("cos_g_m", g)):
         if embeddings is not None and m is not None:
             unit = _unit(embeddings, (len(embeddings), dim))
             value = (unit * _unit(m, unit.shape)).sum(dim=1).mean()
-            found[name] = Measure(float(value), float(unit.mean(dim=0) @ table.mean(dim=0)))
+            measures[name] = Measure(float(value), float(unit.mean(dim=0) @ table.mean(dim=0)))
     if f is not None and len(f) > 1:
         unit = _unit(f, (len(f), dim))
         centred = unit - unit.mean(dim=0)
         # Σ_nm (c_n · m_m)² = tr(CᵀC MᵀM): products of size D × D, not N × M
         total = ((centred.T @ centred) * (table.T @ table)).sum().clamp(min=0)
         spread = float((total / (len(unit) * len(table))).sqrt())
-        found["score_spread"] = Measure(spread, dim**-0.5)
-    return found
+        measures["score_spread"] = Measure(spread, dim**-0.5)
+    return measures
 
 
 def collapse(measured: Mapping[str, Measure]) -> str | None:

@@ -168,12 +168,11 @@ def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
     """Return the views of an entry; if it has no transformed images, the views of the other."""
-    if other.get("name") not in _VIEWS:
-        other = {"name": names.JIGSAW}
-    side = size or other.get("image_size", 224)
+    default = other if other.get("name") in _VIEWS else {"name": names.JIGSAW}
+    side = size or default.get("image_size", 224)
     if entry.get("name") not in _VIEWS:
         side = entry.get("image_size", side)
-        entry = {**other, "image_size": side}
+        entry = {**default, "image_size": side}
     parameters = {"image_size": side, **entry}
     return _VIEWS[parameters["name"]].from_entry(parameters)
 
@@ -195,7 +194,8 @@ def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
 def _head(weights: dict[str, Tensor]) -> PIRLHead:
     """Build a head of the weights' shapes, and load them."""
     if "project.0.weight" in weights:  # a hidden layer
-        first, last = weights["project.0.weight"], weights["project.2.weight"]
+        first = weights["project.0.weight"]
+        last = weights["project.2.weight"]
         hidden_dim = len(first)
     else:
         first = last = weights["project.weight"]

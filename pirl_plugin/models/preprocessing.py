@@ -65,8 +65,8 @@ class Preprocessing:
         std: Sequence[float] | None = None,
     ) -> Preprocessing:
         """Return a copy with the user's values; None keeps a value."""
-        given = {"--size": size, "--mean": mean, "--std": std}
-        names = [name for name, value in given.items() if value is not None]
+        options = {"--size": size, "--mean": mean, "--std": std}
+        names = [name for name, value in options.items() if value is not None]
         if not names:
             return self
         return replace(

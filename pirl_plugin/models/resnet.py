@@ -120,14 +120,14 @@ class ResNetTrunk(nn.Module):
         keys = out_feat_keys or ["flatten"]
         if unknown := set(keys) - set(FEATURES):
             raise Refused(f"features {unknown}: expected names among {', '.join(FEATURES)}")
-        wanted = {FEATURES[key] for key in keys}
+        blocks_asked_for = {FEATURES[key] for key in keys}
         outputs: dict[str, Tensor] = {}
         features = images
         for name, block in self._feature_blocks.items():
             features = block(features)
-            if name in wanted:
+            if name in blocks_asked_for:
                 outputs[name] = features
-            if len(outputs) == len(wanted):
+            if len(outputs) == len(blocks_asked_for):
                 break
         return [outputs[FEATURES[key]] for key in keys]
 

@@ -105,7 +105,8 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     content: Any = read_checkpoint(checkpoint)
     trunk = trunk_in(content, checkpoint)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
-    weight, bias = head["0.clf.0.weight"], head["0.clf.0.bias"]
+    weight = head["0.clf.0.weight"]
+    bias = head["0.clf.0.bias"]
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
     images = trunk.preprocessing
     if trunk.timm:

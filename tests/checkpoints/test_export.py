@@ -68,6 +68,10 @@ LAYOUTS = {
             "projection_head.layers.0.weight": torch.zeros(9, 2),
         }
     },
+    "VISSL's MoCo": lambda trunk: {
+        **vissl_checkpoint(trunk),
+        "loss": {"moco_encoder": prefixed(small_trunk(seed=1), "module.trunk.")},
+    },
     "classifier beside it": lambda trunk: {**bare(trunk), "classifier.weight": torch.zeros(9, 2)},
 }
 

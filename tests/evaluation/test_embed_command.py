@@ -11,7 +11,7 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
 from pirl_plugin.evaluation.features import extract_features
 from pirl_plugin.models.resnet import WideResNet
-from tests.helpers.host_tools import write_checkpoint, write_coloured
+from tests.helpers.host_tools import write_checkpoint, write_classes, write_coloured
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,21 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert np.array_equal(np.stack(table["features"]), whole)
     with pytest.raises(ValueError, match=r"f\.txt: expected a name that ends in \.npz, \.csv"):
         embed(checkpoint, photos, tmp_path / "f.txt")
+
+
+def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 4, "test": 2}, separable=True)
+    with embed(checkpoint, data, tmp_path / "f.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    columns = [tuple(row[name] for name in ("file", "label", "class", "split")) for row in rows]
+    assert columns[:2] == [
+        ("train/class0/0.png", "0", "class0", "train"),
+        ("train/class0/2.png", "0", "class0", "train"),
+    ]
+    assert columns[-1] == ("test/class1/1.png", "1", "class1", "val")
+    again = (tmp_path / "f.csv").stat().st_mtime_ns
+    embed(checkpoint, data, tmp_path / "f.csv")
+    assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
 
 
 def test_extract_features__of_any_module_and_any_data_set():

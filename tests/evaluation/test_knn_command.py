@@ -110,6 +110,8 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         assert npz["splits"].tolist() == ["train"] * 11 + ["val"] * 6
     with pytest.raises(ValueError, match=r"f\.npz: expected .* another size; name another file"):
         knn(checkpoint, folder, tmp_path, *kept, "--size", "16")
+    with pytest.raises(ValueError, match=r"another mean and std; name"):
+        knn(checkpoint, folder, tmp_path, *kept, "--mean", "0.5", "0.5", "0.5")
     with pytest.raises(ValueError, match=r"another list of images; name"):
         knn(checkpoint, data, tmp_path, *kept)
     other = tmp_path / "other.npz"
@@ -131,6 +133,7 @@ def test_knn__counts_images_that_cannot_be_read(checkpoint, data, tmp_path):
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
+    shutil.copy(folder / "train" / "class0" / "3.png", folder / "train")  # it has no class
     results = knn(checkpoint, folder, tmp_path, "--size", "32")
     assert [results[key] for key in ("train_images", "test_images", "unreadable")] == [11, 6, 1]
     for path in (folder / "val").rglob("*.*"):

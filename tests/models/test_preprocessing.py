@@ -1,0 +1,76 @@
+"""Where size, mean and deviation of a network's images come from, and what replaces them."""
+
+import pytest
+import torch
+
+from pirl_plugin.models.preprocessing import Preprocessing, size_of_transforms
+
+RUN = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
+OTHER = {"mean": [0.9] * 3, "std": [0.8] * 3}
+DATA = {key.upper(): values for key, values in OTHER.items()}
+VIEWS = [{"name": "PIRLJigsaw", "image_size": 96, "patch_size": 32}]
+
+
+def config(data=None, transforms=(), hooks=None):
+    return {"DATA": {**(data or {}), "TRAIN": {"TRANSFORMS": list(transforms)}}, "HOOKS": hooks}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (config(DATA, VIEWS, {"PIRL_INPUT": RUN}), {"size": 96, **RUN}),  # what training reads
+        (config(DATA, [{"name": "Normalize", **RUN}]), {"size": 224, **RUN}),  # VISSL's own
+        (config(DATA, VIEWS), {"size": 96, **OTHER}),
+        (config(None, VIEWS, {"PIRL_INPUT": None}), {"size": 96}),
+    ],
+)
+def test_config__of_the_run_has_what_its_training_read(run, expected):
+    found = Preprocessing.from_config(run)
+    assert found.record() == {**Preprocessing().record(), **expected}
+    assert found.is_known
+    assert found.origin == "of the checkpoint's run"
+
+
+@pytest.mark.parametrize(
+    ("transforms", "size"),
+    [
+        ([{"size": 73}, {"size": 64}, {"name": "ToTensor"}], 64),
+        ([{"size": [224, 224]}], 224),
+        ([{"size": [224, 300]}], None),
+        ([{"crop_size_image": 160}], 160),
+        ([], None),
+    ],
+)
+def test_size__is_that_of_the_last_transform_that_has_one(transforms, size):
+    assert size_of_transforms(transforms) == size
+
+
+def test_timm__has_statistics_of_its_own():
+    found = Preprocessing.from_timm({"input_size": (3, 160, 160), "mean": (0.5,) * 3}, "test_vit")
+    assert found.record() == {"size": 160, "mean": [0.5] * 3, "std": [0.229, 0.224, 0.225]}
+    assert str(found) == "160 px, mean 0.5 0.5 0.5, std 0.229 0.224 0.225 (of timm's test_vit)"
+
+
+def test_options__replace_values_and_are_said():
+    default = Preprocessing()
+    assert default.with_options() is default
+    found = default.with_options(std=[0.5, 0.25, 0.125])
+    assert (found.size, found.mean, found.is_known) == (224, default.mean, True)
+    assert found.origin.startswith("--std as given; ")
+    assert [found.value(name) for name in ("size", "mean0", "std0", "std2")] == [
+        224,
+        0.485,
+        0.5,
+        0.125,
+    ]
+    white = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
+    expected = [(1 - mean) / std for mean, std in zip(found.mean, found.std, strict=True)]
+    torch.testing.assert_close(found.normalize(white)[0, :, 0, 0], torch.tensor(expected))
+
+
+@pytest.mark.parametrize(
+    "values", [{"size": 0}, {"mean": (0.5,)}, {"std": (1.0, 1.0)}, {"std": (1.0, 0.0, 1.0)}]
+)
+def test_values__out_of_range_are_refused(values):
+    with pytest.raises(ValueError, match=r"expected"):
+        Preprocessing(**values)
