@@ -337,6 +337,5 @@ def _read_detection(path: Path) -> Run:
 
 
 def _is_our_file(file: Path, name: str) -> bool:
-    """Return whether a file has the content of one of our configs for Detectron2."""
-    config = config_root() / "detection" / f"{name}.yaml"
-    return file.is_file() and file.read_bytes() == config.read_bytes()
+    """Return whether a file is one of our configs for Detectron2, and not a copy with changes."""
+    return file.resolve() == (config_root() / "detection" / f"{name}.yaml").resolve()
