@@ -101,7 +101,9 @@ def _readable_override(override: str) -> str:
         parts = value if isinstance(value, list) else [value]
         is_text = all(isinstance(part, str) for part in parts)
         if not _SYNTAX.fullmatch(path) and (not is_text or os.path.exists(path)):
-            return f"{key}={quoted(os.path.expanduser(path))}"
+            readable = quoted(os.path.expanduser(path))
+            # VISSL's own configs need the list that the user wrote.
+            return f"{key}={readable}" if path == text.strip() else f"{key}=[{readable}]"
     if not is_read:
         if not equals:
             raise Refused(f"{override}: expected KEY=VALUE; {reason}")
