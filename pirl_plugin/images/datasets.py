@@ -109,9 +109,9 @@ class HuggingFaceSource(MapSource):
 
 
 def _split_of(dataset: Mapping[str, Any], split: str, folder: str) -> str:
-    for wanted in SPLITS[split]:
+    for usual_name in SPLITS[split]:
         for name in dataset:
-            if name.lower() == wanted:
+            if name.lower() == usual_name:
                 return name
     raise Refused(
         f"{folder} has the splits {', '.join(dataset)}: expected one of {', '.join(SPLITS[split])}"

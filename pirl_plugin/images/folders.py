@@ -72,8 +72,8 @@ class FolderSource(ImageSource):
         if skipped:
             counts = ", ".join(f"{printable(name)} ({count})" for name, count in skipped.items())
             remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
-            shown = textwrap.shorten(counts, 1000, placeholder=" …")
-            warn_once(f"{folder}: skipped: {shown}{remedy}")
+            counts = textwrap.shorten(counts, 1000, placeholder=" …")
+            warn_once(f"{folder}: skipped: {counts}{remedy}")
         super().__init__(folder, images)
 
     def labels(self) -> NDArray[np.int64]:
@@ -91,10 +91,11 @@ class FolderSource(ImageSource):
             labels[row] = numbers[top if rest else ""]
         if unlabelled := int((labels == -1).sum()):
             warn_once(f"{self.path}: {unlabelled} images have no class: they are in no subfolder")
-        empty = [name for number, name in enumerate(names) if not (labels == number).any()]
+        images_of_class = np.bincount(labels[labels >= 0], minlength=len(names))
+        empty = [names[number] for number in np.flatnonzero(images_of_class[: len(names)] == 0)]
         if empty:
-            shown = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
-            warn_once(f"{self.path}: {len(empty)} of {len(names)} classes have no image: {shown}")
+            listed = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
+            warn_once(f"{self.path}: {len(empty)} of {len(names)} classes have no image: {listed}")
         return labels
 
 

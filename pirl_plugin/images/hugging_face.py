@@ -48,8 +48,9 @@ def labels(dataset: Any) -> NDArray[np.int64]:
 
     kinds = dataset.features
     columns = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    whole = [name for name, kind in kinds.items() if "int" in str(getattr(kind, "dtype", ""))]
-    columns += [name for name in ("label", "labels") if name in whole]
+    for name in ("label", "labels"):  # older data sets have plain integers
+        if "int" in str(getattr(kinds.get(name), "dtype", "")):
+            columns.append(name)
     if not columns:
         raise Refused(
             f"the data set has the columns {', '.join(kinds)}: expected a column of classes, or "

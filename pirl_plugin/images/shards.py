@@ -184,7 +184,8 @@ def scan_tar(path: Path, shard: int) -> Members:
                     images.setdefault(stem, (member.offset_data, member.size, member.name))
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
-    names, rows = [], []
+    names = []
+    rows = []
     for stem, (offset, size, name) in images.items():
         folder, basename = os.path.split(stem)
         key = os.path.join(folder, basename.partition(".")[0])

@@ -67,7 +67,8 @@ class PathTable(Sequence[str]):
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        joined, ends = bytearray(), [0]
+        joined = bytearray()
+        ends = [0]
         for path in paths:
             joined += os.fsencode(path)
             ends.append(len(joined))

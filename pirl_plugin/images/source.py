@@ -23,8 +23,9 @@ from pirl_plugin.images.shared import SharedArray
 GREY = 128
 _FULL_SCALES = (1.0, 255.0, 65_535.0)
 _BRIGHT = 99.0  # percentile of the values that must be within the scale
-_IMAGES, _VALUES = 16, 10_000  # sample for it: images, and values of each
-_ROWS_TO_TRY = 512
+_ROWS_TO_TRY = 512  # evenly spaced, for such images
+_SAMPLED_IMAGES = 16
+_SAMPLED_VALUES = 10_000  # of each image
 
 
 class ImageSource:
@@ -87,8 +88,8 @@ class ImageSource:
             if not self._unreadable.array[row]:
                 self._unreadable.array[row] = 1
                 reason = str(error) or "there is too little memory"
-                where = printable(self.path_of(row))
-                logging.root.warning(f"Image {row}, {where}: skipped, it cannot be read: {reason}")
+                path = printable(self.path_of(row))
+                logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
         shape = (3, self.grey_size, self.grey_size)
         return torch.full(shape, GREY, dtype=torch.uint8), False
 
@@ -133,8 +134,9 @@ class ImageSource:
                 continue  # it is counted when it is read
             if values is not None:
                 values = values[np.isfinite(values)]
-                samples.append(values[:: -(-len(values) // _VALUES) or 1])
-            if len(samples) > _IMAGES:
+                step = max(1, len(values) // _SAMPLED_VALUES)
+                samples.append(values[::step])
+            if len(samples) > _SAMPLED_IMAGES:
                 break
         sampled = np.concatenate(samples)
         if len(sampled) == 0:
