@@ -205,6 +205,8 @@ class MemoryBank(nn.Module):
             ValueError: an index was outside the data set.
         """
         smallest, largest = self._indices.read(wait)
+        if smallest < -1 or largest >= self.num_rows:
+            self._indices = IndexRange(self.rows.device)  # refuse it once
         self._check_range(smallest, largest, lowest=-1)
 
     def _check_inside(self, index: Tensor, lowest: int = 0) -> None:

@@ -231,6 +231,7 @@ class PIRLLoss(nn.Module):
         """
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
         weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
+        weight_of = dict(zip(outputs, weights, strict=True))
         for output in outputs.values():
             index = self.bank.check_batch(index, output)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
@@ -239,7 +240,6 @@ class PIRLLoss(nn.Module):
         self.bank.refuse_outside()
         self.bank.check_index(index)
 
-        weight_of = dict(zip(outputs, weights, strict=True))
         used = [name for name in outputs if weight_of[name] > 0]  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
             outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,), on a GPU
@@ -383,6 +383,7 @@ class PIRLLoss(nn.Module):
             return
         self._ranks_compared = True
         settings = {name: repr(value) for name, value in asdict(self.config).items()}
+        settings["estimator"] = getattr(self._function, "__name__", "a function")
         settings |= {"seed": repr(self.seed or 0), "step": repr(self.step)}
         of_ranks = gather_objects(settings)
         for name in settings:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin.benchmark.loss import vissl_loss
+from pirl_plugin.estimators import info_nce
 from pirl_plugin.loss import PIRLLoss, PIRLLossConfig
 from tests.helpers.loss_cases import (
     DIM,
@@ -389,6 +390,7 @@ def train_all(rank, world_size, cases, refused):
 @pytest.mark.only_cpu
 def test_ranks__equal_one_process_on_the_joined_batch():
     cases = [({"estimator": name},) for name in LOOPS]
+    cases.append(({"estimator": info_nce},))  # a function has no name in a configuration
     cases += [({"lambda_invariance": weight},) for weight in (0.0, 1.0)]  # an unused head
     cases.append(({"bank": {"placement": "sharded"}, "norm_constant": 60.0}, True))
     refused = [{}, {"num_train_samples": 41}, {"bank": {"seed": 1}}, {"temperature": 0.1}]

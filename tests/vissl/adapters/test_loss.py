@@ -1,0 +1,27 @@
+"""The loss in the host's terms."""
+
+import pytest
+import torch
+
+from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss
+
+SECTION = {"name": "pirl_loss", "num_train_samples": 20, "embedding_dim": 4, "num_negatives": 5}
+
+
+def test_loss__takes_the_hosts_outputs_the_image_last():
+    adapted = VISSLPIRLLoss.from_config(SECTION)
+    loss = PIRLLoss(20, embedding_dim=4, num_negatives=5)
+    f, first, second = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+    index = torch.tensor([4, 9])
+    for output, transformed in (([first, f], first), ([first, second, f], [first, second])):
+        assert torch.equal(adapted(output, index), loss(f, transformed, index))
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [({"temperature": 0}, "temperature"), ({"bank": {"seed": "a"}}, "bank.seed")],
+)
+def test_loss__names_the_key_of_the_configuration(settings, key):
+    with pytest.raises(ValueError, match=rf"^config\.LOSS\.pirl_loss\.{key} = .*: expected"):
+        VISSLPIRLLoss.from_config({**SECTION, **settings})
