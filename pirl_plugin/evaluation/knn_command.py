@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ from pirl_plugin.files import write_json
 
 NO_CLASS = -1
 """Label of an image without a class, such as one beside the class folders."""
+
+_SHOWN_QUERIES = 6
+_SHOWN_NEIGHBORS = 6
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,15 +29,38 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> None:
     """Run the command: print the accuracies, and write ``results.json`` into ``--out``."""
     options = _parse(arguments)
-    results = evaluate_knn(options)
-    report(results)
+    measured = measure_knn(options)
+    results = measured.results
+    print_accuracies(results)
+    if options.report is not None:
+        write_knn_report(options, measured)
+        print(f"In {options.report}: accuracies and nearest neighbours")
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         write_json(options.out / "results.json", results)
 
 
-def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure; return the content of ``results.json``, with ``knn_top1`` in percent (first k).
+@dataclass(frozen=True)
+class MeasuredKNN:
+    """What the command measured.
+
+    Attributes:
+        results: content of ``results.json``, with ``knn_top1`` in percent (first k).
+        images: the training and test images.
+        is_measured: bool ``(N,)``, whether each could be read and has a class, training images
+            first.
+        nearest: int64 ``(M, n)``, for each measured test image the nearest of the measured
+            training images, the nearest first.
+    """
+
+    results: dict[str, Any]
+    images: LabelledImages
+    is_measured: Tensor
+    nearest: Tensor
+
+
+def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
+    """Measure the checkpoint and, unless ``--no-untrained``, an untrained network.
 
     Raises:
         FileNotFoundError: the checkpoint or the images do not exist.
@@ -60,12 +87,13 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
     test_labels = labels[is_measured & ~is_train]
     if not (len(train_labels) and len(test_labels)):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
-    accuracies = [
+    votes = [
         vote_by_k(gallery, queries, train_labels, test_labels, options, device)
         for gallery, queries in features
     ]
+    accuracies = [of_network for of_network, _ in votes]
     most_frequent = train_labels.mode().values
-    return {
+    results = {
         "benchmark": "knn",
         "knn_top1": accuracies[0][0],
         "top1_by_k": dict(zip(map(str, options.k), accuracies[0], strict=True)),
@@ -81,6 +109,7 @@ def evaluate_knn(options: argparse.Namespace) -> dict[str, Any]:
         "test_images": len(test_labels),
         "unreadable": int((~readable).sum()),
     }
+    return MeasuredKNN(results, images, is_measured, votes[0][1][:, :_SHOWN_NEIGHBORS].cpu())
 
 
 def compute_rows(
@@ -146,8 +175,8 @@ def vote_by_k(
     test_labels: Tensor,
     options: argparse.Namespace,
     device: Any,
-) -> list[float]:
-    """Return the accuracy in percent for each k."""
+) -> tuple[list[float], Tensor]:
+    """Return the accuracy in percent for each k, and the neighbours int64 ``(M, max k)``."""
     from pirl_plugin.evaluation.knn import find_neighbors, vote
 
     rows, cosines = find_neighbors(queries, gallery, max(options.k), device=device)
@@ -155,10 +184,51 @@ def vote_by_k(
     for k in options.k:
         top1 = vote(rows[:, :k], cosines[:, :k], train_labels, test_labels, options.temperature)
         accuracies.append(round(top1, 2))
-    return accuracies
+    return accuracies, rows
 
 
-def report(results: dict[str, Any]) -> None:
+def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None:
+    """Write ``--report``: the accuracies, and a few test images with their nearest neighbours."""
+    from pirl_plugin.evaluation.features import evenly_spaced
+    from pirl_plugin.evaluation.report import Accuracy, Query, picture, write_report
+
+    results = measured.results
+    images = measured.images
+    names = dict(enumerate(images.classes))
+    train_rows = measured.is_measured[: len(images.train)].nonzero()[:, 0].tolist()
+    test_rows = measured.is_measured[len(images.train) :].nonzero()[:, 0].tolist()
+    train_labels = images.train.labels()
+    test_labels = images.test.labels()
+    queries = []
+    for number in evenly_spaced(len(test_rows), _SHOWN_QUERIES):
+        row = test_rows[number]
+        label = names.get(int(test_labels[row]), str(test_labels[row]))
+        query = Query(picture(images.test[row][0], label))
+        for neighbor in measured.nearest[number].tolist():
+            train_row = train_rows[neighbor]
+            label = names.get(int(train_labels[train_row]), str(train_labels[train_row]))
+            query.neighbors.append(picture(images.train[train_row][0], label))
+        queries.append(query)
+
+    count = results["test_images"]
+    accuracies = [
+        Accuracy(f"kNN, k = {k}", top1, count) for k, top1 in results["top1_by_k"].items()
+    ]
+    if results["untrained_top1"] is not None:
+        untrained = results["untrained_top1"]
+        accuracies.append(Accuracy(f"untrained, k = {results['k']}", untrained, count, True))
+    settings = {
+        "Checkpoint": results["checkpoint"],
+        "Training images": f"{results['train_images']:,} in {images.train.path}",
+        "Test images": f"{count:,} in {images.test.path}, {results['unreadable']} unreadable",
+        "Images": f"{results['size']} px, mean {results['mean']}, std {results['std']}",
+        "Votes": f"cosine, temperature {results['temperature']}",
+    }
+    title = "k nearest neighbours of frozen features"
+    write_report(options.report, title, accuracies, results["chance_top1"], settings, queries)
+
+
+def print_accuracies(results: dict[str, Any]) -> None:
     """Print the accuracies."""
     untrained = results["untrained_top1"]
     compared = "" if untrained is None else f", untrained {untrained:.2f} %"
@@ -188,6 +258,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--out", type=kinds.output_folder, help="folder for results.json")
     number = kinds.whole_number(1)
     add("-k", "--k", type=number, nargs="+", default=[20], help="neighbours; knn_top1: the first")
+    page = "write a page with the accuracies and some nearest neighbours"
+    add("--report", metavar="FILE.html", type=kinds.user_path, help=page)
     add("--temperature", type=float, default=0.07, help="temperature of the votes")
     features = "file of embed, NAME.npz: read if it exists, else written; a stopped command resumes"
     add("--features", type=kinds.npz_file, help=features)

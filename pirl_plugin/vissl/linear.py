@@ -10,6 +10,9 @@ from pirl_plugin.settings import require_host
 from pirl_plugin.vissl import labelled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pirl_plugin.evaluation.data import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 # (depth, width) -> the overlay with the pooling of this network's layers, as in the paper's App. C.
@@ -35,9 +38,37 @@ def main(arguments: list[str]) -> int:
     status = launch.main(overrides)
     if status == 0:
         print("Linear top-1, percent:")
-        for layer, top1 in linear_accuracy(options.out).items():
+        accuracies = linear_accuracy(options.out)
+        for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
+        if options.report is not None:
+            write_linear_report(options, trunk, images, accuracies)
+            print(f"In {options.report}: the accuracies")
     return status
+
+
+def write_linear_report(
+    options: argparse.Namespace,
+    trunk: AnyTrunk,
+    images: LabelledImages,
+    accuracies: Mapping[str, float],
+) -> None:
+    """Write ``--report``: the accuracy of each layer."""
+    import numpy as np
+
+    from pirl_plugin.evaluation.report import Accuracy, write_report
+
+    counts = np.unique(images.test.labels(), return_counts=True)[1]
+    rows = [Accuracy(layer, top1, len(images.test)) for layer, top1 in accuracies.items()]
+    settings = {
+        "Checkpoint": options.checkpoint.resolve(),
+        "Training images": f"{len(images.train):,} in {images.train.path}",
+        "Test images": f"{len(images.test):,} in {images.test.path}",
+        "Images": trunk.preprocessing,
+        "Run of VISSL": options.out,
+    }
+    chance = 100 * counts.max() / counts.sum()
+    write_report(options.report, "Linear classifiers of frozen features", rows, chance, settings)
 
 
 def benchmark_of(trunk: AnyTrunk) -> list[str]:
@@ -76,4 +107,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=kinds.HelpFormatter,
     )
     labelled.add_options(parser, "runs/linear")
+    page = "write a page with the accuracies"
+    parser.add_argument("--report", metavar="FILE.html", type=kinds.user_path, help=page)
     return parser.parse_args(arguments)

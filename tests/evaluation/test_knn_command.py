@@ -55,7 +55,8 @@ def test_knn__takes_lists_with_the_same_classes(checkpoint, data, tmp_path):
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsys):
     options = ["--size", "32", "-k", "3", "30", "--batch", "5", "--workers", workers]
-    results = knn(checkpoint, data, tmp_path, *options)
+    page = tmp_path / "report.html"
+    results = knn(checkpoint, data, tmp_path, *options, "--report", str(page))
     assert results["knn_top1"] == results["top1_by_k"]["3"] == 100.0
     found = {key: results[key] for key in ("classes", "train_images", "test_images", "k")}
     assert found == {"classes": 3, "train_images": 12, "test_images": 6, "k": 3}
@@ -65,6 +66,12 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
     captured = capsys.readouterr()
     assert "kNN top-1 100.00 % (k = 3; most frequent class 33.33 %" in captured.out
     assert "images/s" in captured.err  # and the time left
+    html = page.read_text()
+    # Each of six queries has six neighbours; its class has four training images.
+    assert "24 of 36 neighbours have the class of their query" in html
+    assert html.count('class="same"') == 24
+    assert "kNN, k = 3" in html
+    assert "http" not in html  # it loads nothing from outside
 
 
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):

@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.evaluation.data import open_labelled
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.vissl.linear import benchmark_of
+from pirl_plugin.vissl.linear import benchmark_of, write_linear_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
 from tests.helpers.sweeps import finish, finish_svm
 
@@ -41,6 +43,18 @@ def test_benchmark_of__takes_the_overlay_that_fits():
     assert overlay(18) == [full, "+config/pirl/linear=resnet18"]
     assert overlay(34)[0] == overlay(18, 0.5)[0] == "config=benchmark/pirl/quick_linear"
     assert overlay(18, 1, True)[0] == "config=benchmark/pirl/quick_linear"
+
+
+def test_linear_report__has_each_layer_and_chance(tmp_path):
+    data = write_classes(tmp_path, {"train": 4, "val": 6}, separable=True)
+    (data / "val" / "class0" / "0.png").unlink()  # 2 and 3 test images
+    options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
+    accuracies = {"res4": 40.0, "res5": 80.0}
+    write_linear_report(options, ResNetTrunk(10, 0.25), open_labelled(data), accuracies)
+    page = options.report.read_text()
+    assert "chance, 60.0 %" in page
+    # 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)
+    assert all(words in page for words in ("res4", "40.0 ± 42.9 %", "res5", "80.0 ± 35.1 %"))
 
 
 def test_linear_top1__is_that_of_the_last_epoch(tmp_path):

@@ -1,0 +1,129 @@
+"""A small report of a checkpoint's accuracy: one HTML file that loads nothing from outside.
+
+``report.html.j2`` has the text. It needs jinja2.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image
+from torch import Tensor
+
+from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.failures import MissingPackage
+from pirl_plugin.files import write_text
+
+_PICTURE = 112  # side of a picture, pixels
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A measured accuracy.
+
+    Attributes:
+        name: what was measured, such as a layer.
+        percent: top-1, 0 to 100.
+        count: number of test images.
+        is_reference: whether it is only for comparison, such as an untrained network.
+    """
+
+    name: str
+    percent: float
+    count: int
+    is_reference: bool = False
+
+    @property
+    def error(self) -> float:
+        """Half of the 95 % interval, percent, by the normal approximation.
+
+        Example:
+            >>> round(Accuracy("kNN", 30.0, 400).error, 2)  # 196 √(0.3 · 0.7 / 400)
+            4.49
+        """
+        share = self.percent / 100
+        return 196 * math.sqrt(share * (1 - share) / self.count)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small picture and its class.
+
+    Attributes:
+        image: ``data:`` address of a PNG.
+        label: name of the class.
+    """
+
+    image: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """A test image and its nearest training images, the nearest first."""
+
+    query: Picture
+    neighbors: list[Picture] = field(default_factory=list)
+
+    @property
+    def num_same(self) -> int:
+        """Number of neighbours with the class of the query."""
+        return sum(neighbor.label == self.query.label for neighbor in self.neighbors)
+
+
+def picture(pixels: Tensor, label: str) -> Picture:
+    """Return the centre of an image, uint8 ``(3, H, W)``, as a small picture."""
+    crop = centre_crop(pixels, _PICTURE)
+    stream = io.BytesIO()
+    Image.fromarray(crop.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG")
+    address = "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+    return Picture(address, label)
+
+
+def write_report(
+    path: Path,
+    title: str,
+    accuracies: Sequence[Accuracy],
+    chance: float,
+    settings: Mapping[str, object],
+    queries: Sequence[Query] = (),
+) -> None:
+    """Write the report.
+
+    Args:
+        path: the HTML file.
+        title: of the page.
+        accuracies: at least one.
+        chance: share of the most frequent class, percent.
+        settings: name → value, for the table at the end.
+        queries: some test images with their nearest neighbours.
+
+    Raises:
+        ModuleNotFoundError: jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ModuleNotFoundError:
+        raise MissingPackage(
+            "--report needs jinja2, which is not installed: pip install jinja2"
+        ) from None
+
+    loader = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    # The query with the most neighbours of its class comes first.
+    by_success = sorted(queries, key=lambda query: -query.num_same)
+    page = pages.get_template("report.html.j2").render(
+        title=title,
+        accuracies=accuracies,
+        chance=chance,
+        settings=settings,
+        queries=by_success,
+        num_same=sum(query.num_same for query in queries),
+        num_neighbors=sum(len(query.neighbors) for query in queries),
+    )
+    write_text(path, page)
