@@ -293,7 +293,9 @@ def compose(*overrides: str) -> dict[str, Any]:
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
     paths = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
-    composed = compose_hydra_configuration([*paths, *overrides])
+    # Benchmarks take the size of images from the weights. The paper's size is that without a file.
+    no_weights = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=''"
+    composed = compose_hydra_configuration([*paths, no_weights, *overrides])
     config: dict[str, Any] = convert_to_attrdict(composed, dump_config=False)[1]
     return config
 

@@ -78,7 +78,8 @@ def replaced(text: str) -> str:
 
 
 def prepare(text: str, folder: Path) -> None:
-    """Remove the folder that a block writes a run to, and make the finished runs that it reads."""
+    """Remove the folder that a block writes a run to, and make the files that it reads."""
+    (folder / "1percent.txt").write_text("n01440764_0.jpg\nn01443537_0.jpg\n")  # as published
     for name in re.findall(r"CHECKPOINT\.DIR=([\w/]+)|linear .*--out ([\w/]+)", text):
         shutil.rmtree(folder / "".join(name), ignore_errors=True)
     words = re.findall(r"pirl-plugin results .*", text)

@@ -45,8 +45,8 @@ def folder_of(tmp_path_factory, checkpoint):
 @pytest.mark.parametrize(("page", "number", "text"), BLOCKS, ids=[f"{p}-{n}" for p, n, _ in BLOCKS])
 def test_block__runs_to_its_end(page, number, text, folder_of):
     folder = folder_of(page)
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("train_config.yaml")}
     pages.prepare(text, folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("train_config.yaml")}
     output = run(pages.replaced(text), folder, small=True)
     for config in folder.rglob("train_config.yaml"):
         if before.get(config) != config.stat().st_mtime_ns:
