@@ -1,4 +1,4 @@
-"""Write files whole or not at all, read and write small files, and lock a run's folder."""
+"""Write files whole or not at all, and read and write small files."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         unfinished.replace(path)
         _flush_folder(path.parent)
     except Exception as error:
-        seen: BaseException | None = error
-        while seen is not None:  # torch raises another error on top of it
-            if isinstance(seen, OSError) and seen.errno:
-                raise OSError(seen.errno, seen.strerror, str(path)) from error
-            seen = seen.__cause__ or seen.__context__
+        # torch raises another error on top of the system's.
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, OSError) and cause.errno:
+                raise OSError(cause.errno, cause.strerror, str(path)) from error
+            cause = cause.__cause__ or cause.__context__
         raise
     finally:
         with suppress(OSError):
@@ -67,32 +68,13 @@ def write_json(path: Path, content: object) -> None:
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a log with a JSON object on each line; skip incomplete lines and a missing file."""
-    found = []
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+    if not path.is_file():
+        return []
+    entries = []
+    for line in path.read_text(errors="replace").splitlines():
         with suppress(ValueError):
-            found.append(json.loads(line))
-    return [entry for entry in found if isinstance(entry, dict)]
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder of a run with ``folder/.lock``; the lock ends with the process.
-
-    Rank 0 of a run takes it. The file is never removed: otherwise two processes could hold locks.
-
-    Raises:
-        Refused: another process holds it.
-    """
-    from filelock import FileLock, Timeout
-
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise Refused(
-            f"CHECKPOINT.DIR = {folder}: expected a folder that no other run writes to, and "
-            f"another run writes to this folder; wait for it, stop it, or name another folder"
-        ) from None
+            entries.append(json.loads(line))
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def sha256_of(path: Path) -> str:
@@ -145,17 +127,19 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
         run: values that describe the run, and that JSON can hold.
 
     Raises:
-        ValueError: the folder holds another run.
+        Refused: the folder holds another run.
     """
-    file, before = folder / RUN_FILE, json.loads(json.dumps(run))
-    now = before
+    file = folder / RUN_FILE
+    new = json.loads(json.dumps(run))  # as it will be read
+    recorded = new
     if file.is_file():
         with suppress(ValueError):
-            before = json.loads(file.read_text())
-    if different := [key for key in now if before.get(key) != now[key]]:
-        held = ", ".join(f"{key} {before.get(key)} (now {now[key]})" for key in different)
+            recorded = json.loads(file.read_text())
+    differs = [key for key in new if recorded.get(key) != new[key]]
+    if differs:
+        values = ", ".join(f"{key} {recorded.get(key)} (now {new[key]})" for key in differs)
         raise Refused(
-            f"{folder} holds the run of {held}: expected an empty folder or one of the same run; "
+            f"{folder} holds the run of {values}: expected an empty folder or one of the same run; "
             f"give another folder, or remove this one"
         )
-    write_json(file, now)
+    write_json(file, new)

@@ -1,20 +1,17 @@
-"""Files are whole or not there; one process holds a run's folder."""
+"""Files are whole or not there."""
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from pirl_plugin.failures import Refused
 from pirl_plugin.files import (
     atomic_write,
     claim_folder,
     link_relatively,
-    lock_folder,
     read_json_lines,
     remove_unfinished,
 )
@@ -51,23 +48,6 @@ def test_kill_while_writing__leaves_what_the_next_start_removes(tmp_path):
     assert len(os.listdir(tmp_path)) == 2
     remove_unfinished(tmp_path)
     assert os.listdir(tmp_path) == ["file"]
-
-
-def test_lock__lets_one_process_in_and_ends_with_it(tmp_path):
-    code = (
-        "import time; from pathlib import Path; from pirl_plugin.files import lock_folder\n"
-        f"with lock_folder(Path({str(tmp_path)!r})):\n    print('held', flush=True); time.sleep(99)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(Refused, match="another run writes to this folder"):
-            with lock_folder(tmp_path):
-                pass
-        holder.send_signal(signal.SIGKILL)
-    (tmp_path / ".lock").write_text("foreign")
-    for _ in range(2):
-        with lock_folder(tmp_path):
-            assert (tmp_path / ".lock").exists()
 
 
 def test_link__survives_a_move_and_replaces_a_dangling_one(tmp_path):

@@ -133,10 +133,10 @@ def _launch(
     launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str
 ) -> object:
     """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
-    from pirl_plugin.checkpoints.training_run import write_run_config
-    from pirl_plugin.files import lock_folder
     from pirl_plugin.vissl.checks import check_run, output_folder
     from pirl_plugin.vissl.patches.svm import remove_old_results
+    from pirl_plugin.vissl.resume.folder import locked
+    from pirl_plugin.vissl.resume.record import write_run_config
     from pirl_plugin.vissl.start_page import start_page
 
     show_any_character()
@@ -154,7 +154,7 @@ def _launch(
         folder = output_folder(config)
         stack.enter_context(in_one_sentence(folder))
         if is_first:
-            stack.enter_context(lock_folder(folder))
+            stack.enter_context(locked(folder))
             if engine_name == "extract_features":
                 remove_old_results(config)
                 write_run_config(config, folder)

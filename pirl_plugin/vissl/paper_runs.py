@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import open_checkpoint
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, SECTION, read_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, section_of
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.evaluation.paper_tables import Run
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
@@ -127,7 +127,7 @@ def read_record(checkpoint: Path) -> Record:
             content = open_checkpoint(checkpoint)
         except ValueError:  # not a checkpoint of the host, such as a file of torchvision
             content = {}
-    section = content.get(SECTION) or {}
+    section = section_of(content)
     if "config" in section:
         config = json.loads(section["config"])
     else:
@@ -138,7 +138,7 @@ def read_record(checkpoint: Path) -> Record:
         config,
         _epochs_done(checkpoint, content),
         _numbers_of_images(section, config),
-        section.get("weights") or section.get("settings") or {},
+        section.get("weights") or {},
     )
 
 
@@ -157,10 +157,8 @@ def _numbers_of_images(
     loss = ((config or {}).get("LOSS") or {}).get("pirl_loss") or {}
     if (loss.get("num_train_samples") or -1) > 0:
         images["TRAIN"] = int(loss["num_train_samples"])
-    for key, digest in (section.get("images") or {}).items():
-        number = re.match(r"a list of ([\d,]+) images", digest)
-        if number:
-            images[key.split(".")[1]] = int(number[1].replace(",", ""))
+    for split, recorded in (section.get("images") or {}).items():
+        images[split] = int(recorded["count"])
     return images
 
 

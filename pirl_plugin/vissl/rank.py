@@ -52,8 +52,10 @@ def run_rank(
     from torch import distributed
     from vissl.utils.checkpoint import get_checkpoint_folder
 
+    from pirl_plugin.vissl.resume.folder import sharing_lock
     from pirl_plugin.vissl.sections import RunSettings, read_section
 
+    folder = Path(get_checkpoint_folder(config))
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
@@ -64,6 +66,8 @@ def run_rank(
         if is_spawned:
             stack.enter_context(signals.listening())
             stack.enter_context(second_signal_ends_process())
+            if node_id == 0:
+                stack.enter_context(sharing_lock(folder))
         try:
             _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
             _compare_ranks(config, checkpoint)
@@ -72,7 +76,7 @@ def run_rank(
                 distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
         except Exception as error:
             text = PREFIX + _sentence(error, config, rank, minutes)
-            path = record(text, details_of(error), Path(get_checkpoint_folder(config)))
+            path = record(text, details_of(error), folder)
             if is_spawned and path:
                 raise SystemExit(1) from None  # the launcher reads the sentence from the file
             raise SystemExit(f"{text} (traceback in {path})" if path else text) from None

@@ -138,3 +138,6 @@ class Task(Protocol):
 
     def _update_classy_state(self, state_dict: Mapping[str, Any] | None = None) -> bool:
         """Load the state of a checkpoint."""
+
+    def _set_classy_state(self, state: Mapping[str, Any]) -> None:
+        """Load the state of a checkpoint, or raise the error that prevents it."""

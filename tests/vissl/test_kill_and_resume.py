@@ -2,16 +2,17 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from pirl_plugin.files import UNFINISHED
 from tests.helpers import faults
 from tests.helpers.host_runs import losses, run, settings, state
 
 FINAL = "model_final_checkpoint_phase1.torch"
+PATHS = [str(Path(faults.__path__[0])), str(Path(__file__).parents[2])]
 ALL = "config.CHECKPOINT.PIRL.KEEP_LAST=all"
 # The rate changes once an epoch, so that going on in mid-epoch must find it again.
 RATE = [
@@ -28,7 +29,7 @@ def train(data, out, placement, *overrides, fault=None, workers=0):
         *RATE,
         f"config.LOSS.pirl_loss.bank.placement={placement}",
         *overrides,
-        environment={"PYTHONPATH": str(Path(faults.__path__[0])), **(fault or {})},
+        environment={"PYTHONPATH": os.pathsep.join(PATHS), **(fault or {})},
         check=fault is None,
     )
 
@@ -81,7 +82,7 @@ def test_host__trains_pirl_in_two_processes(whole):
 
 @pytest.mark.parametrize("whole", ["replicated", "sharded"], indirect=True)
 def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
-    """SIGTERM to the launcher in mid-epoch, and the run goes on."""
+    """SIGTERM to the launcher in mid-epoch, and the run goes on; so does one killed in a save."""
     placement, whole, _ = whole
     a, b = tmp_path / "a", tmp_path / "b"
     fault = {"FAULT_IN_STEP": "2:SIGTERM:launcher"}
@@ -90,16 +91,15 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
     assert "stopped by SIGTERM after step" in stopped.stdout
     a.rename(b)
     assert os.readlink(b / "checkpoint.torch").startswith("model_iteration")
-    result = train(image_folder, b, placement, ALL)
+    # A rank with a shard saves it, then rank 0 the checkpoint: its fourth save is the final one.
+    fault = {"FAULT_IN_SAVE": "4"} if placement == "sharded" else None
+    result = train(image_folder, b, placement, ALL, fault=fault)
     assert f"Resume from file: {b}/model_iteration" in result.stdout
-    assert_same(b, whole)
-    if placement == "replicated":
-        return
-    # The newest file is damaged, its shards are lost, and so is the record of settings.
-    shutil.rmtree(b / "memory_bank" / "step_6")
-    (b / FINAL).write_bytes((b / FINAL).read_bytes()[:-1000])
-    (b / "train_config.yaml").write_text("{not: [yaml")
-    result = train(image_folder, b, placement)
-    assert f"Skipped {b}/{FINAL}: " in result.stdout
-    assert f"Resume from file: {b}/model_phase0.torch" in result.stdout
+    if placement == "sharded":
+        assert "pirl_plugin: rank 0 was ended by SIGKILL" in result.stderr
+        assert list(b.glob(f"{UNFINISHED}*"))
+        assert not (b / FINAL).exists()
+        result = train(image_folder, b, placement, ALL)
+        assert f"Resume from file: {b}/model_phase0.torch" in result.stdout
+        assert not list(b.glob(f"{UNFINISHED}*"))
     assert_same(b, whole)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.checkpoints.training_run import SECTION, read_config
 from pirl_plugin.evaluation.paper_tables import lay_out
 from pirl_plugin.vissl.paper_runs import IMAGES, read_run
 from tests.helpers.finished_runs import LAYERS, composed, measured, pretrained, write_run
@@ -30,15 +30,10 @@ def trained(folder, *overrides, epochs=None, images=IMAGENET, name=None, **chang
     """A checkpoint of a pre-training with its record, and without weights."""
     config = changed(composed(*overrides), changes.pop("changes", {}))
     epochs = epochs or config["OPTIMIZER"]["num_epochs"]
-    digest = f"a list of {images:,} images, SHA-256 0"
+    section = {"config": json.dumps(config), "images": {"TRAIN": {"count": images}}, **changes}
     content = {
-        "classy_state_dict": {},
+        "classy_state_dict": {"hooks": {SECTION: section}},
         "train_phase_idx": epochs - 1,
-        "pirl_plugin": {
-            "config": json.dumps(config),
-            "images": {"DATA.TRAIN.DATA_PATHS": digest},
-            **changes,
-        },
     }
     write_run(folder, config)
     file = folder / (name or f"model_final_checkpoint_phase{epochs - 1}.torch")
@@ -269,9 +264,9 @@ def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
 def test_foreign__a_benchmark_on_a_part_of_its_images(tmp_path):
     folder = measured(tmp_path / "run", trained(tmp_path / "made", PIRL))
     names = {"TRAIN": 100, "TEST": IMAGES["imagenet1k"]["TEST"]}
-    digests = {f"DATA.{split}.DATA_PATHS": f"a list of {n} images" for split, n in names.items()}
+    section = {"images": {split: {"count": count} for split, count in names.items()}}
     torch.save(
-        {"classy_state_dict": {}, "train_phase_idx": 27, "pirl_plugin": {"images": digests}},
+        {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": 27},
         folder / "model_final_checkpoint_phase27.torch",
     )
     assert list(read_run(folder).differs) == ["DATA.TRAIN.DATA_PATHS"]

@@ -20,18 +20,10 @@ if TYPE_CHECKING:
 SAVE = 1  # a request; other requests are numbers of signals, which are larger
 _REQUESTS = (SAVE, *STOPPING)
 WINDOW = 10_000  # images for the share of unreadable images
-# Hooks of the host that check each output: they save the broken model as the newest checkpoint.
-_HOSTS = ("LogLossMetricsCheckpointHook", "CheckNanModelOutputHook")
 
 
 class FiniteHook(QuietHook):
     """Stops a run whose loss is not finite, and names the step."""
-
-    def on_start(self, task: SelfSupervisionTask) -> None:
-        """Switch off the host's own checks of the output."""
-        for hook in task.hooks:
-            if type(hook).__name__ in _HOSTS:
-                hook.on_forward = lambda task: None
 
     def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
         """Check the loss, the mean over all ranks; the host has just waited for it.

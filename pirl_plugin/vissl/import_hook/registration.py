@@ -35,25 +35,27 @@ def let_data_limit_apply_to_our_sources(module: Any) -> None:
 
 
 def add_our_hooks(module: Any) -> None:
-    """Wrap ``add_loss_hooks``, which the host's hook generator calls in every rank."""
-    original = module.add_loss_hooks
+    """Wrap the host's hook generator, which every rank calls."""
+    original = module.default_hook_generator
 
     @functools.wraps(original)
-    def add_loss_hooks(
-        hooks: list[ClassyHook], loss_cfg: AttrDict, cfg: AttrDict
-    ) -> list[ClassyHook]:
-        return original(hooks, loss_cfg, cfg) + (_our_hooks(cfg) if is_ours(cfg) else [])
+    def default_hook_generator(cfg: AttrDict) -> list[ClassyHook]:
+        hooks: list[ClassyHook] = original(cfg)
+        return _with_our_hooks(hooks, cfg) if is_ours(cfg) else hooks
 
-    module.add_loss_hooks = add_loss_hooks
+    module.default_hook_generator = default_hook_generator
 
 
-def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
+def _with_our_hooks(hosts: list[ClassyHook], cfg: AttrDict) -> list[ClassyHook]:
+    """Return our hooks and the host's, with our hook in the place of the host's that saves."""
+    from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
+    from vissl.hooks.state_update_hooks import CheckNanModelOutputHook
+
     from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
     from pirl_plugin.vissl.hooks.monitor import MonitorHook
     from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
-    from pirl_plugin.vissl.resume.folder import Keep
     from pirl_plugin.vissl.resume.hook import CheckpointHook
     from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
 
@@ -61,8 +63,8 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
     settings = read_section(RunSettings, cfg, "HOOKS.PIRL_RUN")
     exchange = ExchangeHook(settings.max_unreadable)
     hooks: list[ClassyHook] = [exchange]
-    wanted = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
-    if cfg.LOSS.name == "pirl_loss" or wanted:
+    needs_input = "PIRL_INPUT" in cfg.HOOKS or num_micro_batches(cfg) > 1
+    if cfg.LOSS.name == "pirl_loss" or needs_input:
         hooks.append(PIRLInputHook.from_config(cfg))
     if cfg.LOSS.name == "pirl_loss":
         hooks.append(MemoryBankHook(exchange))
@@ -73,9 +75,15 @@ def _our_hooks(cfg: AttrDict) -> list[ClassyHook]:
         hooks.append(PIRLReportHook())
         if monitor.enabled:
             hooks.append(MonitorHook(monitor))
-    # It comes after the hook that sets the bank's size, and before the host's hook that saves.
-    hooks.append(CheckpointHook(read_section(Keep, cfg, "CHECKPOINT.PIRL")))
-    return [*hooks, ProgressHook()] if shows_page() else hooks
+    # The host's hook that saves comes after the hook that sets the bank's size.
+    for hook in hosts:
+        if isinstance(hook, LogLossMetricsCheckpointHook):
+            hooks.append(CheckpointHook(cfg, exchange))
+        elif not isinstance(hook, CheckNanModelOutputHook):  # it saves the broken model
+            hooks.append(hook)
+    if shows_page():
+        hooks.append(ProgressHook())
+    return hooks
 
 
 def prepare_models(module: Any) -> None:

@@ -93,7 +93,7 @@ AFTER: dict[str, tuple[str, ...]] = {
     "extra_scripts.create_low_shot_samples": (f"{_PATCHES}.svm:low_shot_samples_from_a_list",),
     "vissl.trainer.train_task": (
         f"{_PATCHES}.weights:read_more_formats",
-        f"{_RESUMING}:skip_batches_done",
+        f"{_RESUMING}:continue_within_epoch",
         f"{_REGISTRATION}:prepare_models",
     ),
     "vissl.utils.checkpoint": (

@@ -39,7 +39,7 @@ def refuse_mismatches(module: Any) -> None:
     ) -> object:
         prefixes = (replace_prefix, append_prefix)
         if is_ours(config) and not any(prefixes):  # with prefixes, the user describes the layout
-            state_dict = fitting(config, model, state_dict, skip_layers)
+            state_dict = _checked(config, model, state_dict, skip_layers)
             state_dict_key_name = "classy_state_dict"
         return original(
             config, model, state_dict, state_dict_key_name, skip_layers, *prefixes, **more
@@ -71,34 +71,42 @@ def read_more_formats(module: Any) -> None:
     task._restore_model_weights = _restore_model_weights
 
 
-def fitting(
+def _checked(
     config: AttrDict,
     model: BaseSSLMultiInputOutputModel,
-    state: Mapping[str, Any],
-    skipped: list[str],
+    content: Mapping[str, Any],
+    skip_layers: list[str],
 ) -> Mapping[str, Any]:
-    """Return the checkpoint in VISSL's layout, if its trunk fits the model's.
+    """Return the content of a checkpoint in VISSL's layout, if its trunk fits the model's.
+
+    Args:
+        config: the run's whole configuration.
+        model: the model that takes the weights.
+        content: content of the file, in any layout.
+        skip_layers: parts of the names of weights that are not loaded.
 
     Raises:
-        ValueError: it holds no trunk, or its trunk does not fit.
+        Refused: it holds no trunk, or its trunk does not fit.
     """
     from pirl_plugin.checkpoints.compare import compare_with_model
     from pirl_plugin.checkpoints.load import vissl_checkpoint, vissl_trunk_state
 
-    path, trunk = config.MODEL.WEIGHTS_INIT.PARAMS_FILE, config.MODEL.TRUNK.NAME
-    found = vissl_trunk_state(state, path)
-    wanted = {
+    path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+    trunk_of_file = vissl_trunk_state(content, path)
+    trunk_of_model = {
         name.removeprefix("trunk.").removeprefix("base_model."): value
         for name, value in model.state_dict().items()
-        if name.startswith("trunk.") and not any(part in name for part in skipped)
+        if name.startswith("trunk.") and not any(part in name for part in skip_layers)
     }
-    if mismatch := compare_with_model(wanted, found):
+    mismatch = compare_with_model(trunk_of_model, trunk_of_file)
+    if mismatch:
         raise Refused(
-            f"{path} does not fit the trunk '{trunk}': {mismatch}; give config.MODEL.TRUNK the "
-            f"values of the run that wrote the file"
+            f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {mismatch}; give "
+            f"config.MODEL.TRUNK the values of the run that wrote the file"
         )
-    inside = state.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
-    if inside.get("trunk", {}).keys() == found.keys():
-        return state  # with its heads
+    # A checkpoint of VISSL stays as it is, with its heads.
+    model_of_file = content.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
+    if model_of_file.get("trunk", {}).keys() == trunk_of_file.keys():
+        return content
     logging.info(f"{path}: the trunk was found by its names, because the layout is not VISSL's")
-    return vissl_checkpoint(found)
+    return vissl_checkpoint(trunk_of_file)

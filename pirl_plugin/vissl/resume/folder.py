@@ -1,23 +1,30 @@
-"""The checkpoints in a run's folder: find the newest that loads, and remove old ones."""
+"""The folder of a run: its lock, the checkpoint to resume from, and which checkpoints stay."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
-from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.checkpoints.training_run import section_of
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove, sha256_of
 
-CHECKPOINT_NAME = re.compile(
-    r"model_(final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
+# The host's names: model_phase9.torch at the end of an epoch, model_iteration1200.torch within one,
+# model_final_checkpoint_phase799.torch at the end of the run.
+_NAME = re.compile(
+    r"model_(?P<final>final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
+# Without one of these, the host would continue with a new state in its place.
+_PARTS = ("classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num")
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class Keep:
         EVERY_MINUTES: minutes between saves within an epoch; 0: never.
 
     Raises:
-        ValueError: a value cannot be used.
+        Refused: a value cannot be used.
     """
 
     KEEP_LAST: int | str = 2
@@ -38,14 +45,82 @@ class Keep:
     EVERY_MINUTES: float = 30
 
     def __post_init__(self) -> None:
-        if isinstance(self.KEEP_LAST, str) and self.KEEP_LAST != "all":
+        section = "config.CHECKPOINT.PIRL"
+        is_number = isinstance(self.KEEP_LAST, int)
+        if self.KEEP_LAST != "all" and not (is_number and int(self.KEEP_LAST) >= 1):
             raise Refused(
-                f"config.CHECKPOINT.PIRL.KEEP_LAST = {self.KEEP_LAST}: expected a number or all"
+                f"{section}.KEEP_LAST = {self.KEEP_LAST}: expected a number from 1 on, or all"
+            )
+        if self.KEEP_EVERY < 0:
+            raise Refused(
+                f"{section}.KEEP_EVERY = {self.KEEP_EVERY}: expected a number of epochs, or 0 to "
+                f"keep none of them"
+            )
+        if not 0 <= self.EVERY_MINUTES < math.inf:
+            raise Refused(
+                f"{section}.EVERY_MINUTES = {self.EVERY_MINUTES}: expected a number of minutes, or "
+                f"0 to save only at the end of epochs"
             )
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock the folder of a run against other runs.
+
+    The lock belongs to all processes that use ``folder/.lock`` in this context or in
+    :func:`sharing_lock`. It ends with the last of them: if the launcher is killed, no second run
+    starts while a rank may still write. The file is never removed: otherwise two processes could
+    hold locks on files of the same name.
+
+    Raises:
+        Refused: another run holds the lock.
+    """
+    with (folder / ".lock").open("a+") as lock:
+        # Alone at first; then the ranks may share it.
+        if not _lock(lock.fileno(), alone=True):
+            raise _held(folder)
+        _lock(lock.fileno(), alone=False)
+        yield
+
+
+@contextmanager
+def sharing_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of this process's launcher too, which may be killed before this process.
+
+    Raises:
+        Refused: the launcher was killed, and another run has the lock.
+    """
+    with (folder / ".lock").open("a+") as lock:
+        if not _lock(lock.fileno(), alone=False):
+            raise _held(folder)
+        yield
+
+
+def _held(folder: Path) -> Refused:
+    return Refused(
+        f"config.CHECKPOINT.DIR = {folder}: expected a folder that no other run writes to, and "
+        f"another run writes to this folder; wait for it, stop it, or name another folder"
+    )
+
+
+def _lock(file: int, alone: bool) -> bool:
+    """Lock an open file without waiting; return whether no other process prevents it."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        logging.root.warning(
+            f"The file system cannot lock the run's folder ({error.strerror}): start no second run "
+            f"in it"
+        )
+    return True
+
+
 @dataclass
-class Found:
+class ResumePoint:
     """The checkpoint to resume from.
 
     Attributes:
@@ -59,12 +134,17 @@ class Found:
     skipped: dict[str, str] = field(default_factory=dict)
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """Whether it is the last checkpoint of a finished run."""
-        return self.path is not None and "final" in self.path.name
+        return self.path is not None and _is_final(self.path)
 
 
-def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
+def has_final(folder: Path) -> bool:
+    """Return whether the folder has a last checkpoint of a run, by its name."""
+    return any(map(_is_final, folder.glob("model_*.torch")))
+
+
+def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumePoint:
     """Find the newest undamaged checkpoint of a run.
 
     Args:
@@ -73,7 +153,7 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
         skip_final: skip the last checkpoint of a finished run.
     """
     opened, skipped = _opened(folder, skip_final)
-    found = Found(skipped=skipped)
+    point = ResumePoint(skipped=skipped)
     for path, content in reversed(opened):
         try:
             check_sums(path)
@@ -81,11 +161,12 @@ def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> Found:
         except ValueError as error:
             skipped[path.name] = str(error)
             continue
-        found.path, found.content = path, content
+        point.path = path
+        point.content = content
         nth -= 1
         if nth <= 0:
             break
-    return found
+    return point
 
 
 def shards_of_step(step: int) -> str:
@@ -96,6 +177,16 @@ def shards_of_step(step: int) -> str:
         'memory_bank/step_40'
     """
     return f"{_SHARDS}/step_{step}"
+
+
+def name_of(kind: str, number: int, is_final: bool) -> str:
+    """Return the host's name of a checkpoint.
+
+    Example:
+        >>> name_of("phase", 9, is_final=False), name_of("phase", 799, is_final=True)
+        ('model_phase9.torch', 'model_final_checkpoint_phase799.torch')
+    """
+    return f"model_{'final_checkpoint_' if is_final else ''}{kind}{number}.torch"
 
 
 class RunFolder:
@@ -109,61 +200,100 @@ class RunFolder:
     """
 
     def __init__(self, folder: Path, keep: Keep, resumed: Path | None = None) -> None:
-        self.folder, self.keep = folder, keep
-        self._saved: dict[str, str | None] = {}  # name → folder of its shards; the newest is last
+        self.folder = folder
+        self.keep = keep
+        # Name → folder of its shards; the newest is last.
+        self._saved: dict[str, str | None] = {}
         if resumed is None:
             return
         opened, _ = _opened(folder)
-        names = [path.name for path, _ in opened]
-        for path, content in opened[: names.index(resumed.name) + 1]:
+        for path, content in opened:
             self._saved[path.name] = _shards_of(content)
+            if path.name == resumed.name:
+                break
 
-    def record(self, content: Mapping[str, Any], name: str) -> None:
-        """Record a checkpoint that was just written, and remove checkpoints that are not kept."""
+    def record(self, name: str, shards: str | None) -> None:
+        """Record a checkpoint that was just written, and remove checkpoints that are not kept.
+
+        Args:
+            name: name of the checkpoint.
+            shards: folder of its shards, relative to the run's folder; None without shards.
+        """
         self._saved.pop(name, None)
-        self._saved[name] = _shards_of(content)
+        self._saved[name] = shards
         names = list(self._saved)
-        last = len(names) if self.keep.KEEP_LAST == "all" else int(self.keep.KEEP_LAST)
-        kept = {each for each in names if each in names[-last:] or self._is_kept(each)}
-        shards = {self._saved[each] for each in kept}
-        for old in [each for each in names if each not in kept]:
-            folder = self._saved.pop(old)
-            try:
-                remove(self.folder / old)
-                if folder is not None and folder not in shards:
-                    remove(self.folder / folder)
-            except OSError as error:
-                logging.root.warning(f"{old} is not kept, and could not be removed: {error}")
+        num_kept = len(names) if self.keep.KEEP_LAST == "all" else int(self.keep.KEEP_LAST)
+        newest = names[-num_kept:]
+        for old in names:
+            if old not in newest and not self._is_kept(old):
+                self._remove(old)
+
+    def _remove(self, name: str) -> None:
+        shards = self._saved.pop(name)
+        try:
+            remove(self.folder / name)
+            # Two checkpoints of one step, within an epoch and at its end, share their shards.
+            if shards is not None and shards not in self._saved.values():
+                remove(self.folder / shards)
+        except OSError as error:
+            logging.root.warning(f"{name} is not kept, and could not be removed: {error}")
 
     def _is_kept(self, name: str) -> bool:
-        match, every = CHECKPOINT_NAME.fullmatch(name), self.keep.KEEP_EVERY
+        match = _NAME.fullmatch(name)
         assert match is not None, "the host names it"
-        nth = every and match["kind"] == "phase" and int(match["number"]) % every == 0
-        return bool(match[1] or nth)
+        if match["final"]:
+            return True
+        every = self.keep.KEEP_EVERY
+        return bool(every) and match["kind"] == "phase" and int(match["number"]) % every == 0
+
+
+def _is_final(path: Path) -> bool:
+    match = _NAME.fullmatch(path.name)
+    return match is not None and match["final"] is not None
 
 
 def _opened(
     folder: Path, skip_final: bool = False
 ) -> tuple[list[tuple[Path, dict[str, Any]]], dict[str, str]]:
     """Return path and content of all checkpoints, oldest first, and name → fault of the others."""
-    opened, skipped = [], {}
+    opened = []
+    skipped = {}
     for path in folder.glob("model_*.torch"):
-        match = CHECKPOINT_NAME.fullmatch(path.name)
-        if match is None or (skip_final and match[1]):
+        match = _NAME.fullmatch(path.name)
+        if match is None or (skip_final and match["final"]):
             continue
         try:
             content = open_checkpoint(path)
+            _check_parts(content)
             # At the same iteration, the checkpoint of the finished epoch is the newer one.
-            opened.append(((int(content["iteration"]), match["kind"] == "phase"), path, content))
+            age = (int(content["iteration"]), match["kind"] == "phase")
         except (KeyError, TypeError, ValueError) as error:
             skipped[path.name] = str(error)
-    opened.sort(key=lambda each: each[0])
+            continue
+        opened.append((age, path, content))
+    opened.sort(key=lambda entry: entry[0])
     return [(path, content) for _, path, content in opened], skipped
+
+
+def _check_parts(content: Mapping[str, Any]) -> None:
+    """Check that a checkpoint holds all that a run of this plugin needs to continue.
+
+    Raises:
+        ValueError: a part is missing.
+    """
+    section = section_of(content)
+    missing = [part for part in _PARTS if part not in content]
+    if "config" not in section:
+        missing.append("record of this plugin")
+    elif json.loads(section["config"])["LOSS"]["name"] == "pirl_loss" and not content.get("loss"):
+        missing.append("state of the loss")
+    if missing:
+        raise ValueError(f"it holds no {missing[0]}, so no run can resume from it")
 
 
 def _shards_of(content: Mapping[str, Any]) -> str | None:
     """Return the folder of a checkpoint's shards, relative to the run's folder; None if none."""
-    if not (content.get(SECTION) or {}).get("shards"):
+    if not section_of(content).get("shards"):
         return None
     return shards_of_step(int(content["loss"]["_extra_state"]["step"]))
 
@@ -174,10 +304,12 @@ def _check_shards(run: Path, content: Mapping[str, Any]) -> None:
     Raises:
         ValueError: a shard is missing or differs; the message has its name.
     """
-    if (folder := _shards_of(content)) is not None:
-        for name, digest in content[SECTION]["shards"].items():
-            file = run / folder / name
-            if not file.is_file():
-                raise Refused(f"its memory bank's file {file} is missing")
-            if sha256_of(file) != digest:
-                raise Refused(f"its memory bank's file {file} has another checksum")
+    folder = _shards_of(content)
+    if folder is None:
+        return
+    for name, digest in section_of(content)["shards"].items():
+        file = run / folder / name
+        if not file.is_file():
+            raise ValueError(f"its memory bank's file {file} is missing")
+        if sha256_of(file) != digest:
+            raise ValueError(f"its memory bank's file {file} has another checksum")

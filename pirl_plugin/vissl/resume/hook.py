@@ -1,4 +1,4 @@
-"""Save a run on time or on a signal, add data to the host's checkpoints, and resume from them."""
+"""When a run saves: where the host does, and also by time and on a signal; and what it saves."""
 
 from __future__ import annotations
 
@@ -9,98 +9,119 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from classy_vision.hooks import ClassyHook
 from torch import distributed
+from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
+from vissl.utils.checkpoint import is_checkpoint_phase
 
-from pirl_plugin.checkpoints.training_run import (
-    SECTION,
-    describe_difference,
-    images_digest,
-    run_record,
-    write_run_config,
-)
+from pirl_plugin.checkpoints.training_run import SECTION, section_of
 from pirl_plugin.distributed import on_all_ranks, rank, world_size
-from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove_unfinished
-from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
-from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
+from pirl_plugin.vissl.resume.folder import Keep, RunFolder, name_of, shards_of_step
+from pirl_plugin.vissl.resume.position import start_epoch
+from pirl_plugin.vissl.resume.record import (
+    Images,
+    digest_of,
+    plain,
+    record_of,
+    refuse_other_images,
+    write_run_config,
+)
+from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.task import Task
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
-    from vissl.trainer.train_task import SelfSupervisionTask
+    from vissl.config import AttrDict
 
 _SCALER = "grad_scaler"  # in the section: the state of the host's GradScaler
-HOOKS: dict[str, CheckpointHook] = {}
-"""Folder of a run → its hook, for the patch of the host's ``save_checkpoint``."""
 
 
-class CheckpointHook(QuietHook):
-    """Saves on time and on signals, and adds missing data to the host's checkpoints.
+class CheckpointHook(LogLossMetricsCheckpointHook):
+    """The host's hook that saves, for runs of this plugin.
 
-    The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. It saves
-    only the loss of rank 0. The shards of a sharded bank go to ``memory_bank/step_STEP`` before
-    the checkpoint, which holds their checksums. All keys of the section are optional::
+    The host saves at the end of epochs, and every ``CHECKPOINT_ITER_FREQUENCY`` steps. This hook
+    also saves by time and on a signal. It adds what the host leaves out, as its state among the
+    states of the host's hooks: the record of the run, the position in the epoch, and the state of
+    the GradScaler. The host saves only the loss of rank 0: the shards of a sharded bank go to
+    ``memory_bank/step_STEP`` before the checkpoint, which holds their checksums. All keys of the
+    section are optional::
 
         CHECKPOINT:
           PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
+
+    Args:
+        config: the whole configuration, before the host changes it in the run.
+        exchange: the hook whose exchange makes all ranks save after the same step.
     """
 
-    def __init__(self, keep: Keep) -> None:
-        super().__init__()
-        self.keep = keep
-        self._saved_at = time.monotonic()
-        self._record: dict[str, Any] = {}
-        self._shards: tuple[int, dict[str, str]] | None = None  # step, file to checksum
-        self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
+    # The host would save a model with outputs that are not finite, as the newest checkpoint.
+    on_forward = ClassyHook._noop
 
-    def on_start(self, task: SelfSupervisionTask) -> None:
+    def __init__(self, config: AttrDict, exchange: ExchangeHook) -> None:
+        num_ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
+        super().__init__(num_ranks)
+        self.keep = read_section(Keep, config, "CHECKPOINT.PIRL")
+        self._config = plain(config)
+        self._exchange = exchange
+        exchange.request = self._request
+        self._is_training = False
+        self._saved_at = time.monotonic()
+        self._saved_iteration = -1
+        self._epoch_start = 0  # task.num_updates at the epoch's start; it counts images
+        self._shards: tuple[int, dict[str, str]] | None = None  # step, file to checksum
+        self._record: dict[str, Any] = {}
+        self._section: dict[str, Any] = {}  # of the checkpoint that is being written
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the key of this hook's state in checkpoints."""
+        return SECTION
+
+    def get_classy_state(self) -> dict[str, Any]:
+        """Return this plugin's data for the checkpoint that is being written."""
+        return self._section
+
+    def on_start(self, task: Task) -> None:
         """Compare the images with the checkpoint's, load shards, and listen for signals.
 
         Raises:
-            ValueError: the list of images differs; all ranks raise it.
+            Refused: the list of images differs; all ranks raise it.
         """
-        self._task, folder = task, Path(task.checkpoint_folder)
-        before: dict[str, Any] = (task.checkpoint or {}).get(SECTION) or {}
+        folder = Path(task.checkpoint_folder)
+        section = section_of(task.checkpoint or {})
 
         def begin() -> None:
             if rank() != 0:
                 return
-            images, resumed = _images(task), task.checkpoint_path
-            known = {k: v for k, v in (before.get("images") or {}).items() if k in images}
-            if other := describe_difference(known, {k: images[k] for k in known}, resumed):
-                raise Refused(other)
-            self._record = {**run_record(task.config), "images": images}
+            images = _images_of(task)
+            resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
+            if resumed is not None:
+                refuse_other_images(images, section, resumed)
+            self._record = record_of(self._config, images)
             remove_unfinished(folder)
-            self._folder = RunFolder(
-                folder, self.keep, Path(resumed).resolve() if resumed else None
-            )
-            write_run_config(task.config, folder)
-            HOOKS[os.path.realpath(folder)] = self
+            self._folder = RunFolder(folder, self.keep, resumed)
+            write_run_config(self._config, folder)
 
         on_all_ranks(begin)
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:
-            bank.load(folder / shards_of_step(task.loss.step), before.get("shards"))
+            bank.load(folder / shards_of_step(task.loss.step), section.get("shards"))
             logging.info(f"Loaded the memory bank's shards of step {task.loss.step}")
-        if before.get(_SCALER) and (scaler := scaler_of(task)) is not None:
-            scaler.load_state_dict(before[_SCALER])
-        (self._exchange,) = (hook for hook in task.hooks if isinstance(hook, ExchangeHook))
-        self._exchange.request = self._request
-        signals.poll()
+        scaler = scaler_of(task)
+        if scaler is not None and _SCALER in section:
+            scaler.load_state_dict(section[_SCALER])
+        _poll_signals(True)
 
-    def on_phase_start(self, task: SelfSupervisionTask) -> None:
-        """Set the learning rate of the epoch's start, for a rate that changes once an epoch."""
-        if not task.train:
-            return
-        done = samples_done(task)
-        self._epoch_start = task.num_updates - done
-        if done:
-            task.num_updates = self._epoch_start
-            task.optimizer.on_epoch(task.where)
-            task.num_updates += done
+    def on_phase_start(self, task: Task) -> None:
+        """Continue the schedule of the learning rate."""
+        self._is_training = task.train
+        if task.train:
+            self._epoch_start = start_epoch(task)
 
-    def on_step(self, task: SelfSupervisionTask) -> None:
+    def on_step(self, task: Task) -> None:
         """Save if it is time or a signal arrived, on all ranks after the same step.
 
         A test saves nothing: a signal ends it, and a resumed run repeats it.
@@ -108,111 +129,137 @@ class CheckpointHook(QuietHook):
         Raises:
             SystemExit: 128 plus the signal's number, after the checkpoint is written.
         """
-        every = task.config["CHECKPOINT"]["CHECKPOINT_ITER_FREQUENCY"]
-        host_saves = bool(task.train and every > 0 and task.iteration % every == 0)
-        if host_saves:
-            self._save_shards(task)
+        super().on_step(task)  # CHECKPOINT_ITER_FREQUENCY
         agreed = self._exchange.agreed
-        if task.train and (agreed > SAVE or (agreed and not host_saves)):
-            self._save(task)
+        if task.train and agreed and self._saved_iteration != task.iteration:
+            self._save_now(task)
         if agreed > SAVE:
-            done = f"after step {task.iteration}, which is saved" if task.train else "in a test"
-            _stop(agreed, f"{done}; the same command resumes from {task.checkpoint_folder}")
+            stopped = f"after step {task.iteration}, which is saved" if task.train else "in a test"
+            _stop(agreed, f"{stopped}; the same command resumes from {task.checkpoint_folder}")
 
-    def on_phase_end(self, task: SelfSupervisionTask) -> None:
-        """Save shards if the host will save at the end of this epoch."""
-        every = task.config["CHECKPOINT"]["CHECKPOINT_FREQUENCY"]
-        last = task.train_phase_idx == task.num_train_phases - 1
-        if task.train and (last or task.train_phase_idx % every == 0):
-            self._save_shards(task)
-
-    def on_end(self, task: SelfSupervisionTask) -> None:
+    def on_end(self, task: Task) -> None:
         """From now on, let signals end the process at once: no step reads them any more."""
-        signals.poll(False)
+        _poll_signals(False)
 
-    def complete(self, content: dict[str, Any], name: str) -> None:
-        """Add this plugin's data to a checkpoint before the host saves it."""
-        inside = "model_iteration" in name
-        done = self._task.num_updates - self._epoch_start if inside else 0
-        content[SECTION] = {**self._record, "samples_done": done}
+    def _checkpoint_model(
+        self, task: Task, mode_frequency: int, mode_num: int, mode: str = "phase"
+    ) -> None:
+        """Save if the host would: its method in VISSL 0.1.6. Collective."""
+        name = self._name_if_saved(task, mode_frequency, mode_num, mode)
+        if name is not None:
+            self._prepare(task, mode)
+            super()._checkpoint_model(task, mode_frequency, mode_num, mode)
+            self._finish(task, name, mode)
+
+    def checkpoint_model(  # a static method of the host
+        self,
+        task: Task,
+        world_size: int,
+        mode_frequency: int,
+        mode_num: int,
+        mode: str = "phase",
+    ) -> None:
+        """Save if the host would: its method in VISSL's git main. Collective."""
+        name = self._name_if_saved(task, mode_frequency, mode_num, mode)
+        if name is not None:
+            self._prepare(task, mode)
+            super().checkpoint_model(task, world_size, mode_frequency, mode_num, mode)
+            self._finish(task, name, mode)
+
+    def _save_now(self, task: Task) -> None:
+        if hasattr(LogLossMetricsCheckpointHook, "checkpoint_model"):
+            self.checkpoint_model(task, self.world_size, 1, task.iteration, "iteration")
+        else:
+            self._checkpoint_model(task, 1, task.iteration, "iteration")
+
+    def _name_if_saved(
+        self, task: Task, mode_frequency: int, mode_num: int, mode: str
+    ) -> str | None:
+        """Return the name of the checkpoint that the host will write; None if it will not."""
+        epoch = task.train_phase_idx
+        saves = is_checkpoint_phase(mode_num, mode_frequency, epoch, task.num_train_phases, mode)
+        if not task.train or not saves:
+            return None
+        is_final = mode == "phase" and epoch == task.num_train_phases - 1
+        return name_of(mode, mode_num, is_final)
+
+    def _prepare(self, task: Task, mode: str) -> None:
+        """Write shards, and collect what the host leaves out of the checkpoint."""
+        self._save_shards(task)
+        within_epoch = mode == "iteration"
+        done = task.num_updates - self._epoch_start if within_epoch else 0
+        self._section = {**self._record, "samples_done": done}
         if self._shards is not None:
-            content[SECTION]["shards"] = self._shards[1]
-        if (scaler := scaler_of(self._task)) is not None:
-            content[SECTION][_SCALER] = scaler.state_dict()  # the host does not save it
-        if inside:
-            content["iteration_num"] -= 1  # the host adds 1 when the epoch resumes
+            self._section["shards"] = self._shards[1]
+        scaler = scaler_of(task)
+        if scaler is not None:
+            self._section[_SCALER] = scaler.state_dict()
+        if within_epoch:
+            task.local_iteration_num -= 1  # the host adds 1 when the epoch resumes
 
-    def record(self, content: dict[str, Any], name: str) -> None:
+    def _finish(self, task: Task, name: str, mode: str) -> None:
         """Remove checkpoints that are not kept, after ``name`` was written."""
+        self._section = {}
         self._saved_at = time.monotonic()
-        self._folder.record(content, name)
+        self._saved_iteration = task.iteration
+        if mode == "iteration":
+            task.local_iteration_num += 1
+        if rank() == 0:
+            shards = None if self._shards is None else shards_of_step(self._shards[0])
+            self._folder.record(name, shards)
+
+    def _save_shards(self, task: Task) -> None:
+        """Collective: write the shards of the last step, unless the bank is replicated."""
+        bank = getattr(task.loss, "bank", None)
+        if bank is None or bank.replicated:
+            return
+        step = int(task.loss.step)
+        if self._shards is None or self._shards[0] != step:
+            checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
+            self._shards = (step, checksums)
 
     def _request(self) -> int:
-        minutes = self.keep.EVERY_MINUTES if self._task.train and rank() == 0 else 0
-        due = minutes and time.monotonic() - self._saved_at >= 60 * minutes
-        return signals.requested() or (SAVE if due else 0)
-
-    def _save(self, task: SelfSupervisionTask) -> None:
-        self._save_shards(task)
-        # The method of the host's hook: _checkpoint_model in the wheel, checkpoint_model in main.
-        from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
-
-        for hook in task.hooks:
-            if isinstance(hook, LogLossMetricsCheckpointHook):
-                when = {"mode_frequency": 1, "mode_num": task.iteration, "mode": "iteration"}
-                if hasattr(hook, "checkpoint_model"):
-                    hook.checkpoint_model(task, world_size=hook.world_size, **when)
-                else:
-                    hook._checkpoint_model(task, **when)
-
-    def _save_shards(self, task: SelfSupervisionTask) -> None:
-        """Collective: write the shards of the last step, unless the bank is replicated."""
-        bank, step = getattr(task.loss, "bank", None), getattr(task.loss, "step", 0)
-        if bank is None or bank.replicated or (self._shards and self._shards[0] == step):
-            return
-        folder = Path(task.checkpoint_folder) / shards_of_step(step)
-        self._shards = step, bank.save(folder)
+        """Return what this rank asks for: the number of a signal, ``SAVE`` if it is time, or 0."""
+        if number := signals.requested():
+            return number
+        if rank() != 0 or not self._is_training or not self.keep.EVERY_MINUTES:
+            return 0
+        is_time = time.monotonic() - self._saved_at >= 60 * self.keep.EVERY_MINUTES
+        return SAVE if is_time else 0
 
 
-def samples_done(task: SelfSupervisionTask) -> int:
-    """Return how many images of the current epoch all ranks had processed before the stop.
-
-    It is 0, except in the first epoch after a resume. It is at most the size of this run's epoch:
-    the stopped run may have padded a larger last batch.
-    """
-    checkpoint = task.checkpoint
-    if checkpoint is None or task.train_phase_idx not in (
-        checkpoint["train_phase_idx"],  # while the checkpoint is loaded
-        checkpoint["train_phase_idx"] + 1,  # at the start of the epoch
-    ):
-        return 0
-    epoch = len(task.dataloaders["train"]) * int(task.datasets["train"].get_global_batchsize())
-    return min(int((checkpoint.get(SECTION) or {}).get("samples_done", 0)), epoch)
-
-
-def scaler_of(task: SelfSupervisionTask) -> GradScaler | None:
+def scaler_of(task: Task) -> GradScaler | None:
     """Return the scaler of the loss for the host's float16; None without one."""
     scaler = task.amp_grad_scaler
     return scaler if scaler is not None and scaler.is_enabled() else None
 
 
-def _images(task: SelfSupervisionTask) -> dict[str, str]:
-    """Return the digest of the images of each split with one of our data sources."""
+def _images_of(task: Task) -> dict[str, Images]:
+    """Return the images of each split: their number, and of our data sources a digest."""
     from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
 
-    found = {}
-    for split, data in task.datasets.items():
+    images: dict[str, Images] = {}
+    for phase, data in task.datasets.items():
+        split = phase.upper()
+        images[split] = {"count": len(data)}
         for source in getattr(data, "data_objs", [])[:1]:
             if isinstance(source, PIRLDiskDataset):
                 folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
                 paths = map(source.source.path_of, range(len(source)))
-                found[f"DATA.{split.upper()}.DATA_PATHS"] = images_digest(paths, folder)
-    return found
+                images[split]["sha256"] = digest_of(paths, folder)
+    return images
 
 
-def _stop(number: int, done: str) -> NoReturn:
+def _poll_signals(polled: bool) -> None:
+    """Let signals wait for the next step, or not."""
+    handler = signals.current()
+    if handler is not None:
+        handler.polled = polled
+
+
+def _stop(number: int, stopped: str) -> NoReturn:
     if world_size() > 1:
         distributed.barrier()  # no rank ends while rank 0 writes
     if rank() == 0:
-        logging.warning(f"pirl_plugin: stopped by {signal.Signals(number).name} {done}")
+        logging.warning(f"pirl_plugin: stopped by {signal.Signals(number).name} {stopped}")
     raise SystemExit(128 + number)

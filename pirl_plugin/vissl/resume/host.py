@@ -1,14 +1,14 @@
-"""Checkpoints of a run: write each one whole, and resume from the newest that loads."""
+"""The host's functions that save and resume, wrapped: whole files, and the newest that loads."""
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.checkpoints.training_run import section_of
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write, link_relatively, read_json_lines
 from pirl_plugin.settings import is_ours
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
     from vissl.config import AttrDict
     from vissl.data.ssl_dataset import GenericSSLDataset
-    from vissl.trainer.train_task import SelfSupervisionTask
 
-    from pirl_plugin.vissl.resume.folder import Found
+    from pirl_plugin.vissl.resume.folder import ResumePoint
+    from pirl_plugin.vissl.task import Task
 
 
 def save_whole(module: Any) -> None:
     """Never worked: the host writes checkpoints in place, so an interruption destroys them.
 
-    Now they are written to another file, flushed and renamed, for all approaches. In runs of this
-    plugin, its hook adds data to the checkpoint, and removes checkpoints that are not kept.
+    Now they are written to another file, flushed and renamed, for all approaches.
     """
     in_place = module.save_checkpoint
 
@@ -36,17 +35,10 @@ def save_whole(module: Any) -> None:
     ) -> str:
         import torch
 
-        from pirl_plugin.vissl.resume.hook import HOOKS
-
         if "://" in checkpoint_folder:  # not a disk: the host's path managers write it
             return str(in_place(checkpoint_folder, state, checkpoint_file))
-        hook = HOOKS.get(os.path.realpath(checkpoint_folder))
-        if hook is not None:
-            hook.complete(state, checkpoint_file)
         with atomic_write(Path(checkpoint_folder, checkpoint_file)) as file:
             torch.save(state, file)
-        if hook is not None:
-            hook.record(state, checkpoint_file)
         return f"{checkpoint_folder}/{checkpoint_file}"
 
     module.save_checkpoint = save_checkpoint
@@ -77,90 +69,93 @@ def resume_from_what_loads(module: Any) -> None:
 
     A final file of 0 bytes ends a run as finished, and a damaged newest file ends every restart.
     """
-    finished, resume = module.is_training_finished, module.get_resume_checkpoint
-    looked: dict[str, Found] = {}  # results of the first function, for the second
+    host_finished = module.is_training_finished
+    host_checkpoint = module.get_resume_checkpoint
 
-    @functools.wraps(finished)
+    @functools.wraps(host_finished)
     def is_training_finished(cfg: AttrDict, checkpoint_folder: str) -> bool:
+        from pirl_plugin.vissl.resume.folder import has_final
+
         if not _applies(cfg, checkpoint_folder):
-            return bool(finished(cfg, checkpoint_folder))
+            return bool(host_finished(cfg, checkpoint_folder))
         # The host's link is to the newest checkpoint; we need the newest that loads.
         cfg.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = False
-        found = looked[checkpoint_folder] = _look(cfg, checkpoint_folder)
-        if not found.final or (cfg.TEST_MODEL and _last_test_is_left(found)):
+        if not has_final(Path(checkpoint_folder)):
+            return False
+        point = _resume_point(cfg, checkpoint_folder)
+        if not point.is_final or (cfg.TEST_MODEL and _last_test_is_left(point)):
             return False
         logging.warning(
-            f"The run in {checkpoint_folder} is finished, with {found.path}; for another "
+            f"The run in {checkpoint_folder} is finished, with {point.path}; for another "
             f"run, give another config.CHECKPOINT.DIR"
         )
         return True
 
-    @functools.wraps(resume)
+    @functools.wraps(host_checkpoint)
     def get_resume_checkpoint(cfg: AttrDict, checkpoint_folder: str) -> str | None:
         if not _applies(cfg, checkpoint_folder):
-            path: str | None = resume(cfg, checkpoint_folder)
+            path: str | None = host_checkpoint(cfg, checkpoint_folder)
             return path
-        found = looked.pop(checkpoint_folder, None) or _look(cfg, checkpoint_folder)
-        if found.path is None:
+        point = _resume_point(cfg, checkpoint_folder)
+        if point.path is None:
             return None
-        logging.info(f"Resume from file: {found.path}")
-        return str(found.path)
+        logging.info(f"Resume from file: {point.path}")
+        return str(point.path)
 
     module.is_training_finished = is_training_finished
     module.get_resume_checkpoint = get_resume_checkpoint
 
 
-def skip_batches_done(module: Any) -> None:
+def continue_within_epoch(module: Any) -> None:
     """Broke: resuming within an epoch repeats the epoch, and continues after the run's end.
 
-    The host's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. Here
-    the order is the same as in ``DistributedSampler``.
+    Also compare the images of the ranks: other numbers of steps would make them wait.
     """
-    from pirl_plugin.vissl.resume.hook import samples_done
+    from pirl_plugin.vissl.resume import position
 
     task = module.SelfSupervisionTask
-    compute, update = task._compute_start_iter_from_checkpoint, task._update_classy_state
+    prepare = task.prepare
+    host_start_iter = task._compute_start_iter_from_checkpoint
+    update_classy_state = task._update_classy_state
 
-    @functools.wraps(compute)
-    def _compute_start_iter_from_checkpoint(self: SelfSupervisionTask, phase_type: str) -> int:
+    @functools.wraps(prepare)
+    def _prepare(self: Task, *args: Any, **kwargs: Any) -> object:
         if not is_ours(self.config):
-            return int(compute(self, phase_type))
-        if phase_type != "train":
-            return 0
-        return samples_done(self) // self.datasets["train"].get_global_batchsize()
-
-    @functools.wraps(update)
-    def _update_classy_state(
-        self: SelfSupervisionTask, state_dict: Mapping[str, Any] | None = None
-    ) -> object:
-        result = update(self, state_dict)
-        if state_dict is not None and is_ours(self.config) and self.train:
-            # The host counts batches. If the earlier run had another batch size, the position in
-            # the schedule would be wrong, and could pass the end.
-            epoch = self.num_batches_per_phase * int(self.get_global_batchsize())
-            updates = (self.train_phase_idx + 1) * epoch + samples_done(self)
-            if updates != self.num_updates:
-                self.num_updates = updates
-                self.optimizer.on_epoch(self.where)
+            return prepare(self, *args, **kwargs)
+        result = prepare(self, *args, **kwargs)
+        _compare_images_of_ranks(self)
         return result
 
+    @functools.wraps(host_start_iter)
+    def _compute_start_iter_from_checkpoint(self: Task, phase_type: str) -> int:
+        if not is_ours(self.config):
+            return int(host_start_iter(self, phase_type))
+        return position.steps_done(self, phase_type)
+
+    @functools.wraps(update_classy_state)
+    def _update_classy_state(self: Task, state_dict: Mapping[str, Any] | None = None) -> object:
+        if state_dict is None or not is_ours(self.config):
+            return update_classy_state(self, state_dict)
+        self._set_classy_state(state_dict)  # the host replaces its error by an assertion
+        if self.train:
+            position.find_place_in_schedule(self)
+        return self
+
+    task.prepare = _prepare
     task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
     task._update_classy_state = _update_classy_state
 
 
 def sample_what_is_left(module: Any) -> None:
-    """Patch the loader of our runs: see :mod:`pirl_plugin.vissl.resume.position`."""
+    """Make the loader of our runs skip the batches done, and its workers ignore signals."""
     original = module.build_dataloader
 
     @functools.wraps(original)
     def build_dataloader(
         dataset: GenericSSLDataset, dataset_config: AttrDict, *args: object, **kwargs: Any
     ) -> DataLoader[object]:
-        from pirl_plugin.vissl.resume.position import (
-            kill_workers_at_exit,
-            resuming_sampler,
-            start_worker,
-        )
+        from pirl_plugin.vissl.resume.position import resuming_sampler
+        from pirl_plugin.vissl.resume.signals import kill_workers_at_exit, start_worker
 
         if is_ours(dataset.cfg) and kwargs.get("split") == "train":
             kwargs.setdefault("get_sampler", resuming_sampler(module.get_sampler))
@@ -177,39 +172,55 @@ def _applies(config: AttrDict, folder: str) -> bool:
     return is_ours(config) and bool(config.CHECKPOINT.AUTO_RESUME) and "://" not in folder
 
 
-def _look(config: AttrDict, folder: str) -> Found:
+def _resume_point(config: AttrDict, folder: str) -> ResumePoint:
     """Find the checkpoint to resume from.
 
     Raises:
-        ValueError: it belongs to another run, or no checkpoint in the folder loads.
+        Refused: it belongs to another run, or no checkpoint in the folder loads.
     """
-    from pirl_plugin.checkpoints.training_run import SECTION, describe_difference, run_settings
     from pirl_plugin.vissl.resume.folder import find_newest
+    from pirl_plugin.vissl.resume.record import refuse_another_run
 
-    section = config.CHECKPOINT
-    found = find_newest(
+    point = find_newest(
         Path(folder),
-        nth=int(section.LATEST_CHECKPOINT_RESUME_FILE_NUM),
-        skip_final=bool(section.OVERWRITE_EXISTING),
+        nth=int(config.CHECKPOINT.LATEST_CHECKPOINT_RESUME_FILE_NUM),
+        skip_final=bool(config.CHECKPOINT.OVERWRITE_EXISTING),
     )
-    for name, why in found.skipped.items():
-        logging.warning(f"Skipped {Path(folder, name)}: {why}")
-    if found.path is None and found.skipped:
+    for name, fault in point.skipped.items():
+        logging.warning(f"Skipped {Path(folder, name)}: {fault}")
+    if point.path is not None:
+        refuse_another_run(config, section_of(point.content), point.path)
+    elif point.skipped:
+        names = ", ".join(point.skipped)
         raise Refused(
             f"config.CHECKPOINT.DIR = {folder}: expected a checkpoint that loads, found none among "
-            f"{', '.join(found.skipped)}; restore a good one, or remove these to start again"
+            f"{names}; restore a good one, or remove these to start again"
         )
-    if found.path is not None:
-        before = (found.content.get(SECTION) or {}).get("settings") or {}
-        if other := describe_difference(before, run_settings(config), found.path):
-            raise Refused(other)
-    return found
+    return point
 
 
-def _last_test_is_left(found: Found) -> bool:
+def _last_test_is_left(point: ResumePoint) -> bool:
     """Return whether a run was stopped between its final checkpoint and the end of its test.
 
     Each finished phase has its line in ``metrics.json``.
     """
-    lines = read_json_lines(Path(str(found.path)).with_name("metrics.json"))
-    return not lines or int(lines[-1]["phase_idx"]) <= int(found.content["phase_idx"])
+    lines = read_json_lines(Path(str(point.path)).with_name("metrics.json"))
+    return not lines or int(lines[-1]["phase_idx"]) <= int(point.content["phase_idx"])
+
+
+def _compare_images_of_ranks(task: Task) -> None:
+    """Check that all ranks have the same number of images: of steps, and of rows. Collective.
+
+    Raises:
+        Refused: a rank differs from rank 0; all ranks raise it.
+    """
+    from pirl_plugin.distributed import gather_objects
+
+    ranks = gather_objects({phase: len(data) for phase, data in task.datasets.items()})
+    for rank, counts in enumerate(ranks):
+        for phase, count in counts.items():
+            if count != ranks[0][phase]:
+                raise Refused(
+                    f"config.DATA.{phase.upper()}.DATA_PATHS: rank {rank} has {count:,} images, "
+                    f"expected {ranks[0][phase]:,} as on rank 0; give all nodes the same images"
+                )

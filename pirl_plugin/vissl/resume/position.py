@@ -1,30 +1,81 @@
-"""Patches of the host's loader: resume within an epoch; workers ignore stop signals."""
+"""Where in an epoch a run continues: the images done, the sampler and the schedule."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from itertools import islice
-from multiprocessing import active_children
-from multiprocessing.util import Finalize
 from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from pirl_plugin.vissl.resume.signals import STOPPING
+from pirl_plugin.checkpoints.training_run import section_of
+from pirl_plugin.vissl.task import Task
+
+
+def samples_done(task: Task) -> int:
+    """Return how many images of the current epoch all ranks had processed before the stop.
+
+    It is 0, except in the first epoch after a resume. It is at most the size of this run's epoch:
+    the stopped run may have padded a larger last batch.
+    """
+    checkpoint = task.checkpoint
+    if checkpoint is None:
+        return 0
+    finished = checkpoint["train_phase_idx"]
+    # The task's index is `finished` while the checkpoint is loaded, and 1 more in the epoch.
+    if task.train_phase_idx not in (finished, finished + 1):
+        return 0
+    num_steps = len(task.dataloaders["train"])
+    epoch = num_steps * int(task.datasets["train"].get_global_batchsize())
+    return min(int(section_of(checkpoint).get("samples_done", 0)), epoch)
+
+
+def steps_done(task: Task, phase: str) -> int:
+    """Return how many steps of the current epoch to skip in the loader of a phase."""
+    if phase != "train":
+        return 0
+    return samples_done(task) // int(task.datasets["train"].get_global_batchsize())
+
+
+def find_place_in_schedule(task: Task) -> None:
+    """Set the count of images, and the learning rate that follows from it, after a resume.
+
+    The host counts batches. If the stopped run had another batch size, the position in the
+    schedule would be wrong, and could pass the end.
+    """
+    epoch = task.num_batches_per_phase * int(task.get_global_batchsize())
+    num_updates = (task.train_phase_idx + 1) * epoch + samples_done(task)
+    if num_updates != task.num_updates:
+        task.num_updates = num_updates
+        task.optimizer.on_epoch(task.where)
+
+
+def start_epoch(task: Task) -> int:
+    """Set the learning rate of the epoch's start, for a rate that changes once an epoch.
+
+    Returns:
+        The value of ``task.num_updates`` at the epoch's start. It counts images.
+    """
+    done = samples_done(task)
+    start = int(task.num_updates) - done
+    if done:
+        task.num_updates = start
+        task.optimizer.on_epoch(task.where)
+        task.num_updates += done
+    return start
 
 
 class ResumingSampler(DistributedSampler[Any]):
     """``DistributedSampler`` without the first ``start_iter`` batches; ``len`` counts all batches.
 
-    A last batch of one image is left out: BatchNorm may need two values.
+    The host's ``StatefulDistributedSampler`` would give each rank a fixed slice of the data. A last
+    batch of one image is left out: BatchNorm may need two values.
 
     Example:
         >>> sampler = ResumingSampler(range(10), batch_size=2, num_replicas=2, rank=0)
-        >>> whole = list(sampler)
+        >>> epoch = list(sampler)
         >>> sampler.set_start_iter(1)
-        >>> list(sampler) == whole[2:], len(sampler)
+        >>> list(sampler) == epoch[2:], len(sampler)
         (True, 4)
         >>> len(ResumingSampler(range(9), batch_size=4, num_replicas=1, rank=0))
         8
@@ -40,8 +91,10 @@ class ResumingSampler(DistributedSampler[Any]):
         self.start_iter = start_iter
 
     def __len__(self) -> int:
-        alone = self.num_samples > self.batch_size > 1 == self.num_samples % self.batch_size
-        return self.num_samples - alone
+        last_batch = self.num_samples % self.batch_size
+        if last_batch == 1 and self.num_samples > self.batch_size > 1:
+            return self.num_samples - 1
+        return self.num_samples
 
     def __iter__(self) -> Iterator[Any]:
         return islice(super().__iter__(), self.start_iter * self.batch_size, len(self))
@@ -50,45 +103,10 @@ class ResumingSampler(DistributedSampler[Any]):
 def resuming_sampler(get_sampler: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the host's ``get_sampler``: replace ``DistributedSampler`` by a sampler that resumes."""
 
-    def get(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
+    def get_resuming_sampler(dataset: Any, dataset_config: Any, *args: Any, **kwargs: Any) -> Any:
         sampler = get_sampler(dataset, dataset_config, *args, **kwargs)
         if type(sampler) is not DistributedSampler:
             return sampler
         return ResumingSampler(dataset, batch_size=dataset_config["BATCHSIZE_PER_REPLICA"])
 
-    return get
-
-
-def kill_workers_at_exit() -> None:
-    """Make this process kill its loader workers when it ends, before it waits for them.
-
-    Otherwise Python sends SIGTERM, which the workers ignore, and waits forever.
-    """
-    Finalize(None, _kill_workers, exitpriority=100)  # repeated calls do no harm
-
-
-def _kill_workers() -> None:
-    for child in active_children():
-        if child.daemon:
-            child.kill()
-
-
-NICE = 10  # not SCHED_IDLE: then other programs would take all processor time
-
-
-def start_worker(then: Callable[[int], None], on_cpu: bool, worker: int) -> None:
-    """Set up the process of a loader worker: ignore signals, because the rank saves on them.
-
-    If the model runs on a CPU, the worker lowers its priority. Otherwise it could delay a thread of
-    the model, and all other threads would wait for this thread.
-
-    Args:
-        then: the host's function, which takes the worker's number; called at the end.
-        on_cpu: whether the model runs on a CPU.
-        worker: the worker's number.
-    """
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
-    if on_cpu:
-        os.nice(NICE)
-    then(worker)
+    return get_resuming_sampler

@@ -1,4 +1,4 @@
-"""What a run is, and the answer to "is this the same run?" and "is this the paper's run?".
+"""What a run is: its settings and images; "is this the same run?", "is this the paper's run?".
 
 Both questions compare two whole configurations, as the host composed them, except for a short list
 of keys that are free: :data:`RESUMING` and :data:`PAPER`. A key that is on no list is compared.
@@ -6,13 +6,20 @@ of keys that are free: :data:`RESUMING` and :data:`PAPER`. A key that is on no l
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
+
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG
+from pirl_plugin.failures import Refused
+from pirl_plugin.files import write_text
 
 GLOBAL_BATCH = "global batch"
 """Images of a step on all ranks, beside the keys of a configuration in :func:`differences`."""
@@ -88,6 +95,94 @@ NOT_SET = "not set"
 
 Differences = dict[str, tuple[object, object]]
 """Dotted key → the value of a run, and the expected value; ``NOT_SET`` for a missing key."""
+Images = dict[str, Any]
+"""``count``, and the ``sha256`` of the list of paths if the source is one of this plugin."""
+
+
+def record_of(config: Mapping[str, Any], images: Mapping[str, Images]) -> dict[str, Any]:
+    """Return the record of a run for its checkpoints, as values that need no code to be read.
+
+    Args:
+        config: the host's whole configuration.
+        images: split to its images.
+    """
+    return {
+        "config": json.dumps(plain(config)),
+        "weights": weights_of(config),
+        "images": dict(images),
+    }
+
+
+def refuse_another_run(
+    config: Mapping[str, Any], section: Mapping[str, Any], checkpoint: Path
+) -> None:
+    """Compare a command with the run of a checkpoint.
+
+    Args:
+        config: the command's whole configuration.
+        section: this plugin's data in the checkpoint.
+        checkpoint: path of the checkpoint.
+
+    Raises:
+        Refused: the command is another run.
+    """
+    recorded = json.loads(section["config"])
+    differs = differences(config, recorded, RESUMING, section["weights"])
+    if not differs:
+        return
+    remedy = (
+        "give the configuration of its run, or another config.CHECKPOINT.DIR to start a new run"
+    )
+    if list(differs) == ["OPTIMIZER.num_epochs"]:
+        remedy = (
+            f"the learning rate depends on the number of epochs; to train longer, start a new run "
+            f"from these weights, with config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint} and "
+            f"another config.CHECKPOINT.DIR"
+        )
+    raise Refused(f"config.{shown(differs, width=200)}, as in {checkpoint}; {remedy}")
+
+
+def digest_of(paths: Iterable[str], root: str) -> str:
+    """Return the SHA-256 of a list of images, from their paths below ``root``, in order.
+
+    Example:
+        >>> one, two = ["/a/1.jpg", "/a/2.jpg"], ["/b/1.jpg", "/b/2.jpg"]
+        >>> digest_of(one, "/a") == digest_of(two, "/b") != digest_of(one[::-1], "/a")
+        True
+    """
+    prefix = os.path.join(root, "")
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(os.fsencode(path.removeprefix(prefix)) + b"\0")
+    return digest.hexdigest()
+
+
+def refuse_other_images(
+    images: Mapping[str, Images], section: Mapping[str, Any], checkpoint: Path
+) -> None:
+    """Compare the images of a run with those of the checkpoint that it resumes from.
+
+    Raises:
+        Refused: a split has other images, or the same images in another order.
+    """
+    recorded = section.get("images") or {}
+    for split, now in images.items():
+        if split in recorded and recorded[split] != now:
+            raise Refused(
+                f"config.DATA.{split}.DATA_PATHS: found {_described(now)}, expected "
+                f"{_described(recorded[split])}, as in {checkpoint}; give the images of its run (a "
+                f"moved folder is fine), or another config.CHECKPOINT.DIR to start a new run"
+            )
+
+
+def _described(images: Images) -> str:
+    digest = f", list of paths {images['sha256'][:12]}" if "sha256" in images else ""
+    return f"{images['count']:,} images{digest}"
+
+
+def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
+    """Write the configuration of a run into its folder, for people; resuming does not read it."""
+    write_text(folder / RUN_CONFIG, yaml.safe_dump(plain(config)))
 
 
 def differences(

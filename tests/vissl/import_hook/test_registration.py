@@ -7,6 +7,7 @@ import pytest
 
 from pirl_plugin.vissl.import_hook.registration import register_parts
 from pirl_plugin.vissl.import_hook.table import PARTS
+from tests.helpers.configs import compose
 
 
 @pytest.mark.parametrize("module", PARTS)
@@ -29,26 +30,28 @@ def test_transforms__get_the_whole_sample_and_sources_take_data_limit():
     assert set(PARTS["vissl.data"][1]) <= vissl.data.DATA_SOURCES_WITH_SUBSET_SUPPORT
 
 
+def hooks_of(*overrides):
+    from vissl.hooks import default_hook_generator
+
+    return [type(hook).__name__ for hook in default_hook_generator(compose(*overrides))]
+
+
 def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
-    from vissl.config import AttrDict
-    from vissl.hooks import add_loss_hooks
-
-    def added(loss, **hooks):
-        train = {"TRANSFORMS": [], "BATCHSIZE_PER_REPLICA": 4}
-        sections = {"LOSS": {"name": loss}, "HOOKS": hooks, "CHECKPOINT": {}}
-        config = AttrDict({**sections, "DATA": {"TRAIN": train}})
-        return [type(hook).__name__ for hook in add_loss_hooks([], config.LOSS, config)]
-
-    assert added("pirl_loss") == [
-        "ExchangeHook",
-        "PIRLInputHook",
-        "MemoryBankHook",
-        "FiniteHook",
-        "PIRLReportHook",
-        "MonitorHook",
-        "CheckpointHook",
-    ]
-    assert added("moco_loss_of_others") == []
+    faults = ["ExchangeHook", "PIRLInputHook", "FiniteHook"]
+    ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
+    hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
+    assert hooks[:6] == [*faults[:2], ours[0], faults[2], *ours[1:]]
+    # Ours is the host's hook that saves, and follows the hook that sets the bank's size.
+    assert hooks.count("CheckpointHook") == 1
+    assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
     # A covariant baseline: our uint8 views, a loss of the host's.
-    hooks = added("cross_entropy", PIRL_INPUT={"autocast": None})
-    assert hooks == ["ExchangeHook", "PIRLInputHook", "FiniteHook", "CheckpointHook"]
+    hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node", "config.CHECKPOINT.DIR=/tmp")
+    assert hooks[:3] == faults
+    assert "CheckpointHook" in hooks
+    assert not set(ours) & set(hooks)
+
+
+def test_hooks__of_other_approaches_are_the_hosts():
+    hooks = hooks_of("config=pretrain/simclr/simclr_8node_resnet")
+    assert {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} < set(hooks)
+    assert not {"ExchangeHook", "CheckpointHook"} & set(hooks)

@@ -1,27 +1,42 @@
 """The newest checkpoint that loads, and which checkpoints stay."""
 
+import contextlib
+
 import pytest
 import torch
 
 from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.failures import Refused
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 from pirl_plugin.vissl.resume.folder import (
     Keep,
     RunFolder,
     find_newest,
+    locked,
     shards_of_step,
+    sharing_lock,
 )
 
 
 def write(folder, name, iteration, bank=None, **content):
     """A checkpoint of the host with next to nothing in it, and shards of a bank."""
-    content = {"classy_state_dict": {}, "loss": {}, "iteration": iteration, **content}
-    content["padding"] = torch.rand(1000)
+    section = {"config": '{"LOSS": {"name": "pirl_loss"}}'}
+    shards = None
     if bank is not None:
-        content["loss"] = {"_extra_state": {"step": iteration}}
-        content[SECTION] = {"shards": bank.save(folder / shards_of_step(iteration))}
-    torch.save(content, folder / name)
-    return content
+        shards = shards_of_step(iteration)
+        section["shards"] = bank.save(folder / shards)
+    content = {
+        "classy_state_dict": {"hooks": {SECTION: section}},
+        "loss": {"_extra_state": {"step": iteration}},
+        "iteration": iteration,
+        "iteration_num": iteration,
+        "phase_idx": 0,
+        "train_phase_idx": 0,
+        "padding": torch.rand(1000),
+        **content,
+    }
+    torch.save({key: part for key, part in content.items() if part is not None}, folder / name)
+    return shards
 
 
 def names(folder):
@@ -36,7 +51,7 @@ def test_newest__is_by_steps_done_and_at_the_end_of_an_epoch(tmp_path):
     for nth, name in enumerate(reversed(order), 1):
         found = find_newest(tmp_path, nth)
         assert found.path == tmp_path / f"model_{name}.torch"
-        assert found.final == ("final" in name)
+        assert found.is_final == ("final" in name)
     assert find_newest(tmp_path, skip_final=True).path == tmp_path / "model_phase1.torch"
     assert find_newest(tmp_path, 99).path == tmp_path / "model_phase0.torch"
 
@@ -77,10 +92,10 @@ def test_keeping__the_last_every_nth_and_the_final_one(tmp_path):
     folder, bank = RunFolder(tmp_path, Keep(KEEP_LAST=2, KEEP_EVERY=3)), ShardedMemoryBank(20, 4)
     for phase in range(6):
         name = f"model_{'final_checkpoint_' if phase == 5 else ''}phase{phase}.torch"
-        folder.record(write(tmp_path, name, 10 * phase + 10, bank), name)
+        folder.record(name, write(tmp_path, name, 10 * phase + 10, bank))
         if phase == 3:
             name = "model_iteration45.torch"
-            folder.record(write(tmp_path, name, 45, bank), name)
+            folder.record(name, write(tmp_path, name, 45, bank))
     kept = {"phase0": 10, "phase3": 40, "phase4": 50, "final_checkpoint_phase5": 60}
     assert names(tmp_path) == sorted(
         ["model_phase9.torch"]
@@ -94,13 +109,69 @@ def test_resumed_run__goes_on_counting(tmp_path):
     for phase in range(3):
         write(tmp_path, f"model_phase{phase}.torch", 10 * phase, bank)
     folder = RunFolder(tmp_path, Keep(KEEP_LAST=1), resumed=tmp_path / "model_phase1.torch")
-    folder.record(write(tmp_path, "model_iteration15.torch", 15, bank), "model_iteration15.torch")
+    folder.record("model_iteration15.torch", write(tmp_path, "model_iteration15.torch", 15, bank))
     assert {p.name for p in tmp_path.glob("*.torch")} == {
         "model_iteration15.torch",
         "model_phase2.torch",  # newer than what the run went on from
     }
 
 
-def test_keep__refuses_a_word():
-    with pytest.raises(ValueError, match="KEEP_LAST = some: expected a number or all"):
-        Keep(KEEP_LAST="some")
+def test_shards__of_a_step_stay_while_one_of_its_two_checkpoints_does(tmp_path):
+    """A run that saves within an epoch after its last step saves again at the epoch's end."""
+    bank = ShardedMemoryBank(20, 4)
+    folder = RunFolder(tmp_path, Keep(KEEP_LAST=1))
+    for name in ("model_iteration10.torch", "model_phase0.torch"):
+        folder.record(name, write(tmp_path, name, 10, bank))
+    assert names(tmp_path) == ["memory_bank/step_10/rank_0_of_1.torch", "model_phase0.torch"]
+    assert find_newest(tmp_path).path == tmp_path / "model_phase0.torch"
+
+
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        ("loss", {"loss": None}),
+        ("state of the loss", {"loss": {}}),
+        ("phase_idx", {"phase_idx": None}),
+        ("iteration_num", {"iteration_num": None}),
+        ("record of this plugin", {"classy_state_dict": {}}),
+    ],
+)
+def test_checkpoint__without_a_part_is_damaged(part, content, tmp_path):
+    write(tmp_path, "model_phase0.torch", 10)
+    write(tmp_path, "model_phase1.torch", 20, **content)
+    point = find_newest(tmp_path)
+    assert point.path == tmp_path / "model_phase0.torch"
+    fault = f"it holds no {part}, so no run can resume from it"
+    assert point.skipped == {"model_phase1.torch": fault}
+
+
+def test_lock__lets_one_run_in_until_its_last_process_ends(tmp_path):
+    def second_run():
+        with locked(tmp_path):
+            pass
+
+    with contextlib.ExitStack() as rank:
+        with locked(tmp_path):
+            rank.enter_context(sharing_lock(tmp_path))
+            with pytest.raises(Refused, match="another run writes to this folder"):
+                second_run()
+        # The launcher has ended, and a rank has not.
+        with pytest.raises(Refused, match="another run writes to this folder"):
+            second_run()
+    second_run()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"KEEP_LAST": "some"},
+        {"KEEP_LAST": 0},
+        {"KEEP_EVERY": -1},
+        {"EVERY_MINUTES": -1},
+        {"EVERY_MINUTES": float("nan")},
+    ],
+)
+def test_keep__refuses_nonsense(values):
+    ((key, value),) = values.items()
+    with pytest.raises(Refused, match=f"{key} = {value}: expected a number"):
+        Keep(**values)

@@ -1,89 +1,137 @@
-"""When a run saves by itself, on all ranks after the same step; and what it writes."""
+"""When a run saves, on all ranks after the same step; what it writes, and what it keeps."""
 
+import copy
+import json
 import os
+import re
 import signal
-from types import SimpleNamespace
 
 import pytest
 import torch
 from vissl.config import AttrDict
-from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import CheckpointWriter
 
-from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.checkpoints.training_run import section_of
+from pirl_plugin.failures import Refused
+from pirl_plugin.sharded_bank import ShardedMemoryBank
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.resume import signals
-from pirl_plugin.vissl.resume.folder import Keep
-from pirl_plugin.vissl.resume.hook import HOOKS, CheckpointHook, samples_done
+from pirl_plugin.vissl.resume.folder import find_newest
+from pirl_plugin.vissl.resume.hook import CheckpointHook
 from tests.helpers.processes import run_in_processes
+from tests.helpers.tasks import FakeTask
 
 
-class HostHook(LogLossMetricsCheckpointHook):
-    """Remembers the steps that it is asked to save."""
+class Loss:
+    """A loss with the state that a checkpoint needs, and perhaps a sharded bank."""
 
-    def __init__(self):
-        super().__init__(world_size=1)
-        self.saved = []
+    def __init__(self, bank=None):
+        self.bank = bank
+        self.step = 0
 
-    def _checkpoint_model(self, task, mode_frequency, mode_num, mode="phase"):
-        assert (mode_frequency, mode) == (1, "iteration")
-        self.saved.append(mode_num)
+    def state_dict(self):
+        return {"_extra_state": {"step": self.step}}
 
 
-def a_task(folder, **more):
-    task = SimpleNamespace(
-        hooks=[],
-        datasets={},
-        loss=None,
+class Run(FakeTask):
+    """A run of the hook, with a state that the host can save."""
+
+    def get_classy_state(self):
+        (hook,) = self.hooks
+        state = {"phase_idx": self.phase_idx, "train_phase_idx": self.train_phase_idx}
+        return {**state, "hooks": {hook.name(): hook.get_classy_state()}}
+
+
+CONFIG = {
+    "CHECKPOINT": {
+        "CHECKPOINT_ITER_FREQUENCY": -1,
+        "CHECKPOINT_FREQUENCY": 2,
+        "BACKEND": "disk",
+    },
+    "DISTRIBUTED": {"NUM_NODES": 1, "NUM_PROC_PER_NODE": 1},
+    "LOSS": {"name": "pirl_loss"},
+}
+
+
+def run_of(folder, minutes=0, keep_last="all", **more):
+    """A task, its hook and its exchange."""
+    config = AttrDict(copy.deepcopy(CONFIG))
+    config.CHECKPOINT.PIRL = AttrDict({"EVERY_MINUTES": minutes, "KEEP_LAST": keep_last})
+    exchange = ExchangeHook(1)
+    hook = CheckpointHook(config, exchange)
+    values = dict(
+        hooks=[hook],
+        datasets={"train": range(20)},
+        loss=Loss(),
+        optimizer=None,
+        base_model=None,
         checkpoint=None,
         checkpoint_path=None,
         checkpoint_folder=str(folder),
         device=torch.device("cpu"),
         train=True,
+        phase_idx=0,
         train_phase_idx=0,
+        num_train_phases=4,
         num_updates=0,
-        config=AttrDict({"CHECKPOINT": {"CHECKPOINT_ITER_FREQUENCY": -1}}),
+        iteration=0,
+        local_iteration_num=0,
+        config=config,
         amp_grad_scaler=None,
+        meters=[],
     )
-    return SimpleNamespace(**{**vars(task), **more})
+    return Run(**{**values, **more}), hook, exchange
 
 
-def steps(folder, minutes, sent=None, num_steps=8, every=-1, train=True):
+def do_step(task, hook, exchange):
+    task.iteration += 1
+    task.local_iteration_num += 1
+    task.num_updates += 4
+    task.loss.step += 1
+    exchange.exchange(task, {})
+    hook.on_step(task)
+
+
+def saved(folder):
+    """The steps of the checkpoints within epochs."""
+    return sorted(int(re.sub(r"\D", "", path.name)) for path in folder.glob("model_iteration*"))
+
+
+def run_steps(folder, minutes, sent=None, num_steps=8, every=-1, train=True):
     """Run the hook's steps; returns those that were saved, and the exit status."""
-    host, hook, exchange = HostHook(), CheckpointHook(Keep(EVERY_MINUTES=minutes)), ExchangeHook(1)
-    task = a_task(folder, hooks=[exchange, hook, host], train=train)
-    task.config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY = every
     with signals.listening():
+        task, hook, exchange = run_of(folder, minutes, train=train)
+        task.config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY = every
         hook.on_start(task)
         hook.on_phase_start(task)
         try:
-            for task.iteration in range(1, num_steps + 1):
-                for number in (sent or {}).get(task.iteration, ()):
+            for step in range(1, num_steps + 1):
+                for number in (sent or {}).get(step, ()):
                     os.kill(os.getpid(), number)
-                exchange.exchange(task, {})
-                hook.on_step(task)
+                do_step(task, hook, exchange)
         except SystemExit as stopped:
-            return host.saved, stopped.code
+            return saved(folder), stopped.code
         finally:
             hook.on_end(task)
-    return host.saved, 0
+    return saved(folder), 0
 
 
 @pytest.mark.parametrize(
-    ("minutes", "every", "saved"),
-    [(0, -1, []), (60, -1, []), (1e-9, -1, [*range(1, 9)]), (1e-9, 4, [1, 2, 3, 5, 6, 7])],
+    ("minutes", "every", "steps"),
+    [(0, -1, []), (60, -1, []), (0, 4, [4, 8]), (1e-9, 4, [*range(1, 9)])],
 )
-def test_hook__saves_by_time_where_the_host_does_not(tmp_path, minutes, every, saved):
-    assert steps(tmp_path, minutes, every=every) == (saved, 0)
+def test_hook__saves_by_time_and_where_the_host_does(tmp_path, minutes, every, steps):
+    assert run_steps(tmp_path, minutes, every=every) == (steps, 0)
 
 
 def test_signals__save_and_stop(tmp_path):
-    assert steps(tmp_path, 0, {3: [signal.SIGTERM]}) == ([3], 143)
-    assert steps(tmp_path, 0, {3: [signal.SIGTERM]}, train=False) == ([], 143)  # in a test
+    assert run_steps(tmp_path, 0, {3: [signal.SIGTERM]}) == ([3], 143)
+    (tmp_path / "model_iteration3.torch").unlink()
+    assert run_steps(tmp_path, 0, {3: [signal.SIGTERM]}, train=False) == ([], 143)  # in a test
 
 
 def _steps_of_two(rank, world_size, folder):
-    return steps(folder, 0, {3: [signal.SIGTERM]} if rank else None)
+    return run_steps(folder, 0, {3: [signal.SIGTERM]} if rank else None)
 
 
 def test_signal_to_one_rank__stops_both_after_the_same_step(tmp_path):
@@ -91,46 +139,69 @@ def test_signal_to_one_rank__stops_both_after_the_same_step(tmp_path):
     assert first == second == ([3], 143)
 
 
-def test_section__is_in_the_checkpoint(tmp_path):
-    hook, task = CheckpointHook(Keep()), a_task(tmp_path, hooks=[ExchangeHook(1)])
+def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(()))
+    task, hook, exchange = run_of(
+        tmp_path, 1e-9, amp_grad_scaler=scaler, num_updates=40, train_phase_idx=2
+    )
+    task.config.LOSS.pirl_loss = {"name": "pirl_loss"}  # as the host does in a run
     hook.on_start(task)
     hook.on_phase_start(task)
-    task.num_updates = 24
-    content = {"iteration_num": 6}
-    hook.complete(content, "model_iteration6.torch")
-    assert content[SECTION]["samples_done"] == 24
+    task.local_iteration_num = 5
+    do_step(task, hook, exchange)
+    content = torch.load(tmp_path / "model_iteration1.torch")
+    section = section_of(content)
+    assert section["samples_done"] == 4
+    assert section["images"] == {"TRAIN": {"count": 20}}
+    assert json.loads(section["config"])["LOSS"] == {"name": "pirl_loss"}
+    assert section["grad_scaler"]["scale"] == 8.0
+    # The host adds 1 to both when the epoch resumes.
+    assert content["train_phase_idx"] == 1
     assert content["iteration_num"] == 5
-    assert {"settings", "images", "config"} <= content[SECTION].keys()
-    hook.on_end(task)
+    assert task.local_iteration_num == 6
 
-
-def test_host__writes_whole_files_and_calls_the_hook_of_the_folder(tmp_path, monkeypatch):
-    calls, folder = [], os.path.realpath(tmp_path)
-    hook = SimpleNamespace(
-        complete=lambda content, name: calls.append(("complete", name)),
-        record=lambda content, name: calls.append(("record", name)),
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(torch.ones(()))
+    path = str(tmp_path / "model_iteration1.torch")
+    task, hook, _ = run_of(
+        tmp_path, checkpoint=content, checkpoint_path=path, amp_grad_scaler=scaler
     )
-    monkeypatch.setitem(HOOKS, folder, hook)
-    writer, name = CheckpointWriter(str(tmp_path), False, "phase", 0, "disk"), "model_phase0.torch"
+    hook.on_start(task)
+    assert scaler.get_scale() == 8.0
+    task.datasets = {"train": range(21)}
+    with pytest.raises(Refused, match="found 21 images, expected 20 images, as in "):
+        hook.on_start(task)
+
+
+def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
+    task, hook, exchange = run_of(tmp_path, keep_last=2, loss=Loss(ShardedMemoryBank(20, 4)))
+    hook.on_start(task)
+    for task.train_phase_idx in range(4):
+        hook.on_phase_start(task)
+        do_step(task, hook, exchange)
+        hook.on_phase_end(task)
+    # CHECKPOINT_FREQUENCY = 2: epochs 0 and 2, and the last one.
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.torch"))
+    assert files == [
+        "checkpoint.torch",
+        "memory_bank/step_3/rank_0_of_1.torch",
+        "memory_bank/step_4/rank_0_of_1.torch",
+        "model_final_checkpoint_phase3.torch",
+        "model_phase2.torch",
+    ]
+    assert find_newest(tmp_path).is_final
+    assert find_newest(tmp_path).skipped == {}
+
+
+def test_host__writes_whole_files(tmp_path, monkeypatch):
+    writer = CheckpointWriter(str(tmp_path), False, "phase", 0, "disk")
+    name = "model_phase0.torch"
     writer.save_consolidated_checkpoint({"a": torch.ones(2)})
-    assert calls == [("complete", name), ("record", name)]
     assert sorted(os.listdir(tmp_path)) == ["checkpoint.torch", name]
     assert os.readlink(tmp_path / "checkpoint.torch") == name
     before = (tmp_path / name).read_bytes()
-    monkeypatch.delitem(HOOKS, folder)
     monkeypatch.setattr(torch, "save", lambda content, file: 1 / file.write(b""))
     with pytest.raises(ZeroDivisionError):
         writer.save_consolidated_checkpoint({})
     assert (tmp_path / name).read_bytes() == before
-
-
-def test_samples_done__are_of_the_epoch_that_was_stopped():
-    data = SimpleNamespace(get_global_batchsize=lambda: 8)
-    checkpoint = {"train_phase_idx": 2, SECTION: {"samples_done": 20}}
-    task = a_task("", checkpoint=checkpoint, datasets={"train": data})
-    task.dataloaders = {"train": range(3)}
-    for phase, done in ((2, 20), (3, 20), (4, 0)):
-        task.train_phase_idx = phase
-        assert samples_done(task) == done
-    task.dataloaders, task.train_phase_idx = {"train": range(2)}, 3
-    assert samples_done(task) == 16  # an epoch of this batch

@@ -7,7 +7,12 @@ import torch
 from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
-from pirl_plugin.checkpoints.training_run import SECTION, run_record
+from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.failures import Refused
+from pirl_plugin.vissl.resume.host import _compare_images_of_ranks
+from pirl_plugin.vissl.resume.record import record_of
+from tests.helpers.processes import run_in_processes
+from tests.helpers.tasks import FakeTask
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 FINAL = "model_final_checkpoint_phase3.torch"
@@ -18,12 +23,18 @@ def compose(*overrides):
     return convert_to_attrdict(composed, dump_config=False)[1]
 
 
-def write(folder, name, config=None, **content):
+def write(folder, name, config, **content):
     """A checkpoint of the host with next to nothing in it."""
-    least = {"classy_state_dict": {}, "loss": {}, "iteration": 5, "train_phase_idx": 0}
-    content = {**least, "phase_idx": 0, **content}
-    if config is not None:
-        content[SECTION] = {**run_record(config), "samples_done": 0}
+    section = {**record_of(config, {}), "samples_done": 0}
+    content = {
+        "classy_state_dict": {"hooks": {SECTION: section}},
+        "loss": {"_extra_state": {}},
+        "iteration": 5,
+        "iteration_num": 5,
+        "train_phase_idx": 0,
+        "phase_idx": 0,
+        **content,
+    }
     torch.save(content, folder / name)
     return str(folder / name)
 
@@ -52,7 +63,8 @@ def test_finished__means_that_the_final_file_loads(tmp_path, caplog):
 def test_finished__means_that_its_last_epoch_was_tested(tmp_path):
     data = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
     config = compose("config=benchmark/pirl/quick_linear", *data, "config.OPTIMIZER.num_epochs=2")
-    final = write(tmp_path, "model_final_checkpoint_phase1.torch", phase_idx=2, train_phase_idx=1)
+    name = "model_final_checkpoint_phase1.torch"
+    final = write(tmp_path, name, config, phase_idx=2, train_phase_idx=1)
     metrics = tmp_path / "metrics.json"
     for written in (None, '{"phase_idx": 2}\n', '{"phase_idx": 2}\n{"phase_'):
         if written is not None:
@@ -75,11 +87,31 @@ def test_resume__refuses_another_run(name, tmp_path):
     for garbage in (b"", b"{", b"\xff", b"a: 1"):
         (tmp_path / "train_config.yaml").write_bytes(garbage)
         assert launch(compose(*OURS), tmp_path) in ("finished", str(tmp_path / name))
-    with pytest.raises(ValueError, match=r"temperature = 0\.5: expected 0\.2, as in "):
+    with pytest.raises(Refused, match=r"temperature = 0\.5: expected 0\.2, as in "):
         launch(compose(*OURS, "config.LOSS.pirl_loss.temperature=0.5"), tmp_path)
-    other = compose("config=benchmark/pirl/quick_linear")
-    with pytest.raises(ValueError, match="expected "):
-        launch(other, tmp_path)
+    # The optimiser's state would keep the old values.
+    optimizer = ["config.OPTIMIZER.momentum=0.8", "config.OPTIMIZER.nesterov=true"]
+    with pytest.raises(
+        Refused, match=r"momentum = 0\.8: expected 0\.9; OPTIMIZER\.nesterov = true"
+    ):
+        launch(compose(*OURS, *optimizer), tmp_path)
+    with pytest.raises(Refused, match=r"config\.MODEL\.WEIGHTS_INIT\.PARAMS_FILE=.*phase"):
+        launch(compose(OURS[0], "config.OPTIMIZER.num_epochs=8"), tmp_path)  # train longer
+    with pytest.raises(Refused, match="expected "):
+        launch(compose("config=benchmark/pirl/quick_linear"), tmp_path)
+
+
+def _prepare_images(rank, world_size):
+    task = FakeTask(datasets={"train": range(20 + rank)})
+    try:
+        _compare_images_of_ranks(task)
+    except Refused as error:
+        return str(error)
+
+
+def test_ranks__with_other_numbers_of_images_are_refused():
+    for sentence in run_in_processes(_prepare_images, 2):
+        assert "DATA.TRAIN.DATA_PATHS: rank 1 has 21 images, expected 20" in sentence
 
 
 def test_approaches_of_vissl__are_resumed_as_the_host_does(tmp_path):

@@ -5,12 +5,15 @@ import json
 import pytest
 import torch
 
+from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     PAPER,
     RESUMING,
     differences,
+    digest_of,
     plain,
+    refuse_other_images,
     shown,
     weights_of,
 )
@@ -143,3 +146,12 @@ def test_shown__is_three_keys_of_80_characters():
     assert [len(phrase) for phrase in phrases] == [80, 80, 80, 6]
     assert phrases[-1] == "2 more"
     assert shown({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
+
+
+def test_images__are_compared_by_their_list():
+    section = {"images": {"TRAIN": {"count": 2, "sha256": digest_of(["/a/1", "/a/2"], "/a")}}}
+    same = {"count": 2, "sha256": digest_of(["/b/1", "/b/2"], "/b")}  # a moved folder
+    other = {"count": 2, "sha256": digest_of(["/a/2", "/a/1"], "/a")}
+    refuse_other_images({"TRAIN": same, "TEST": other}, section, "FILE")
+    with pytest.raises(Refused, match=r"found 2 images, list of paths .* as in FILE"):
+        refuse_other_images({"TRAIN": other}, section, "FILE")

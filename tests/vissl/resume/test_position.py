@@ -1,0 +1,43 @@
+"""Where in an epoch a run continues."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from pirl_plugin.checkpoints.training_run import SECTION
+from pirl_plugin.vissl.resume.position import find_place_in_schedule, samples_done, steps_done
+from tests.helpers.tasks import FakeTask
+
+
+def stopped_run(steps_per_epoch=3, phase=3):
+    """A run that stopped in epoch 3 after 20 images, in batches of 8, with epochs 0 to 2 done."""
+    section = {"samples_done": 20}
+    return FakeTask(
+        checkpoint={"train_phase_idx": 2, "classy_state_dict": {"hooks": {SECTION: section}}},
+        train_phase_idx=phase,
+        datasets={"train": SimpleNamespace(get_global_batchsize=lambda: 8)},
+        dataloaders={"train": range(steps_per_epoch)},
+        get_global_batchsize=lambda: 8,
+        num_batches_per_phase=steps_per_epoch,
+        num_updates=-1,
+        where=0.0,
+        optimizer=SimpleNamespace(on_epoch=lambda where: None),
+    )
+
+
+@pytest.mark.parametrize(("phase", "samples", "steps"), [(2, 20, 2), (3, 20, 2), (4, 0, 0)])
+def test_images_done__are_of_the_epoch_that_was_stopped(phase, samples, steps):
+    task = stopped_run(phase=phase)
+    assert samples_done(task) == samples
+    assert steps_done(task, "train") == steps
+    assert steps_done(task, "test") == 0
+
+
+def test_images_done__are_at_most_an_epoch_of_this_batch():
+    assert samples_done(stopped_run(steps_per_epoch=2)) == 16
+
+
+def test_schedule__continues_at_the_image_where_it_stopped():
+    task = stopped_run(phase=2)
+    find_place_in_schedule(task)
+    assert task.num_updates == 3 * 3 * 8 + 20
