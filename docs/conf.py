@@ -16,14 +16,15 @@ extensions = [
     "myst_nb",  # Markdown pages and the tutorial notebook
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",  # Google-style docstrings
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",  # tabs
 ]
 nb_execution_mode = "force"  # the tutorial runs in each build, and an error ends the build
 nb_execution_raise_on_error = True
 nb_execution_timeout = 900  # seconds; the tutorial trains for one minute
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["colon_fence"]  # formulas are plain text: no page loads MathJax
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 autodoc_typehints = "none"  # the docstrings give shapes and dtypes
@@ -34,4 +35,5 @@ rst_prolog = ".. |D| replace:: \\|D\\|\n"  # |D| in docstrings is the number of 
 
 html_theme = "furo"
 html_title = f"pirl_plugin {version}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["wide.css"]

@@ -81,6 +81,18 @@ def test_plain_pytorch__is_the_readmes_loop():
     assert program.split('"""\n\n', 1)[1] == block
 
 
+def test_first_page__its_lines_run(make_image, tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    for i in range(3):
+        make_image(tmp_path / "photos" / f"{i}.jpg", seed=i)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(block, names)
+    assert names["loss"].step == 1
+    assert names["loss"].bank.visited.all()
+
+
 def test_ddp__runs_on_two_processes(photos):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     example = [str(EXAMPLES / "ddp.py"), "photos", "--epochs=1", "--batch-size=8"]
