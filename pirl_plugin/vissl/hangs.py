@@ -25,8 +25,10 @@ from pirl_plugin.settings import is_ours
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-_SAME_SIGNAL_S = 1.0
-"""Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again."""
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+"""Second signals that end a process. SLURM's SIGUSR1 only asks again."""
+_SAME_SIGNAL_S = 2.0
+"""One Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again."""
 GRACE_S = 5.0
 """Time for the other ranks to end by themselves, seconds."""
 
@@ -35,8 +37,9 @@ GRACE_S = 5.0
 def second_signal_ends_process() -> Iterator[None]:
     """After the first signal, a run saves and ends. End the process at once on a second signal.
 
-    Signals count if this process has a handler for them, at least a second after the first. Only
-    the main thread can do this; in other threads, nothing happens.
+    The second is SIGINT or SIGTERM, at least two seconds after the first, which may be any signal
+    that this process has a handler for. Only the main thread can do this; in other threads, nothing
+    happens.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -60,7 +63,7 @@ def _await_second_signal(reader: int) -> None:
         now = time.monotonic()
         if first is None:
             first = now
-        elif now - first >= _SAME_SIGNAL_S:
+        elif number[0] in _ENDING and now - first >= _SAME_SIGNAL_S:
             _end_on_signal(number[0])
     os.close(reader)
 
