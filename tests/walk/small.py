@@ -31,6 +31,7 @@ QUICK = {  # command of pirl-plugin -> more words
                        "--negatives", "100", "--rows", "4000", "--steps", "1"],
     "benchmark startup": ["--rows", "4000", "--rounds", "1"],
     "invariance": ["--images", "8"],
+    "finetune": EPOCH,
 }  # fmt: skip
 SCRIPTS = {  # end of a script's path -> more words
     "extra_scripts/claims/run.py": ["--methods", "random", "pirl_jigsaw", "--sweeps", "--seeds",
