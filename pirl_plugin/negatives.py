@@ -76,7 +76,7 @@ def draw_for_each(
     num_negatives: int,
     seed: int,
     step: int,
-    replacement: bool = True,
+    replacement: bool,
     exclude: Tensor | None = None,
 ) -> Tensor:
     """Draw for each image, uniform over the other images: see :func:`draw_negatives`.
@@ -111,7 +111,7 @@ def draw_for_batch(
     num_negatives: int,
     seed: int,
     step: int,
-    replacement: bool = True,
+    replacement: bool,
 ) -> Tensor:
     """Draw once for the batch, uniform over the images outside it: see :func:`draw_negatives`.
 
@@ -174,6 +174,11 @@ def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
     if kernels:
         drawn = kernels.integers(keys, bounds, count)
         return drawn
+    return _integers_of_tensors(keys, bounds, count)
+
+
+def _integers_of_tensors(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
+    """Return the numbers of :func:`_integers`, by operations of torch on any device."""
     words = _words(keys, count)
     bounds = bounds[:, None]
     low = (words & _WORD).mul_(bounds).bitwise_right_shift_(32)

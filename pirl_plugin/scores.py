@@ -232,14 +232,21 @@ def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
     if len(rows) < len(weights):
         return weights @ rows[0]
     if rows.device.type != "cpu":
-        # cuBLAS gives each image to one multiprocessor, so most of a GPU would wait. Partial sums
-        # are 15 times as fast on an H200.
-        num_sums = math.gcd(rows.shape[1], _MOST_SUMS)
-        parts = weights.unflatten(2, (num_sums, -1)).transpose(1, 2)  # B×S×T×N/S
-        return (parts @ rows.unflatten(1, (num_sums, -1))).sum(dim=1)
+        return sum_in_parts(rows, weights)
     sums = rows.new_zeros(*weights.shape[:2], rows.shape[2])
     cpu_kernels.sum_rows(rows.numpy(), weights.contiguous().numpy(), sums.numpy())
     return sums
+
+
+def sum_in_parts(rows: Tensor, weights: Tensor) -> Tensor:
+    """Return ``weights @ rows`` as :func:`sum_rows` does, by partial sums over the rows.
+
+    cuBLAS gives each image to one multiprocessor, so most of a GPU would wait. Partial sums are 15
+    times as fast on an H200.
+    """
+    num_parts = math.gcd(rows.shape[1], _MOST_SUMS)
+    parts = weights.unflatten(2, (num_parts, -1)).transpose(1, 2)  # B×S×T×N/S
+    return (parts @ rows.unflatten(1, (num_parts, -1))).sum(dim=1)
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pirl_plugin.negatives import _integers, _words, draw_negatives
+from pirl_plugin.negatives import _integers, _integers_of_tensors, _words, draw_negatives
 
 pytestmark = pytest.mark.tensors
 
@@ -69,6 +69,7 @@ def test_kernel__gives_the_numbers_of_tensors():
     lines = zip(_words(keys, 1000).tolist(), bounds.tolist(), strict=True)
     expected = [[(word % 2**64) * bound >> 64 for word in words] for words, bound in lines]
     assert _integers(keys, bounds, 1000).tolist() == expected
+    assert _integers_of_tensors(keys, bounds, 1000).tolist() == expected
 
 
 def test_draw__of_a_batch_that_repeats_its_images():

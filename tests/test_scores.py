@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 from pirl_plugin import scores
 from pirl_plugin.estimators import info_nce, nce_softmax
-from pirl_plugin.scores import BankScores, gather_rows, sum_rows
+from pirl_plugin.scores import BankScores, gather_rows, sum_in_parts, sum_rows
 
 pytestmark = pytest.mark.tensors
 
@@ -67,6 +67,14 @@ def test_gather__is_index_select(dtype, count):
     for wanted in (dtype, torch.float64):
         out = gather_rows(table, index, torch.empty(count, 24, dtype=wanted))
         assert torch.equal(out, table[index].to(wanted))
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 96, 4096])
+def test_sum_in_parts__is_the_sum(count):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(3, count, 5, generator=generator).double()
+    weights = torch.randn(3, 2, count, generator=generator).double()
+    torch.testing.assert_close(sum_in_parts(rows, weights), weights @ rows)
 
 
 @pytest.mark.only_cpu  # a GPU sums in parts of its own, and is off by 3e-5
