@@ -90,6 +90,17 @@ def test_update__by_hand():
     assert torch.equal(bank.rows, before)
 
 
+def test_move__leaves_out_what_is_not_finite():
+    """On a GPU nothing else keeps it from the rows."""
+    bank = MemoryBank(4, 1)
+    before = bank.rows.clone()
+    embeddings = torch.tensor([[torch.inf], [torch.nan], [-before[2].item()], [-torch.inf]])
+    moved = bank.move(torch.arange(4), embeddings, momentum=0.25)
+    assert torch.equal(bank.rows, before * torch.tensor([[1.0], [1.0], [-1.0], [1.0]]))
+    assert bank.visited.tolist() == [False, False, True, False]
+    assert moved.tolist() == [0.5, 1.0]  # |¼·1 − ¾·1|, of one row
+
+
 @pytest.mark.only_cpu
 def test_bank__refuses_what_it_cannot_use():
     bank = MemoryBank(3, 2)
