@@ -10,14 +10,17 @@ from typing import Any
 
 from pirl_plugin.failures import MissingPackage, Refused
 
-NOT_INSTALLED = "VISSL is not installed: pip install --no-deps vissl==0.1.6"
+NOT_INSTALLED = (
+    "VISSL, or a package that it needs, is not installed: pip install 'pirl-plugin[vissl]', then "
+    "pip install --no-deps vissl==0.1.6"
+)
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches in a process's batch."""
 
 
 def require_host() -> None:
     """Raise ``ModuleNotFoundError`` if VISSL is not installed."""
-    if importlib.util.find_spec("vissl") is None:
+    if not all(map(importlib.util.find_spec, ("vissl", "hydra", "fvcore", "iopath"))):
         raise MissingPackage(NOT_INSTALLED)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 
 from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
+from pirl_plugin.failures import MissingPackage
 
 
 def main(arguments: list[str]) -> None:
@@ -14,6 +16,11 @@ def main(arguments: list[str]) -> None:
         SystemExit: the data cannot be used, or a run failed.
     """
     options = parse(arguments)
+    missing = [name for name in ("jinja2", "matplotlib", "scipy") if find_spec(name) is None]
+    if missing:
+        raise MissingPackage(
+            f"not installed: {', '.join(missing)}; pip install 'pirl-plugin[report]'"
+        )
     from pirl_plugin.processes import ended_by_sigterm
     from pirl_plugin.quickstart.run import run_quickstart
 
