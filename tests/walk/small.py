@@ -64,6 +64,8 @@ def smaller(words: list[str]) -> list[str]:
 def smaller_run(words: list[str], config: str) -> list[str]:
     """Return a run of the host that is an epoch of tiny batches on a CPU."""
     words = [word for word in words if not re.match(r"config\.SLURM|\+config/pirl/machines=", word)]
+    if "/pirl/" not in config:  # an approach of VISSL
+        return [*words, "+config/pirl/machines=vissl_cpu", *EPOCH]
     words.append("+config/pirl/machines=cpu")
     if "train_svm" in " ".join(words):
         return [*words, *COSTS]

@@ -51,8 +51,8 @@ _RESUMING = "pirl_plugin.vissl.resume.host"
 
 # Steps before the body of a host module.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": (f"{_PATCHES}.import_warnings:silence_host_warnings",),
-    "classy_vision": (f"{_PATCHES}.import_warnings:silence_host_warnings",),
+    "vissl": (f"{_PATCHES}.host_warnings:silence_host_warnings",),
+    "classy_vision": (f"{_PATCHES}.host_warnings:silence_host_warnings",),
     "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}.kinetics:alias_kinetics400",),
     "vissl.utils.misc": (f"{_PATCHES}.pkg_resources_stub:provide_pkg_resources",),
     "vissl.utils.collect_env": (f"{_PATCHES}.pkg_resources_stub:provide_pkg_resources",),

@@ -1,13 +1,17 @@
 """Replacements for what the host imports and current packages no longer have."""
 
+import inspect
 import sys
 import types
+import warnings
 from pathlib import Path
 
+import pytest
 import torch
 
 from pirl_plugin.vissl.patches import kinetics as patch
 from pirl_plugin.vissl.patches import pkg_resources_stub as stub
+from pirl_plugin.vissl.patches.host_warnings import silence_host_warnings
 
 
 def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):
@@ -50,3 +54,18 @@ def _without(name):
 
     find = importlib.util.find_spec
     return lambda asked, *rest: None if asked == name else find(asked, *rest)
+
+
+def test_warnings__of_the_host_on_a_gpu_are_quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FutureWarning):
+            torch.cuda.amp.GradScaler(enabled=False)
+        silence_host_warnings(None)
+        torch.cuda.amp.GradScaler(enabled=False)
+        torch.cuda.amp.autocast(enabled=False)
+        barrier = inspect.getsource(torch.distributed.barrier)
+        assert "barrier(): using the device under current context" in barrier
+        warnings.warn("barrier(): using the device under current context. You can …", stacklevel=1)
+        with pytest.raises(UserWarning, match="of a user"):
+            warnings.warn("of a user", stacklevel=1)

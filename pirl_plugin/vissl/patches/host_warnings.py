@@ -13,6 +13,8 @@ _WARNINGS = (
     r"`torch\.jit\.script",  # fairscale and Classy Vision decorate with it
     r"(?s).*broadcast_buffers",  # DistributedDataParallel, as the host sets it up
     r"'pin_memory' argument is set as true but no accelerator",  # the host's default, on a CPU
+    r"barrier\(\): using the device under current context",  # Classy Vision's barrier names none
+    r"`torch\.cuda\.amp\.(GradScaler|autocast)\(args",  # the host's mixed precision
 )
 
 
