@@ -30,13 +30,19 @@ def test_transforms__get_the_whole_sample_and_sources_take_data_limit():
     assert set(PARTS["vissl.data"][1]) <= vissl.data.DATA_SOURCES_WITH_SUBSET_SUPPORT
 
 
-def hooks_of(*overrides):
+@pytest.fixture
+def hooks_of(tmp_path):
+    """The names of a run's hooks; the host makes the run's folder."""
     from vissl.hooks import default_hook_generator
 
-    return [type(hook).__name__ for hook in default_hook_generator(compose(*overrides))]
+    def names(*overrides):
+        config = compose(*overrides, f"config.CHECKPOINT.DIR={tmp_path}")
+        return [type(hook).__name__ for hook in default_hook_generator(config)]
+
+    return names
 
 
-def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
+def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for(hooks_of):
     faults = ["ExchangeHook", "PIRLInputHook", "FiniteHook"]
     ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
     hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
@@ -45,13 +51,13 @@ def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for():
     assert hooks.count("CheckpointHook") == 1
     assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
     # A covariant baseline: our uint8 views, a loss of the host's.
-    hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node", "config.CHECKPOINT.DIR=/tmp")
+    hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node")
     assert hooks[:3] == faults
     assert "CheckpointHook" in hooks
     assert not set(ours) & set(hooks)
 
 
-def test_hooks__of_other_approaches_are_the_hosts():
+def test_hooks__of_other_approaches_are_the_hosts(hooks_of):
     hooks = hooks_of("config=pretrain/simclr/simclr_8node_resnet")
     assert {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} < set(hooks)
     assert not {"ExchangeHook", "CheckpointHook"} & set(hooks)
