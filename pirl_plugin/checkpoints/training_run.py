@@ -1,9 +1,11 @@
-"""The configuration of a training run, in its checkpoints and beside them."""
+"""What a training run of the host leaves: the names of its checkpoints, and its configuration."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,51 @@ from pirl_plugin.failures import Refused
 SECTION = "pirl_plugin"
 """Key of this plugin's data in a checkpoint of the host, among the states of the host's hooks."""
 RUN_CONFIG = "train_config.yaml"
+_NAME = re.compile(
+    r"model_(?P<final>final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
+)
 _SIZES = ("image_size", "size", "crop_size_image")  # in our views, torchvision's, VISSL's PIRL
+
+
+@dataclass(frozen=True)
+class CheckpointName:
+    """The host's name of a checkpoint.
+
+    Attributes:
+        kind: ``phase`` at the end of an epoch, ``iteration`` within one.
+        number: of the epoch, from 0, or of the step.
+        is_final: whether it is the last checkpoint of a finished run.
+
+    Example:
+        >>> str(CheckpointName("iteration", 1200)), str(CheckpointName("phase", 9, is_final=True))
+        ('model_iteration1200.torch', 'model_final_checkpoint_phase9.torch')
+        >>> CheckpointName.parse("model_phase9.torch")
+        CheckpointName(kind='phase', number=9, is_final=False)
+    """
+
+    kind: str
+    number: int
+    is_final: bool = False
+
+    def __str__(self) -> str:
+        return f"model_{'final_checkpoint_' if self.is_final else ''}{self.kind}{self.number}.torch"
+
+    @classmethod
+    def parse(cls, name: str) -> CheckpointName | None:
+        """Return the parts of a file's name; None if it is not a checkpoint of the host."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        return cls(match["kind"], int(match["number"]), match["final"] is not None)
+
+
+def final_checkpoint(folder: Path) -> Path | None:
+    """Return the last checkpoint of a finished run; None if there is none."""
+    for path in folder.glob("model_*.torch"):
+        name = CheckpointName.parse(path.name)
+        if name is not None and name.is_final:
+            return path
+    return None
 
 
 def section_of(content: Mapping[str, Any]) -> dict[str, Any]:

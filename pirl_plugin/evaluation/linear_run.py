@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from pirl_plugin.checkpoints.training_run import CheckpointName, final_checkpoint
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import read_json_lines
 
 
-def final_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint of a finished run; None if there is none."""
-    return next(folder.glob("model_final_checkpoint_phase*.torch"), None)
-
-
 def epochs_trained(folder: Path) -> int:
     """Return the number of epochs of a finished run; 0 for an unfinished one."""
-    file = final_checkpoint(folder)
-    return int(file.stem.rpartition("phase")[2]) + 1 if file else 0
+    checkpoint = final_checkpoint(folder)
+    name = CheckpointName.parse(checkpoint.name) if checkpoint is not None else None
+    return name.number + 1 if name is not None else 0
 
 
 def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pirl_plugin.checkpoints.load import save_trunk
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
@@ -226,7 +226,7 @@ def _pretrain(data: Data, out: Path, epochs: int, seed: int) -> Path:
         quick_negatives(data),
     ]
     run_host(overrides, out, "Pre-training", threads=torch.get_num_threads())
-    return out / f"model_final_checkpoint_phase{epochs - 1}.torch"
+    return out / str(CheckpointName("phase", epochs - 1, is_final=True))
 
 
 def _images_per_second(run: Path) -> float:

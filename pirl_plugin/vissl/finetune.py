@@ -97,7 +97,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     from pirl_plugin.checkpoints.export import write_state_dict, write_timm_folder
     from pirl_plugin.checkpoints.load import trunk_in
     from pirl_plugin.checkpoints.read import read_checkpoint
-    from pirl_plugin.evaluation.linear_run import final_checkpoint
+    from pirl_plugin.checkpoints.training_run import final_checkpoint
     from pirl_plugin.files import write_text
 
     checkpoint = final_checkpoint(folder)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import open_checkpoint
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config, section_of
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config, section_of
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.evaluation.paper_tables import Run
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
@@ -95,7 +95,6 @@ _DETECTION_FREE = ("SEED", "OUTPUT_DIR", "MODEL.DEVICE", "DATALOADER.NUM_WORKERS
 # torchvision's first ResNet-50, which the paper's supervised rows use; the second has a better
 # training. The names have the beginning of the SHA-256.
 _SUPERVISED = re.compile(r"resnet50-(19c8e357|0676ba61)\.pth")
-_EPOCH = re.compile(r"model_(?:final_checkpoint_)?phase(\d+)\.torch")
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,8 @@ def read_record(checkpoint: Path) -> Record:
 def _epochs_done(checkpoint: Path, content: Mapping[str, Any]) -> int | None:
     if "train_phase_idx" in content:
         return int(content["train_phase_idx"]) + 1
-    name = _EPOCH.fullmatch(checkpoint.resolve().name)
-    return int(name[1]) + 1 if name else None
+    name = CheckpointName.parse(checkpoint.resolve().name)
+    return name.number + 1 if name is not None and name.kind == "phase" else None
 
 
 def _numbers_of_images(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pirl_plugin.checkpoints.training_run import final_checkpoint
 from pirl_plugin.console import LINE, counted, next_commands, span
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
-from pirl_plugin.evaluation.linear_run import final_checkpoint
 from pirl_plugin.vissl.hooks import QuietHook
 
 if TYPE_CHECKING:

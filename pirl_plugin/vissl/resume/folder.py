@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,15 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
-from pirl_plugin.checkpoints.training_run import section_of
+from pirl_plugin.checkpoints.training_run import CheckpointName, section_of
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import remove, sha256_of
 
-# The host's names: model_phase9.torch at the end of an epoch, model_iteration1200.torch within one,
-# model_final_checkpoint_phase799.torch at the end of the run.
-_NAME = re.compile(
-    r"model_(?P<final>final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
-)
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 # Without one of these, the host would continue with a new state in its place.
 _PARTS = ("classy_state_dict", "loss", "phase_idx", "train_phase_idx", "iteration", "iteration_num")
@@ -136,12 +130,8 @@ class ResumePoint:
     @property
     def is_final(self) -> bool:
         """Whether it is the last checkpoint of a finished run."""
-        return self.path is not None and _is_final(self.path)
-
-
-def has_final(folder: Path) -> bool:
-    """Return whether the folder has a last checkpoint of a run, by its name."""
-    return any(map(_is_final, folder.glob("model_*.torch")))
+        name = CheckpointName.parse(self.path.name) if self.path is not None else None
+        return name is not None and name.is_final
 
 
 def find_newest(folder: Path, nth: int = 1, skip_final: bool = False) -> ResumePoint:
@@ -177,16 +167,6 @@ def shards_of_step(step: int) -> str:
         'memory_bank/step_40'
     """
     return f"{_SHARDS}/step_{step}"
-
-
-def name_of(kind: str, number: int, is_final: bool) -> str:
-    """Return the host's name of a checkpoint.
-
-    Example:
-        >>> name_of("phase", 9, is_final=False), name_of("phase", 799, is_final=True)
-        ('model_phase9.torch', 'model_final_checkpoint_phase799.torch')
-    """
-    return f"model_{'final_checkpoint_' if is_final else ''}{kind}{number}.torch"
 
 
 class RunFolder:
@@ -239,17 +219,11 @@ class RunFolder:
             logging.root.warning(f"{name} is not kept, and could not be removed: {error}")
 
     def _is_kept(self, name: str) -> bool:
-        match = _NAME.fullmatch(name)
-        assert match is not None, "the host names it"
-        if match["final"]:
-            return True
+        parts = CheckpointName.parse(name)
+        assert parts is not None, "the host names it"
         every = self.keep.KEEP_EVERY
-        return bool(every) and match["kind"] == "phase" and int(match["number"]) % every == 0
-
-
-def _is_final(path: Path) -> bool:
-    match = _NAME.fullmatch(path.name)
-    return match is not None and match["final"] is not None
+        is_nth_epoch = every > 0 and parts.kind == "phase" and parts.number % every == 0
+        return parts.is_final or is_nth_epoch
 
 
 def _opened(
@@ -259,14 +233,14 @@ def _opened(
     opened = []
     skipped = {}
     for path in folder.glob("model_*.torch"):
-        match = _NAME.fullmatch(path.name)
-        if match is None or (skip_final and match["final"]):
+        name = CheckpointName.parse(path.name)
+        if name is None or (skip_final and name.is_final):
             continue
         try:
             content = open_checkpoint(path)
             _check_parts(content)
             # At the same iteration, the checkpoint of the finished epoch is the newer one.
-            age = (int(content["iteration"]), match["kind"] == "phase")
+            age = (int(content["iteration"]), name.kind == "phase")
         except (KeyError, TypeError, ValueError) as error:
             skipped[path.name] = str(error)
             continue

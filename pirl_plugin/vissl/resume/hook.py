@@ -14,12 +14,12 @@ from torch import distributed
 from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import is_checkpoint_phase
 
-from pirl_plugin.checkpoints.training_run import SECTION, section_of
+from pirl_plugin.checkpoints.training_run import SECTION, CheckpointName, section_of
 from pirl_plugin.distributed import on_all_ranks, rank, world_size
 from pirl_plugin.files import remove_unfinished
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
-from pirl_plugin.vissl.resume.folder import Keep, RunFolder, name_of, shards_of_step
+from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import start_epoch
 from pirl_plugin.vissl.resume.record import (
     Images,
@@ -181,7 +181,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if not task.train or not saves:
             return None
         is_final = mode == "phase" and epoch == task.num_train_phases - 1
-        return name_of(mode, mode_num, is_final)
+        return str(CheckpointName(mode, mode_num, is_final))
 
     def _prepare(self, task: Task, mode: str) -> None:
         """Write shards, and collect what the host leaves out of the checkpoint."""

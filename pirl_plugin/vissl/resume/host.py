@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.checkpoints.training_run import section_of
+from pirl_plugin.checkpoints.training_run import final_checkpoint, section_of
 from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write, link_relatively, read_json_lines
 from pirl_plugin.settings import is_ours
@@ -74,13 +74,11 @@ def resume_from_what_loads(module: Any) -> None:
 
     @functools.wraps(host_finished)
     def is_training_finished(cfg: AttrDict, checkpoint_folder: str) -> bool:
-        from pirl_plugin.vissl.resume.folder import has_final
-
         if not _applies(cfg, checkpoint_folder):
             return bool(host_finished(cfg, checkpoint_folder))
         # The host's link is to the newest checkpoint; we need the newest that loads.
         cfg.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = False
-        if not has_final(Path(checkpoint_folder)):
+        if final_checkpoint(Path(checkpoint_folder)) is None:
             return False
         point = _resume_point(cfg, checkpoint_folder)
         if not point.is_final or (cfg.TEST_MODEL and _last_test_is_left(point)):
