@@ -65,7 +65,8 @@ def trunk_in(
     beside = _timm_config(path)
     if beside and timm is None and beside["architecture"] not in _RESNETS:
         timm = beside["architecture"]
-        timm_options = beside.get("model_args") or {}
+        timm_options = dict(beside.get("model_args") or {})
+        timm_options.pop("num_classes", None)  # trunks have no classifier
     trunk = find_trunk(content, str(path), prefix=prefix, timm=timm, timm_options=timm_options)
     preprocessing = read_preprocessing(path, content)
     return trunk if preprocessing is None else replace(trunk, preprocessing=preprocessing)

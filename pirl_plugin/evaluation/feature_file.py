@@ -277,31 +277,24 @@ def fill(
 
 
 def map_features(path: Path) -> NDArray[np.float32]:
-    """Map ``features`` of an ``.npz`` file: float32 ``(N, D)`` that stays on the disk.
+    """Map ``features`` of a file that :class:`FeatureFile` wrote, without reading them.
 
-    Raises:
-        ValueError: it is no such file.
+    Args:
+        path: an ``.npz`` file, which is a zip archive of arrays.
+
+    Returns:
+        float32 ``(N, D)`` that stays on the disk.
     """
-    try:
-        with zipfile.ZipFile(path) as npz, path.open("rb") as file:
-            member = npz.getinfo("features.npy")
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise Refused(f"{path}: its features are compressed; write it with numpy.savez")
-            file.seek(member.header_offset)
-            local = file.read(30)  # the fixed part of the zip format's local file header
-            name_length = int.from_bytes(local[26:28], "little")
-            extra_length = int.from_bytes(local[28:30], "little")
-            file.seek(member.header_offset + 30 + name_length + extra_length)
-            version = np.lib.format.read_magic(file)
-            read_header = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read_header(file)
-            return np.memmap(path, dtype, "r", file.tell(), shape)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise Refused(f"{path} is not a file of features, or is damaged ({error})") from error
+    with zipfile.ZipFile(path) as npz, path.open("rb") as file:
+        start = npz.getinfo("features.npy").header_offset
+        file.seek(start)
+        local_header = file.read(30)  # its fixed part; a name and an extra field follow
+        name_length = int.from_bytes(local_header[26:28], "little")
+        extra_length = int.from_bytes(local_header[28:30], "little")
+        file.seek(start + len(local_header) + name_length + extra_length)
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+        return np.memmap(path, dtype, "r", file.tell(), shape)
 
 
 def _progress_of(path: Path) -> dict[str, Any]:

@@ -143,6 +143,10 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     found = export_checkpoint(tmp_path / "in.torch", tmp_path / "out.safetensors", "safetensors")
     assert found.timm == "test_vit"
     assert found.options["img_size"] == 32
+    export_checkpoint(tmp_path / "in.torch", tmp_path / "folder", "timm")
+    again = read_trunk(tmp_path / "folder" / "model.safetensors")  # its config.json has the name
+    assert (again.timm, again.options["img_size"]) == ("test_vit", [32, 32])
+    assert same(again.tensors, found.tensors)
     net = timm.create_model("test_vit")
     file = save({"model": prefixed(net.state_dict(), "module.")}, tmp_path / "plain.pth")
     named = find_trunk(torch.load(file), "plain", timm="test_vit")
@@ -219,8 +223,9 @@ def test_preprocessing__of_the_run_goes_with_the_weights(to, out, tmp_path):
     written = tmp_path / "out" / out
     found = export_checkpoint(source, written, to)
     file = written / "model.safetensors" if to == "timm" else written
-    again = read_trunk(file).preprocessing
-    assert again.record() == found.preprocessing.record() == {"size": 64, **IMAGES}
+    again = read_trunk(file)
+    assert again.title == "ResNet-18"  # also in timm's folder
+    assert again.preprocessing.record() == found.preprocessing.record() == {"size": 64, **IMAGES}
     if to == "timm":
         net = timm.create_model(f"local-dir:{written}", pretrained=True, num_classes=0)
         given = timm.data.resolve_model_data_config(net)

@@ -17,7 +17,7 @@ from tests.helpers.host_tools import write_checkpoint, write_classes, write_colo
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trunk")
-    return write_checkpoint(folder / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
+    return write_checkpoint(folder / "10.torch", seed=1, DEPTH=10, WIDTH_MULTIPLIER=0.25)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,21 @@ def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path):
     again = (tmp_path / "f.csv").stat().st_mtime_ns
     embed(checkpoint, data, tmp_path / "f.csv")
     assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
+
+
+def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
+    file = embed(checkpoint, data, tmp_path / "f.npz")
+    written = file.stat().st_mtime_ns
+    words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32", "-k", "3"]
+    run([*words, "--out", str(tmp_path / "memory")])
+    run([*words, "--out", str(tmp_path / "file"), "--features", str(file)])
+    results = [(tmp_path / name / "results.json").read_text() for name in ("memory", "file")]
+    assert results[0] == results[1]
+    assert file.stat().st_mtime_ns == written
+    untrained = np.load(tmp_path / "f.untrained.npz")["features"]
+    assert untrained.shape == (12, 128)
+    assert not np.array_equal(untrained, np.load(file)["features"])
 
 
 def test_extract_features__of_any_module_and_any_data_set():
