@@ -95,6 +95,7 @@ _DETECTION_FREE = ("SEED", "OUTPUT_DIR", "MODEL.DEVICE", "DATALOADER.NUM_WORKERS
 # torchvision's first ResNet-50, which the paper's supervised rows use; the second has a better
 # training. The names have the beginning of the SHA-256.
 _SUPERVISED = re.compile(r"resnet50-(19c8e357|0676ba61)\.pth")
+_PRETRAINING = "pre-training "  # begins the keys of a pre-training
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,30 @@ def _run(
         numbers = [table]
     if not numbers:  # a run of its own
         numbers = [with_columns[0]["number"]]
-    label = f"{path.name}, not {row}: {shown(differs, '{key} {value} ({expected})')}"
+    is_row = any(row in entry["rows"] for entry in published_tables())
+    name = f"{path.name}, not {row}" if is_row else path.name
+    label = f"{name}: {_three_of(differs)}"
     return Run(path, row, tuple(numbers), figures, layer, differs, label)
+
+
+def _three_of(differs: Differences) -> str:
+    """Return the first three differences in words, those of the pre-training first."""
+    first = dict(list(differs.items())[:3])
+    pattern = "{key} {value} ({expected})"
+    pretraining = {
+        key.removeprefix(_PRETRAINING): values
+        for key, values in first.items()
+        if key.startswith(_PRETRAINING)
+    }
+    benchmark = {key: values for key, values in first.items() if not key.startswith(_PRETRAINING)}
+    parts = []
+    if pretraining:
+        parts.append(f"pre-training: {shown(pretraining, pattern)}")
+    if benchmark:
+        parts.append(f"benchmark: {shown(benchmark, pattern)}")
+    if len(differs) > 3:
+        parts.append(f"{len(differs) - 3} more")
+    return "; ".join(parts)
 
 
 def _other_length(
@@ -271,7 +294,8 @@ def origin_of(checkpoint: str) -> tuple[str, Differences]:
     record = read_record(path)
     config = record.config
     if config is None:
-        return path.parent.name, {"pre-training": (checkpoint, "unknown")}
+        name = f"{path.parent.name}/{path.name}"
+        return path.parent.name, {"weights": (name, "unknown pre-training")}
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
         return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     rows = {
@@ -280,7 +304,7 @@ def origin_of(checkpoint: str) -> tuple[str, Differences]:
     }
     nearest = min(rows, key=lambda row: len(rows[row]))
     differs = {**rows[nearest], **_other_length(record, config, _data_set(config))}
-    return nearest, {f"pre-training {key}": values for key, values in differs.items()}
+    return nearest, {f"{_PRETRAINING}{key}": values for key, values in differs.items()}
 
 
 @cache

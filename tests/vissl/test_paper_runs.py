@@ -189,8 +189,8 @@ def test_foreign_pretraining__names_its_key(key, tmp_path):
     assert paper_rows(lay_out([run])) == []
     named = "global batch" if "BATCHSIZE" in key or "NODES" in key else key
     assert f"pre-training {named}" in run.differs, run.differs
-    assert run.label.startswith("run, not PIRL: pre-training ")
-    phrases = run.label.partition(": ")[2].split("; ")
+    assert run.label.startswith("run, not PIRL: pre-training: ")
+    phrases = run.label.partition("pre-training: ")[2].split("; ")
     assert len(phrases) <= 4
     assert all(len(phrase) <= 80 for phrase in phrases)
 
@@ -317,4 +317,4 @@ def test_detection__fills_its_row(tmp_path):
 def test_views__are_named_by_the_key_that_a_user_sets(tmp_path):
     made = pretrained(tmp_path / "made", "config.DATA.TRAIN.VIEWS.patch_size=48")
     run = read_run(measured(tmp_path / "run", made))
-    assert run.label == "run, not PIRL: pre-training DATA.TRAIN.VIEWS.patch_size 48 (64)"
+    assert run.label == "run, not PIRL: pre-training: DATA.TRAIN.VIEWS.patch_size 48 (64)"

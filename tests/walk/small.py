@@ -19,12 +19,12 @@ VIEWS = [
 NEGATIVES = ["config.LOSS.pirl_loss.num_negatives=16"]
 LINEAR = ["config.OPTIMIZER.num_epochs=2", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 COSTS = ["config.SVM.costs.costs_list=[1.0]", "config.SVM.dual=false"]
+SMALL = ["--linear", "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH, *VIEWS]
+SWEEP = ["--linear", LINEAR[0], "--linear", LINEAR[1], *SMALL]
 QUICK = {  # command of pirl-plugin -> more words
-    "sweep lambda": ["--values", "0.5"],
-    "sweep permutations": ["--values", "10"],
-    "sweep negatives": ["--values", "8"],
-    "sweep": ["--linear", LINEAR[0], "--linear", LINEAR[1], "--linear",
-              "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH, *VIEWS],
+    "sweep lambda": ["--values", "0.5", *SWEEP],
+    "sweep permutations": ["--values", "10", "--linear", COSTS[0], "--linear", COSTS[1], *SMALL],
+    "sweep negatives": ["--values", "8", *SWEEP],
     "benchmark pipeline": ["--images", "4", "--rounds", "1"],
     "benchmark loss": ["--rows", "4000", "--negatives", "100", "--rounds", "1"],
     "benchmark step": ["--images", "4", "--depth", "18", "--precision", "float32", "--batch", "4",

@@ -301,12 +301,12 @@ def _undo_scaling(scheduler: dict[str, Any]) -> None:
 
 
 def _ratio(rate: float, first: float) -> str:
-    return f"{rate / first:.4g} × the first rate"
+    return f"{rate / first:.4g} × first"
 
 
 def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
     """Yield dotted key and value of everything in a configuration; lists of numbers are values."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping):
         for name, part in value.items():
             yield from _leaves(f"{key}.{name}" if key else str(name), part)
     elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):

@@ -89,7 +89,7 @@ def test_rates__are_compared_as_configured_whatever_the_batch():
     assert base == {f"{lr}.auto_lr_scaling.base_value": (0.3, 0.03)}
     # The host reads only the ratio of the last rate to the first.
     last = changed(RESUMING, PAPERS, batch, f"config.{lr}.end_value=0.0012")
-    assert last == {f"{lr}.end_value": ("0.01 × the first rate", "0.001 × the first rate")}
+    assert last == {f"{lr}.end_value": ("0.01 × first", "0.001 × first")}
     assert changed(RESUMING, PAPERS, f"config.{lr}.update_interval=step") == {
         f"{lr}.update_interval": ("step", "epoch")
     }
