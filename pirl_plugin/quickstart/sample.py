@@ -44,7 +44,8 @@ def write_sample_dataset(
     for part, (split, count) in enumerate((("train", num_train), ("val", num_val))):
         for image in range(count):
             number, label = divmod(image, len(SCENES))
-            name, rng = list(SCENES)[label], np.random.default_rng([seed, part, label, number])
+            name = list(SCENES)[label]
+            rng = np.random.default_rng([seed, part, label, number])
             file = draft / split / name / f"{number:05d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(sample_scene(name, rng, size)).save(file, quality=90)
@@ -65,9 +66,13 @@ def balls(rng: Rng, side: int) -> Array:
     checks = (np.floor(across * depth * 5 + rng.random()) + np.floor(depth * 5)) % 2
     picture = np.where((down > horizon)[..., None], _mix(floor, tile, checks), wall)
     light = rng.uniform(-0.7, 0.7)
-    for base in np.sort(rng.uniform(horizon + 0.12, 0.95, rng.integers(2, 6))):  # far to near
-        radius, middle = (0.06 + 0.3 * (base - horizon)) * rng.uniform(0.7, 1.2), rng.random()
-        x, y = (across - middle) / radius, (down - base + 0.85 * radius) / radius
+    # From far to near, so that near balls cover far ones.
+    for base in np.sort(rng.uniform(horizon + 0.12, 0.95, rng.integers(2, 6))):
+        radius = (0.06 + 0.3 * (base - horizon)) * rng.uniform(0.7, 1.2)
+        middle = rng.random()
+        x = (across - middle) / radius
+        y = (down - base + 0.85 * radius) / radius
+        # Shade each pixel by the sphere's height, and darken the floor beside the ball.
         shadow = np.clip(1.2 - np.hypot(x + light, 3 * (down - base) / radius), 0, 1)
         height = np.sqrt(np.clip(1 - x**2 - y**2, 0, 1))
         glow = 0.3 + 0.8 * np.clip(light * x - 0.6 * y + 0.6 * height, 0, 1.2)
@@ -80,6 +85,7 @@ def brick_wall(rng: Rng, side: int) -> Array:
     """Draw bricks, each row shifted by half a brick, with sunken mortar."""
     u, v = _surface(rng, side, rng.uniform(4, 9))
     u = u / rng.uniform(1.9, 2.8) + 0.5 * (np.floor(v) % 2)
+    # Distance to the nearest edge of the brick: below a threshold is mortar.
     edge = np.minimum((0.5 - abs(u % 1 - 0.5)) * 2.3, 0.5 - abs(v % 1 - 0.5))
     body = np.clip((edge - rng.uniform(0.05, 0.11)) / 0.06, 0, 1)
     mortar, brick = _palette(rng, 2)
@@ -91,7 +97,7 @@ def city(rng: Rng, side: int) -> Array:
     """Draw towers with grids of windows, some of them lit."""
     sky, haze, *walls = _palette(rng, 5)
     canvas, draw = _canvas(_mix(haze, sky, _grid(side)[0]))
-    for near in (0.5, 1.0):
+    for near in (0.5, 1.0):  # two rows of towers; the far one is paler
         left = -rng.uniform(0, 0.1) * side
         while left < side:
             wide = side * rng.uniform(0.14, 0.3) * (0.5 + 0.5 * near)
@@ -115,9 +121,13 @@ def flowers(rng: Rng, side: int) -> Array:
     blades = rng.uniform((0, 0, 0.1), (1, 1.2, 0.3), (100, 3)) * side
     for x, y, tall, lean in np.column_stack([blades, rng.normal(0, 0.05 * side, 100)]).tolist():
         draw.line((x, y, x + lean, y - tall), fill=_pixel(blade), width=max(1, side // 96))
-    big, petals = rng.uniform(0.09, 0.18) * side, int(rng.integers(5, 10))
+    big = rng.uniform(0.09, 0.18) * side
+    petals = int(rng.integers(5, 10))
     for y in np.sort(rng.uniform(0.05, 0.95, int(0.5 * (side / big) ** 1.5))) * side:
-        x, radius, turn = rng.random() * side, big * rng.uniform(0.6, 1.3), rng.random()
+        x = rng.random() * side
+        radius = big * rng.uniform(0.6, 1.3)
+        turn = rng.random()
+        # Petals around the centre, as circles.
         for angle in turn + 2 * np.pi * np.arange(petals) / petals:
             tip = x + 0.68 * radius * np.cos(angle), y + 0.55 * radius * np.sin(angle)
             draw.circle(tip, 0.27 * radius, fill=_pixel(petal * rng.uniform(0.75, 1.15)))
@@ -136,9 +146,11 @@ def forest(rng: Rng, side: int) -> Array:
         tint = haze + (tree - haze) * near
         for x in (rng.random(int(7 / near)) * side).tolist():
             tall = side * rng.uniform(0.3, 0.65) * near
-            wide, tiers = tall * rng.uniform(0.16, 0.3), int(rng.integers(3, 7))
+            wide = tall * rng.uniform(0.16, 0.3)
+            tiers = int(rng.integers(3, 7))
             for tier in np.arange(tiers) / tiers:
-                low, reach = base - tall * (0.1 + 0.75 * tier), wide * (1 - 0.8 * tier)
+                low = base - tall * (0.1 + 0.75 * tier)
+                reach = wide * (1 - 0.8 * tier)
                 peak = (x, low - tall * 1.1 / tiers)
                 draw.polygon([(x - reach, low), peak, (x + reach, low)], fill=_pixel(tint * 0.8))
                 draw.polygon([(x, low), peak, (x + reach, low)], fill=_pixel(tint))
@@ -155,6 +167,7 @@ def mountains(rng: Rng, side: int) -> Array:
         for k in range(1, 7):
             knots = rng.normal(size=2**k + 1) * 0.55**k
             line += np.interp(across[0], np.linspace(0, 1, len(knots)), knots)
+        # Everything below the ridge line is rock.
         below = down - (0.7 * near - 0.1 + rng.uniform(0, 0.15) + 0.16 * line)
         slope = np.gradient(_noise(rng, side, 5, 6), 192 / side, axis=1)
         face = haze + (rock * (1.1 + 2 * slope)[..., None] - haze) * near
@@ -167,6 +180,7 @@ def pebbles(rng: Rng, side: int) -> Array:
     u, v = _surface(rng, side, rng.uniform(4, 10))
     stones = rng.uniform(0.08, 0.92, (2, 64, 64)) + np.indices((64, 64))
     far, nearest = cKDTree(stones.reshape(2, -1).T).query(np.stack([u, v], axis=2), k=2)
+    # The two nearest centres are equally far on the border between two stones.
     gap = np.clip((far[..., 1] - far[..., 0]) / 0.6, 0, 1)
     dark, light = _palette(rng, 2)
     tone = rng.uniform(0, 1, 64 * 64)[nearest[..., 0]]
@@ -177,11 +191,14 @@ def pebbles(rng: Rng, side: int) -> Array:
 def roof_tiles(rng: Rng, side: int) -> Array:
     """Draw rounded tiles that overlap like the scales of a fish."""
     u, v = _surface(rng, side, rng.uniform(4, 9))
-    height, tones, tone = np.zeros_like(u), np.zeros_like(u), rng.uniform(-0.5, 0.5, (64, 64))
+    height = np.zeros_like(u)
+    tones = np.zeros_like(u)
+    tone = rng.uniform(-0.5, 0.5, (64, 64))
     for step in (-2, -1, 0, 1):  # the row above lies over the row below
         row = np.floor(v * 1.6) - step
         column = np.round(u - 0.5 * (row % 2))
-        x, y = u - 0.5 * (row % 2) - column, v - row / 1.6
+        x = u - 0.5 * (row % 2) - column
+        y = v - row / 1.6
         far = np.hypot(x, y)
         inside = (far < 0.7) & (y >= -0.05)
         height = np.where(inside, 3 - 8 * far**4 + y, height)
@@ -200,9 +217,12 @@ def sea(rng: Rng, side: int) -> Array:
     waves = np.clip(0.5 + 0.35 * np.sin(2 * np.pi * phase) * (0.4 + 0.6 * depth), 0, 1)
     canvas, draw = _canvas(np.where((down > horizon)[..., None], _mix(water, foam, waves), sky))
     for far in rng.uniform(0.02, 0.6, rng.integers(1, 4)):
-        x, base = rng.uniform(0.08, 0.92) * side, side * (horizon + (1 - horizon) * far)
+        x = rng.uniform(0.08, 0.92) * side
+        base = side * (horizon + (1 - horizon) * far)
         tall = side * (0.1 + 0.4 * far) * rng.uniform(0.8, 1.2)
-        wide, deck, way = 0.42 * tall, base - 0.14 * tall, rng.choice([-1, 1])
+        wide = 0.42 * tall
+        deck = base - 0.14 * tall
+        way = rng.choice([-1, 1])
         boat = [(x - wide, deck), (x + wide, deck), (x + 0.7 * wide, base), (x - 0.7 * wide, base)]
         draw.polygon(boat, fill=_pixel(hull))
         sail = [(x, base - tall), (x, deck), (x + way * wide, deck)]
@@ -214,6 +234,7 @@ def tartan(rng: Rng, side: int) -> Array:
     """Draw a checked, woven cloth in folds."""
     folds = _noise(rng, side, 2, 2)
     u, v = (axis + 0.05 * folds for axis in _surface(rng, side, rng.uniform(2, 4.5)))
+    # Warp and weft have the same stripes, and the upper thread alternates.
     threads = np.stack(_palette(rng, 4))[[*rng.permutation(4), *rng.integers(0, 4, 2)]]
     widths = rng.dirichlet(np.full(6, 2.5)).cumsum()[:-1]
     warp, weft = (threads[np.searchsorted(widths, axis % 1)] for axis in (u, v))
@@ -251,7 +272,9 @@ def _photograph(rng: Rng, picture: Array) -> NDArray[np.uint8]:
 
 def _palette(rng: Rng, count: int) -> list[Array]:
     """Draw ``count`` colours of neighbouring hues and different lightness, in random order."""
-    hue, spread, saturation = rng.random(), rng.choice([0.04, 0.12, 0.3]), rng.uniform(0.08, 0.55)
+    hue = rng.random()
+    spread = rng.choice([0.04, 0.12, 0.3])
+    saturation = rng.uniform(0.08, 0.55)
     levels = 0.2 + 0.66 * (rng.permutation(count) + rng.random(count)) / count
     hues = (hue + rng.normal(0, spread, count)) % 1
     return [
@@ -273,7 +296,8 @@ def _noise(rng: Rng, side: int, cells: int, octaves: int) -> Array:
 def _relief(rng: Rng, colour: Array, height: Array) -> Array:
     """Light a height map (S, S) from a random side: multiply colour by Lambert's cosine."""
     down, across = np.gradient(height, 192 / len(height))
-    angle, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 1.2)
+    angle = rng.uniform(0, 2 * np.pi)
+    depth = rng.uniform(0.5, 1.2)
     slope = across * np.cos(angle) + down * np.sin(angle)
     steep = np.sqrt(1 + depth**2 * (across**2 + down**2))
     return colour * (0.35 + 0.6 * np.clip((1 + depth * slope) / steep, 0, 1.8))[..., None]
@@ -282,7 +306,8 @@ def _relief(rng: Rng, colour: Array, height: Array) -> Array:
 def _surface(rng: Rng, side: int, cells: float) -> tuple[Array, Array]:
     """Return coordinates (across, down), in cells, on a slanted surface with a random origin."""
     down, across = (axis - 0.5 for axis in _grid(side))
-    lean, angle = rng.uniform(-0.45, 0.45, 2).tolist(), rng.normal(0, 0.25)
+    lean = rng.uniform(-0.45, 0.45, 2).tolist()
+    angle = rng.normal(0, 0.25)
     distance = 1 + lean[0] * across + lean[1] * down
     u = (across * np.cos(angle) - down * np.sin(angle)) / distance
     v = (across * np.sin(angle) + down * np.cos(angle)) / distance
