@@ -100,11 +100,12 @@ def add_labelled_data_option(parser: argparse.ArgumentParser) -> None:
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that replace the size and statistics of the checkpoint's images."""
-    add, channels = parser.add_argument, ("R", "G", "B")
-    of_checkpoint = "of the images (default: those of the checkpoint's training)"
-    add("--size", type=whole_number(1, 4096), help=f"side {of_checkpoint}, pixels")
-    add("--mean", type=float, nargs=3, metavar=channels, help=f"channel means {of_checkpoint}")
-    add("--std", type=float, nargs=3, metavar=channels, help=f"channel deviations {of_checkpoint}")
+    add = parser.add_argument
+    channels = ("R", "G", "B")
+    default = "(default: as in the checkpoint's training)"
+    add("--size", type=whole_number(1, 4096), help=f"side of the images, pixels {default}")
+    add("--mean", type=float, nargs=3, metavar=channels, help=f"mean of each channel {default}")
+    add("--std", type=float, nargs=3, metavar=channels, help=f"its standard deviation {default}")
 
 
 def add_compute_options(parser: argparse.ArgumentParser) -> None:
@@ -132,8 +133,8 @@ def trunk_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Show defaults that are not None or a bool, and keep the line breaks of descriptions."""
+    """Show defaults that are not None, a bool or empty; keep the line breaks of descriptions."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        hidden = action.default is None or isinstance(action.default, bool)
+        hidden = action.default in (None, []) or isinstance(action.default, bool)
         return action.help if hidden else super()._get_help_string(action)

@@ -20,7 +20,6 @@ RUN_CONFIG = "train_config.yaml"
 _NAME = re.compile(
     r"model_(?P<final>final_checkpoint_)?(?P<kind>phase|iteration)(?P<number>\d+)\.torch"
 )
-_SIZES = ("image_size", "size", "crop_size_image")  # in our views, torchvision's, VISSL's PIRL
 
 
 @dataclass(frozen=True)
@@ -104,15 +103,3 @@ def read_config(file: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise Refused(f"{file}: expected the configuration of a run; remove or repair it")
     return config
-
-
-def image_size_of(config: Mapping[str, Any] | None) -> int | None:
-    """Return the side of training images, pixels; None if no transform has a size."""
-    transforms = (config["DATA"]["TRAIN"]["TRANSFORMS"] or []) if config else []
-    # The last size counts: a crop follows an earlier resizing.
-    for transform in reversed(transforms):
-        for key in _SIZES:
-            if isinstance(transform.get(key), int):
-                size: int = transform[key]
-                return size
-    return None

@@ -261,7 +261,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     page = "write a page with the accuracies and some nearest neighbours"
     add("--report", metavar="FILE.html", type=kinds.user_path, help=page)
     add("--temperature", type=float, default=0.07, help="temperature of the votes")
-    features = "file of embed, NAME.npz: read if it exists, else written; a stopped command resumes"
+    features = "file of embed, NAME.npz: read if it exists, or else written; a stopped one resumes"
     add("--features", type=kinds.npz_file, help=features)
     add("--no-untrained", dest="untrained", action="store_false", help="measure only the trunk")
     kinds.add_compute_options(parser)

@@ -201,9 +201,10 @@ def _of_weights(name: str, default: float, *, _root_: DictConfig) -> float:
     files = [model.WEIGHTS_INIT.PARAMS_FILE]
     if model.TRUNK.NAME == "pirl_ensemble":
         files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
-    known = [preprocessing_of_file(Path(file)) for file in files if os.path.isfile(file)]
     values = set()
-    for preprocessing in known:
+    for file in files:
+        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
+        preprocessing = preprocessing_of_file(Path(file)) if is_file else None
         if preprocessing is not None:
             values.add(preprocessing.value(name))
     if len(values) > 1:

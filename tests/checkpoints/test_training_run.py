@@ -6,10 +6,10 @@ import torch
 from pirl_plugin.checkpoints.training_run import (
     RUN_CONFIG,
     SECTION,
-    image_size_of,
     run_config,
 )
 from pirl_plugin.failures import Refused
+from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.vissl.resume.record import record_of, write_run_config
 from tests.helpers.configs import compose
 
@@ -21,16 +21,9 @@ def test_run_config__is_the_checkpoints_whatever_the_file_beside_it(tmp_path):
     (tmp_path / RUN_CONFIG).write_bytes(b"[1]")
     found = run_config(tmp_path / "model_phase0.torch")
     assert found["MODEL"]["TRUNK"]["PIRL_RESNET"]["DEPTH"] == 10
-    assert image_size_of(found) == image_size_of(config) == 64
+    assert Preprocessing.from_config(found).size == 64
     torch.save({}, tmp_path / "other.pth")
     with pytest.raises(Refused, match=f"{RUN_CONFIG}: expected the configuration of a run"):
         run_config(tmp_path / "other.pth")
     write_run_config(config, tmp_path)
     assert run_config(tmp_path / "other.pth") == found
-
-
-def test_image_size__is_the_last_one_and_may_be_missing():
-    crops = [{"name": "Resize", "size": 256}, {"name": "CenterCrop", "size": 224}, {"name": "A"}]
-    assert image_size_of({"DATA": {"TRAIN": {"TRANSFORMS": crops}}}) == 224
-    assert image_size_of({"DATA": {"TRAIN": {"TRANSFORMS": []}}}) is None
-    assert image_size_of(None) is None
