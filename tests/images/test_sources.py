@@ -75,11 +75,11 @@ def test_find_split__knows_the_names_of_public_data_sets(names, train, test, tmp
 
 def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, capsys):
     for split in ("Train", "valid"):
-        save_grey(tmp_path / "in" / split / "cat" / "1.png")
+        save_grey(tmp_path / "in" / split / "cat" / "a" / "1.png")
     with pytest.raises(ValueError, match=r"holds Train and valid: .* give .*/in/Train"):
         open_source(tmp_path / "in")
     assert prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]) == 0
-    assert (tmp_path / "out" / "valid" / "cat" / "1.png").is_file()
+    assert (tmp_path / "out" / "valid" / "cat" / "a" / "1.png").is_file()
 
 
 @pytest.mark.parametrize(
