@@ -107,6 +107,8 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
     weight = head["0.clf.0.weight"]
     bias = head["0.clf.0.bias"]
+    if len(classes) != len(weight):  # lists with numbers may leave some out, such as 0 and 3
+        classes = [str(number) for number in range(len(weight))]
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
     images = trunk.preprocessing
     if trunk.timm:
