@@ -124,4 +124,8 @@ def class_names_of(source: ImageSource) -> list[str]:
     if isinstance(source, FolderSource):
         return class_folders(source.path)
     labels = source.labels()
+    if isinstance(source, HuggingFaceSource):
+        for kind in source.dataset.features.values():
+            if hasattr(kind, "names"):  # the first column of classes, which labels() reads
+                return list(kind.names)
     return source.classes or [str(label) for label in np.unique(labels).tolist()]

@@ -50,6 +50,7 @@ def test_open_labelled__of_a_hugging_face_data_set_with_two_splits(tmp_path):
             [0, 1, 1],
             [1, 0],
         )
+        assert images.classes == ["cat", "dog"]
         assert torch.equal(images.test[1][0], torch.zeros(3, 8, 8, dtype=torch.uint8))
 
 
