@@ -106,6 +106,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             write_run_config(self._config, folder)
 
         on_all_ranks(begin)
+        # The host has loaded the loss of rank 0 on all ranks; a sharded bank is not part of it.
         bank = getattr(task.loss, "bank", None)
         if bank is not None and not bank.replicated and bank.awaits_load:
             bank.load(folder / shards_of_step(task.loss.step), section.get("shards"))
@@ -185,6 +186,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
 
     def _prepare(self, task: Task, mode: str) -> None:
         """Write shards, and collect what the host leaves out of the checkpoint."""
+        # Shards come first: a checkpoint that is there has all its shards.
         self._save_shards(task)
         within_epoch = mode == "iteration"
         done = task.num_updates - self._epoch_start if within_epoch else 0
@@ -204,6 +206,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self._saved_iteration = task.iteration
         if mode == "iteration":
             task.local_iteration_num += 1
+        # Only now is the new checkpoint whole on the disk.
         if rank() == 0:
             shards = None if self._shards is None else shards_of_step(self._shards[0])
             self._folder.record(name, shards)
@@ -222,6 +225,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         """Return what this rank asks for: the number of a signal, ``SAVE`` if it is time, or 0."""
         if number := signals.requested():
             return number
+        # The clocks of ranks differ: rank 0 decides.
         if rank() != 0 or not self._is_training or not self.keep.EVERY_MINUTES:
             return 0
         is_time = time.monotonic() - self._saved_at >= 60 * self.keep.EVERY_MINUTES

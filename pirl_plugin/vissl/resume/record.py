@@ -209,12 +209,16 @@ def differences(
     """
     settings = _settings(config, weights_of(config))
     expected_settings = _settings(expected, expected_weights or weights_of(expected))
-    found: Differences = {}
+    differs: Differences = {}
     for key in {**expected_settings, **settings}:
-        values = settings.get(key, NOT_SET), expected_settings.get(key, NOT_SET)
-        if values[0] != values[1] and not _is_in(key, free):
-            found[key] = values
-    return {key: values for key, values in found.items() if not _is_repeated(key, found)}
+        if _is_in(key, free):
+            continue
+        value = settings.get(key, NOT_SET)
+        expected_value = expected_settings.get(key, NOT_SET)
+        if value != expected_value:
+            differs[key] = (value, expected_value)
+    # An interpolation repeats a value elsewhere: name the key that was set.
+    return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
 
 
 def shown(
@@ -226,13 +230,13 @@ def shown(
         >>> shown({"SEED_VALUE": (1, 0)}), shown({"SEED_VALUE": (1, 0)}, "{key} {value}", 9)
         ('SEED_VALUE = 1: expected 0', 'SEED_VAL…')
     """
-    phrases = [
-        pattern.format(key=key, value=_text(value), expected=_text(expected))
-        for key, (value, expected) in list(differs.items())[:3]
-    ]
-    cut = [text if len(text) <= width else f"{text[: width - 1]}…" for text in phrases]
-    more = [f"{len(differs) - 3} more"] if len(differs) > 3 else []
-    return "; ".join(cut + more)
+    phrases = []
+    for key, (value, expected) in list(differs.items())[:3]:
+        phrase = pattern.format(key=key, value=_text(value), expected=_text(expected))
+        phrases.append(phrase if len(phrase) <= width else f"{phrase[: width - 1]}…")
+    if len(differs) > 3:
+        phrases.append(f"{len(differs) - 3} more")
+    return "; ".join(phrases)
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,7 +262,7 @@ def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
     """Return what is compared: dotted key → value, ``GLOBAL_BATCH`` included."""
     values = plain(config)
-    # The host replaces rates in place. Compare what was configured.
+    # The host replaces rates in place, and copies them to the heads. Compare what was configured.
     schedulers = (values.get("OPTIMIZER") or {}).get("param_schedulers") or {}
     heads = (values.get("OPTIMIZER") or {}).get("head_optimizer_params") or {}
     if not heads.get("use_different_lr"):
@@ -276,6 +280,7 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
             value = [re.sub(r"^pirl_|_(folder|filelist)$", "", str(name)) for name in value]
         settings[key] = value
     settings.update(weights)
+    # Ranks may share the batch in any way. Micro-batches are parts of BATCHSIZE_PER_REPLICA.
     batch = _value_at(config, "DATA.TRAIN.BATCHSIZE_PER_REPLICA") or 0
     nodes = _value_at(config, "DISTRIBUTED.NUM_NODES") or 1
     processes = _value_at(config, "DISTRIBUTED.NUM_PROC_PER_NODE") or 1
