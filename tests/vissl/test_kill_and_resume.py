@@ -96,7 +96,7 @@ def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_pat
     result = train(image_folder, b, placement, ALL, fault=fault)
     assert f"Resume from file: {b}/model_iteration" in result.stdout
     if placement == "sharded":
-        assert "pirl_plugin: rank 0 was ended by SIGKILL" in result.stderr
+        assert result.returncode == 1, result.stdout[-2000:] + result.stderr[-2000:]
         assert list(b.glob(f"{UNFINISHED}*"))
         assert not (b / FINAL).exists()
         result = train(image_folder, b, placement, ALL)
