@@ -35,7 +35,7 @@ if [ ! -x "$PYTHON" ]; then
     echo "$base is $("$base" --version 2>&1): expected Python 3.10 to 3.13; set PIRL_PYTHON" >&2
     exit 1
   fi
-  echo "Making $venv: torch, torchvision, VISSL and this plugin (about 6.7 GB on disk)"
+  echo "Making $venv: torch, torchvision, VISSL and this plugin (about 6 GB on disk)"
   "$base" -m venv "$venv"
 fi
 install_extras vissl,report
