@@ -19,14 +19,17 @@ ATTRIBUTES = METHODS | set(Task.__annotations__)
 class FakeTask:
     """A task with the attributes that a test gives.
 
-    A hook that reads or sets an attribute that is not one of ``Task`` fails.
+    A hook that reads or sets an attribute that is not one of ``Task`` fails. ``more``: attributes
+    that only a test, or code of the host, uses.
     """
+
+    more: frozenset[str] = frozenset()
 
     def __init__(self, **attributes: Any) -> None:
         for name, value in attributes.items():
             setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in ATTRIBUTES:
+        if name not in ATTRIBUTES | self.more:
             raise AttributeError(f"{name} is not an attribute of pirl_plugin.vissl.task.Task")
         super().__setattr__(name, value)

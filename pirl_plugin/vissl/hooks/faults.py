@@ -15,7 +15,7 @@ from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.resume.signals import STOPPING
 
 if TYPE_CHECKING:
-    from vissl.trainer.train_task import SelfSupervisionTask
+    from pirl_plugin.vissl.task import Task
 
 SAVE = 1  # a request; other requests are numbers of signals, which are larger
 _REQUESTS = (SAVE, *STOPPING)
@@ -25,7 +25,7 @@ WINDOW = 10_000  # images for the share of unreadable images
 class FiniteHook(QuietHook):
     """Stops a run whose loss is not finite, and names the step."""
 
-    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+    def on_loss_and_meter(self, task: Task) -> None:
         """Check the loss, the mean over all ranks; the host has just waited for it.
 
         Raises:
@@ -64,7 +64,7 @@ class ExchangeHook(QuietHook):
         self._window = WINDOW
         self._named: set[str] = set()
 
-    def on_start(self, task: SelfSupervisionTask) -> None:
+    def on_start(self, task: Task) -> None:
         """Check that all ranks have the same number of images. Collective.
 
         Raises:
@@ -80,13 +80,13 @@ class ExchangeHook(QuietHook):
                         f"rank {number}"
                     )
 
-    def on_phase_start(self, task: SelfSupervisionTask) -> None:
+    def on_phase_start(self, task: Task) -> None:
         """Reset the share: training and test images are different files."""
         self._share = 0.0
         images = len(task.datasets["train" if task.train else "test"])
         self._window = min(WINDOW, 5 * images)  # 5 passes: in one pass, one file of 20 is 5 %
 
-    def on_phase_end(self, task: SelfSupervisionTask) -> None:
+    def on_phase_end(self, task: Task) -> None:
         """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
         data = task.datasets["train" if task.train else "test"]
         unreadable: list[str] = []
@@ -102,11 +102,11 @@ class ExchangeHook(QuietHook):
                 f"{', '.join(new)}"
             )
 
-    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+    def on_loss_and_meter(self, task: Task) -> None:
         """Exchange after the host has waited for the loss, before the optimiser's step."""
         self.exchange(task, task.last_batch.sample)
 
-    def exchange(self, task: SelfSupervisionTask, sample: Mapping[str, object]) -> None:
+    def exchange(self, task: Task, sample: Mapping[str, object]) -> None:
         """Collective: count a batch's unreadable images, and agree on a request.
 
         Raises:

@@ -18,7 +18,8 @@ from pirl_plugin.vissl.sections import InputSettings, read_section
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
-    from vissl.trainer.train_task import SelfSupervisionTask
+
+    from pirl_plugin.vissl.task import Task
 
     Inputs = Tensor | dict[str, Tensor]
 
@@ -40,22 +41,25 @@ class PIRLInputHook(QuietHook):
     ) -> None:
         super().__init__()
         self.settings = settings or InputSettings()
-        self.micro_batch, self.views = micro_batch, views
-        last = self.settings.channels_last
-        self._format = torch.channels_last if last else torch.contiguous_format
+        self.micro_batch = micro_batch
+        self.views = views
+        self._format = torch.contiguous_format
+        if self.settings.channels_last:
+            self._format = torch.channels_last
 
     @classmethod
     def from_config(cls, config: AttrDict) -> PIRLInputHook:
         """Build the hook from the host's configuration."""
-        data, count = config.DATA.TRAIN, num_micro_batches(config)
-        names = [transform.get("name") for transform in data.TRANSFORMS or []]
+        data = config.DATA.TRAIN
+        parts = num_micro_batches(config)
+        transforms = [transform.get("name") for transform in data.TRANSFORMS or []]
         return cls(
             read_section(InputSettings, config, "HOOKS.PIRL_INPUT"),
-            micro_batch=data.BATCHSIZE_PER_REPLICA // count if count > 1 else None,
-            views=9 if PREDICT_JIGSAW in names else 1,
+            micro_batch=data.BATCHSIZE_PER_REPLICA // parts if parts > 1 else None,
+            views=9 if PREDICT_JIGSAW in transforms else 1,
         )
 
-    def on_start(self, task: SelfSupervisionTask) -> None:
+    def on_start(self, task: Task) -> None:
         """Replace ``forward`` of the model inside DistributedDataParallel."""
         model: Any = task.base_model
         forward = model.forward
@@ -86,8 +90,9 @@ class PIRLInputHook(QuietHook):
             return {key: self.prepare(value) for key, value in batch.items()}
         if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
             return batch
-        mean, std = tuple(self.settings.mean), tuple(self.settings.std)
-        return normalize_images(batch, mean, std, self._format)
+        return normalize_images(
+            batch, tuple(self.settings.mean), tuple(self.settings.std), self._format
+        )
 
 
 def in_micro_batches(
@@ -106,18 +111,23 @@ def in_micro_batches(
         views: see :func:`split`.
     """
 
+    def keep_buffers_in_second_pass() -> tuple[Any, Any]:
+        """Return the contexts of the first pass and of the pass in ``backward``."""
+        return nullcontext(), _buffers_kept(model)
+
     def run(batch: Inputs) -> list[Tensor]:
         if not model.training:
             return forward(batch)
-        outputs: Any = [
-            checkpoint(
-                forward,
-                part,
-                use_reentrant=False,
-                context_fn=lambda: (nullcontext(), _buffers_kept(model)),
+        outputs: Any = []  # of each micro-batch: a list with the output of each head
+        for part in split(batch, largest, views):
+            outputs.append(
+                checkpoint(
+                    forward,
+                    part,
+                    use_reentrant=False,
+                    context_fn=keep_buffers_in_second_pass,
+                )
             )
-            for part in split(batch, largest, views)
-        ]
         return [torch.cat(head) for head in zip(*outputs, strict=True)]
 
     return run
@@ -137,25 +147,34 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
         >>> [part.tolist() for part in split(patches, largest=4, views=2)]
         [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
     """
-    images = len(batch) // views if isinstance(batch, Tensor) else min(map(len, batch.values()))
-    sizes = [len(part) for part in torch.arange(images).tensor_split(-(-images // largest))]
-
-    def parts(tensor: Tensor) -> tuple[Tensor, ...]:
-        return tensor.split([len(tensor) // images * size for size in sizes])
-
     if isinstance(batch, Tensor):
-        return list(parts(batch))
-    columns = {name: parts(tensor) for name, tensor in batch.items()}
+        sizes = _even_sizes(len(batch) // views, largest)
+        return list(_parts(batch, sizes))
+    sizes = _even_sizes(min(map(len, batch.values())), largest)
+    columns = {name: _parts(tensor, sizes) for name, tensor in batch.items()}
     return [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
+
+
+def _even_sizes(images: int, largest: int) -> list[int]:
+    """Return the numbers of images in ⌈images / largest⌉ parts; they differ by at most 1."""
+    num_parts = -(-images // largest)
+    return [len(part) for part in torch.arange(images).tensor_split(num_parts)]
+
+
+def _parts(tensor: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    """Split a tensor with a number of rows for each image into parts of ``sizes`` images."""
+    rows_per_image = len(tensor) // sum(sizes)
+    return tensor.split([rows_per_image * size for size in sizes])
 
 
 @contextmanager
 def _buffers_kept(model: nn.Module) -> Iterator[None]:
     """Restore the buffers of BatchNorm at the end: the first pass has already updated them."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = list(model.buffers())
+    values = [buffer.clone() for buffer in buffers]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, value in before:
+            for buffer, value in zip(buffers, values, strict=True):
                 buffer.copy_(value)

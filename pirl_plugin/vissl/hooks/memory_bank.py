@@ -18,7 +18,7 @@ from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.resume.hook import scaler_of
 
 if TYPE_CHECKING:
-    from vissl.trainer.train_task import SelfSupervisionTask
+    from pirl_plugin.vissl.task import Task
 
 
 class MemoryBankHook(QuietHook):
@@ -33,7 +33,7 @@ class MemoryBankHook(QuietHook):
         self._exchange = exchange
         self._index: Tensor | None = None
 
-    def on_start(self, task: SelfSupervisionTask) -> None:
+    def on_start(self, task: Task) -> None:
         """Set the bank's seed and size: a row for each training image."""
         loss = task.loss
         loss.resolve_seed(task.config["SEED_VALUE"])
@@ -48,18 +48,18 @@ class MemoryBankHook(QuietHook):
             )
             loss.resize(num_images)
 
-    def on_phase_start(self, task: SelfSupervisionTask) -> None:
+    def on_phase_start(self, task: Task) -> None:
         """Fill a new bank if ``LOSS.pirl_loss.bank.init`` is ``embeddings``."""
         bank = task.loss.bank
         if task.train and task.loss.config.bank.init == "embeddings":
             if not sum_over_ranks(bank.visited.count_nonzero()):
                 _fill(task, self._exchange)
 
-    def on_forward(self, task: SelfSupervisionTask) -> None:
+    def on_forward(self, task: Task) -> None:
         """Copy the images' rows: the host may reuse their memory (``ENABLE_ASYNC_GPU_COPY``)."""
         self._index = task.last_batch.sample["target"].clone() if task.train else None
 
-    def on_loss_and_meter(self, task: SelfSupervisionTask) -> None:
+    def on_loss_and_meter(self, task: Task) -> None:
         """Name an index outside the data set: on a GPU, it makes the loss of all ranks NaN.
 
         Raises:
@@ -68,7 +68,7 @@ class MemoryBankHook(QuietHook):
         if task.train and not math.isfinite(task.losses[-1]):
             on_all_ranks(lambda: task.loss.bank.refuse_outside(wait=True))
 
-    def on_update(self, task: SelfSupervisionTask) -> None:
+    def on_update(self, task: Task) -> None:
         """Move the rows of the batch, and count the step.
 
         Raises:
@@ -79,7 +79,7 @@ class MemoryBankHook(QuietHook):
 
 
 @torch.no_grad()
-def _fill(task: SelfSupervisionTask, exchange: ExchangeHook) -> None:
+def _fill(task: Task, exchange: ExchangeHook) -> None:
     """Set each row to the embedding of its image, in a pass over the training images.
 
     The network is in training mode: BatchNorm takes the statistics of each batch or micro-batch, as
@@ -109,7 +109,7 @@ def _fill(task: SelfSupervisionTask, exchange: ExchangeHook) -> None:
     )
 
 
-def _samples(task: SelfSupervisionTask) -> Iterator[dict[str, Any]]:
+def _samples(task: Task) -> Iterator[dict[str, Any]]:
     """Yield the batches of the epoch in the form that the host gives to the model."""
     from vissl.trainer.train_steps import standard_train_step as host
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,15 +12,13 @@ from torch import Tensor
 from pirl_plugin.distributed import gather, rank
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
-from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.hooks.report import write_scalars
+from pirl_plugin.vissl.hooks.outputs import Outputs
 
 if TYPE_CHECKING:
-    from vissl.trainer.train_task import SelfSupervisionTask
-
     from pirl_plugin.loss import LastStep
     from pirl_plugin.vissl.sections import MonitorSettings
+    from pirl_plugin.vissl.task import Task
 
 
 class MonitorHook(QuietHook):
@@ -29,75 +26,111 @@ class MonitorHook(QuietHook):
 
     Writes to the log, to ``stdout.json`` (a line with the key ``PIRL_MONITOR``) and to TensorBoard.
     It draws no random numbers of the run, so the results do not change by a single bit.
+
+    Args:
+        settings: settings of the section ``HOOKS.PIRL_MONITOR``.
+        outputs: the host's outputs.
     """
 
-    def __init__(self, settings: MonitorSettings) -> None:
+    def __init__(self, settings: MonitorSettings, outputs: Outputs) -> None:
         super().__init__()
         self.settings = settings
+        self._outputs = outputs
+        self._rows = torch.empty(0, dtype=torch.int64)
         self._labels: Tensor | None = None
+        self._loss = torch.tensor(0.0)
 
-    def on_start(self, task: SelfSupervisionTask) -> None:
+    def on_start(self, task: Task) -> None:
         """Choose the rows, the same on all ranks, and read their classes on rank 0."""
         self._rows = torch.tensor(evenly_spaced(task.loss.bank.num_rows, self.settings.rows))
         if rank() == 0:
-            self._labels = labels_of(task, self._rows)
+            self._labels = labels_of(task.datasets["train"], self._rows)
 
-    def on_update(self, task: SelfSupervisionTask) -> None:
+    def on_update(self, task: Task) -> None:
         """Keep the loss: at the end of the epoch, the task no longer has it."""
-        self._loss = task.last_batch.loss.detach()
+        if task.train:
+            self._loss = task.last_batch.loss.detach()
 
-    def on_phase_end(self, task: SelfSupervisionTask) -> None:
+    def on_phase_end(self, task: Task) -> None:
         """Collective: measure, every ``every`` epochs."""
-        step = task.loss.last_step
-        due = (task.train_phase_idx + 1) % self.settings.every == 0
-        if not (task.train and due and step.queries):
+        step: LastStep = task.loss.last_step
+        is_due = task.train and (task.train_phase_idx + 1) % self.settings.every == 0
+        if not is_due or not step.queries:
             return
-        sample = task.loss.bank.lookup(self._rows.to(task.loss.bank.rows.device))
-        pairs = _pairs(step)
+        bank = task.loss.bank
+        sample = bank.lookup(self._rows.to(bank.rows.device))
+        pairs = _pairs_of(step)
         if rank() == 0:
-            self._report(task, measure_bank(sample, self._labels, **pairs, k=self.settings.k))
+            measured = measure_bank(sample, self._labels, **pairs, k=self.settings.k)
+            self._report(task, measured)
 
-    def _report(self, task: SelfSupervisionTask, measured: Mapping[str, Measure]) -> None:
+    def _report(self, task: Task, measured: Mapping[str, Measure]) -> None:
         """Write the measures to all outputs, and warn of a collapse."""
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
         parts = [f"{name}: {v:.4g} (chance: {c:.4g})" for name, (v, c) in measured.items()]
         logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(parts)}")
         # The first keys are as in the host's own lines, for programs that read every line.
-        line = {"Rank": 0, "ep": epoch, "iter": task.iteration - 1, "loss": float(self._loss)}
-        values = {name: {"value": v, "chance": c} for name, (v, c) in measured.items()}
-        for hook in task.hooks:
-            log = getattr(hook, "json_stdout_logger", None)
-            if log is not None:
-                log.write(json.dumps({**line, LINE_KEY: values}) + "\n")
-        scalars = {name: value for name, (value, _) in measured.items()}
-        scalars |= {f"{name} chance": chance for name, (_, chance) in measured.items()}
-        write_scalars(task, "PIRL_monitor", scalars)
-        if found := collapse(measured):
-            logging.warning(f"PIRL monitor, epoch {epoch}: {found}")
+        line: dict[str, Any] = {
+            "Rank": 0,
+            "ep": epoch,
+            "iter": task.iteration - 1,
+            "loss": float(self._loss),
+            LINE_KEY: {name: {"value": v, "chance": c} for name, (v, c) in measured.items()},
+        }
+        self._outputs.write_line(line)
+        scalars = {}
+        for name, (value, chance) in measured.items():
+            scalars[name] = value
+            scalars[f"{name} chance"] = chance
+        self._outputs.write_scalars("PIRL_monitor", scalars, task.loss.step)
+        warning = collapse(measured)
+        if warning:
+            logging.warning(f"PIRL monitor, epoch {epoch}: {warning}")
 
 
-def _pairs(step: LastStep) -> dict[str, Tensor]:
-    """Collective: return f, g and m of a step's valid images on all ranks, ``(B, D)`` each."""
-    transformed = [term for term in step.queries if term.startswith("invariance")]
-    found = {
-        "f": step.queries.get("image"),
-        "g": step.queries[transformed[0]] if transformed else None,
-        "m": step.positives.float(),
-    }
-    valid = gather(step.valid)
-    pairs = {name: gather(tensor)[valid] for name, tensor in found.items() if tensor is not None}
-    return pairs if valid.any() else {}
+def _pairs_of(step: LastStep) -> dict[str, Tensor]:
+    """Return f, g and m of a step's valid images on all ranks, ``(B, D)`` each. Collective.
+
+    It is empty if no image was valid. NPID has no g, and a loss without ``image`` has no f.
+    """
+    pairs = {"m": step.positives.float()}
+    if "image" in step.queries:
+        pairs["f"] = step.queries["image"]
+    invariance = [term for term in step.queries if term.startswith("invariance")]
+    if invariance:
+        pairs["g"] = step.queries[invariance[0]]
+    is_valid = gather(step.valid)
+    pairs = {name: gather(pairs[name])[is_valid] for name in sorted(pairs)}
+    return pairs if is_valid.any() else {}
 
 
-def labels_of(task: SelfSupervisionTask, rows: Tensor) -> Tensor | None:
-    """Return the classes of training images ``rows``, int64 ``(N,)``; None if there are none."""
-    data = task.datasets["train"]
+def labels_of(data: Any, rows: Tensor) -> Tensor | None:
+    """Return the classes of some images of a data set of the host; None if there are none.
+
+    Args:
+        data: the host's data set.
+        rows: int64 ``(N,)``.
+
+    Returns:
+        int64 ``(N,)``, or None if the source has no classes, or several for an image.
+    """
     try:
-        if data.data_limit >= 0:  # the host chooses the images when it reads the first one
-            raise Refused("config.DATA.TRAIN.DATA_LIMIT chooses the images")
-        labels = torch.as_tensor(data.data_objs[0].get_labels())
-    except (AttributeError, ValueError) as error:  # a data source without classes
+        return _classes_of(data, rows)
+    except (AttributeError, ValueError) as error:  # AttributeError: a source without get_labels
         logging.info(f"PIRL monitor: no kNN, because {error}")
         return None
-    return labels[rows].long() if labels.ndim == 1 else None  # 2 dimensions: several classes
+
+
+def _classes_of(data: Any, rows: Tensor) -> Tensor:
+    """Return one class for each image. Raises ``ValueError`` if an image has none or several."""
+    if data.data_limit >= 0:  # the host chooses the images when it reads the first one
+        raise ValueError("config.DATA.TRAIN.DATA_LIMIT is set")
+    labels = torch.as_tensor(data.data_objs[0].get_labels())
+    if labels.ndim != 1:
+        raise ValueError("an image may have several classes")
+    classes = labels[rows].long()
+    num_unlabelled = int((classes < 0).sum())
+    if num_unlabelled:
+        raise ValueError(f"{num_unlabelled} of {len(classes)} images have no class")
+    return classes

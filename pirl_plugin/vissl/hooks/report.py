@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,101 +14,150 @@ from pirl_plugin.checkpoints.training_run import final_checkpoint
 from pirl_plugin.console import LINE, counted, next_commands, span
 from pirl_plugin.distributed import rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.hooks import QuietHook
+from pirl_plugin.vissl.hooks.outputs import Outputs
 
 if TYPE_CHECKING:
-    from vissl.trainer.train_task import SelfSupervisionTask
+    from vissl.config import AttrDict
+
+    from pirl_plugin.loss import PIRLLoss
+    from pirl_plugin.vissl.task import Task
 
 
 class PIRLReportHook(QuietHook):
-    """Logs each term of Eq. 5 and statistics of the bank's rows, every ``LOG_FREQUENCY`` steps.
+    """Logs each term of Eq. 5 and statistics of the bank's rows.
 
     ``row norm`` is the mean norm of the last moved rows, before normalisation. It is 0.71 at first
     (orthogonal, for a weight of 0.5), and approaches 1 as the embeddings converge.
+
+    Args:
+        every: steps from one report to the next, ``LOG_FREQUENCY``.
+        outputs: the host's outputs.
     """
 
-    def on_update(self, task: SelfSupervisionTask) -> None:
-        """Log at every ``LOG_FREQUENCY``-th step. Collective."""
-        loss = task.loss
-        if not task.train or loss.step % task.config["LOG_FREQUENCY"]:
+    def __init__(self, every: int, outputs: Outputs) -> None:
+        super().__init__()
+        self._every = every
+        self._outputs = outputs
+
+    def on_update(self, task: Task) -> None:
+        """Log, every ``every`` steps. Collective."""
+        loss: PIRLLoss = task.loss
+        if not task.train or loss.step % self._every:
             return
-        bank = loss.bank
-        shared = bank.replicated and world_size() > 1  # every rank holds the same numbers
-        moved = torch.stack([*loss.last_step.moved, bank.visited.count_nonzero().float()])
-        moved = moved if shared else sum_over_ranks(moved)
-        terms = {
-            name: float(sum_over_ranks(value.clone()) / world_size())
-            for name, value in loss.last_step.terms.items()
-        }
-        if rank() != 0:
-            return
-        norm = float(moved[0] / moved[1].clamp(min=1))
-        values = {**terms, "row norm": norm, "rows visited": float(moved[2]) / bank.num_rows}
-        logging.info(f"PIRL: {'; '.join(f'{k}: {v:.4f}' for k, v in values.items())}")
-        write_scalars(task, "PIRL", values)
+        values = _mean_terms(loss) | _bank_statistics(loss)
+        if rank() == 0:
+            logging.info(f"PIRL: {'; '.join(f'{name}: {v:.4f}' for name, v in values.items())}")
+            self._outputs.write_scalars("PIRL", values, loss.step)
 
 
-def write_scalars(task: SelfSupervisionTask, group: str, values: Mapping[str, float]) -> None:
-    """Write values to the host's TensorBoard, if on, as ``GROUP/NAME`` at the loss's step."""
-    for hook in task.hooks:
-        writer = getattr(hook, "tb_writer", None)
-        if writer is not None:
-            for name, value in values.items():
-                writer.add_scalar(f"{group}/{name.replace(' ', '_')}", value, task.loss.step)
+def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
+    """Return the means over ranks of the loss's terms. Collective."""
+    terms = loss.last_step.terms
+    return {name: float(sum_over_ranks(v.clone()) / world_size()) for name, v in terms.items()}
+
+
+def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
+    """Return the mean norm of the last moved rows, and the share of visited rows. Collective."""
+    bank = loss.bank
+    sum_of_norms, num_moved = loss.last_step.moved
+    counts = torch.stack([sum_of_norms, num_moved, bank.visited.count_nonzero().float()])
+    if not bank.replicated:  # each rank counts its own rows; of a replicated bank, all rows
+        counts = sum_over_ranks(counts)
+    total_norm, total_moved, num_visited = counts.tolist()
+    return {
+        "row norm": total_norm / max(total_moved, 1),
+        "rows visited": num_visited / bank.num_rows,
+    }
 
 
 class ProgressHook(QuietHook):
-    """Writes :data:`pirl_plugin.console.LINE` on rank 0; the rate is the mean of the epoch."""
+    """Writes :data:`pirl_plugin.console.LINE` on rank 0; the rate is the mean of the epoch.
 
-    def on_start(self, task: SelfSupervisionTask) -> None:
+    Args:
+        images_per_step: number of images in a step of all ranks.
+        export_to: format of the export among the next commands, ``torchvision`` or ``timm``; None:
+            the end of the run prints no commands.
+    """
+
+    def __init__(self, images_per_step: int, export_to: str | None = None) -> None:
+        super().__init__()
+        self._images_per_step = images_per_step
+        self._export_to = export_to
+        self._began = time.monotonic()
+        # Time and number of the first step of the epoch that this process has seen.
+        self._first_step: tuple[float, int] | None = None
+
+    @classmethod
+    def from_config(cls, config: AttrDict) -> ProgressHook:
+        """Build the hook from the host's configuration."""
+        ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
+        export_to = None
+        if config.LOSS.name == "pirl_loss":
+            export_to = "timm" if config.MODEL.TRUNK.NAME == "pirl_timm" else "torchvision"
+        return cls(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA * ranks, export_to)
+
+    def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""
         self._began = time.monotonic()
-        if done := _steps_done(task):
+        done = self._steps_done(task)
+        if done:
             _say(f"resumed   at step {done:,} of {task.max_iteration:,}")
-        if (data := task.datasets.get("train")) is not None:
+        if "train" in task.datasets:
+            images = f"{len(task.datasets['train']):,} images"
             epochs = counted(task.num_train_phases, "epoch")
-            _say(f"training  {len(data):,} images, {epochs}, {counted(task.max_iteration, 'step')}")
+            _say(f"training  {images}, {epochs}, {counted(task.max_iteration, 'step')}")
 
-    def on_phase_start(self, task: SelfSupervisionTask) -> None:
+    def on_phase_start(self, task: Task) -> None:
         """Begin an epoch. Its first step is not timed, because it starts the loader's workers."""
-        self._mark: tuple[float, int] | None = None
+        self._first_step = None
 
-    def on_step(self, task: SelfSupervisionTask) -> None:
+    def on_step(self, task: Task) -> None:
         """Show the step, if the progress line is due."""
         if rank() != 0 or not task.train:
             return
-        done = _steps_done(task)
-        began, first = self._mark = self._mark or (time.monotonic(), done)
+        done = self._steps_done(task)
+        if self._first_step is None:
+            self._first_step = (time.monotonic(), done)
+            return
         per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
         step = min(done - task.train_phase_idx * per_epoch, per_epoch)
-        last = step == per_epoch and task.train_phase_idx + 1 == task.num_train_phases
-        if done > first and (last or LINE.due()):
-            rate = (done - first) / max(time.monotonic() - began, 1e-9)
-            left = span((task.max_iteration - done) / rate)
-            LINE.write(
-                f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
-                f"step {step:,}/{per_epoch:,}  {rate * _batch(task):,.0f} images/s  loss "
-                f"{float(task.last_batch.loss):.4f}  {left} left"
-            )
+        is_last = step == per_epoch and task.train_phase_idx + 1 == task.num_train_phases
+        if not (is_last or LINE.due()):
+            return
+        began, first = self._first_step
+        steps_per_s = (done - first) / max(time.monotonic() - began, 1e-9)
+        LINE.write(
+            f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
+            f"step {step:,}/{per_epoch:,}  "
+            f"{steps_per_s * self._images_per_step:,.0f} images/s  "
+            f"loss {float(task.last_batch.loss):.4f}  "
+            f"{span((task.max_iteration - done) / steps_per_s)} left"
+        )
 
-    def on_phase_end(self, task: SelfSupervisionTask) -> None:
+    def on_phase_end(self, task: Task) -> None:
         """Show the results of a test."""
-        for meter in [] if task.train else task.meters:
+        if task.train:
+            return
+        for meter in task.meters:
             value = re.sub(r"(\.\d\d)\d+", r"\1", str(meter.value))  # two decimals
             _say(f"test      epoch {task.train_phase_idx + 1}: {value}")
 
-    def on_end(self, task: SelfSupervisionTask) -> None:
+    def on_end(self, task: Task) -> None:
         """Show that the run has finished, its folder, and the next commands."""
         took = span(time.monotonic() - self._began)
         folder = Path(task.checkpoint_folder)
         _say(f"finished  in {took}; checkpoints and log.txt in {folder}")
         checkpoint = newest_checkpoint(folder)
-        if checkpoint is None or task.config["LOSS"]["name"] != "pirl_loss":
+        if checkpoint is None or self._export_to is None:
             return
         # The paths of the data set: those of the configuration, or of a catalog.
         images = Path(task.datasets["train"].data_paths[0])
-        to = "timm" if task.config["MODEL"]["TRUNK"]["NAME"] == "pirl_timm" else "torchvision"
-        for command in next_commands(checkpoint, images, to).values():
+        for command in next_commands(checkpoint, images, self._export_to).values():
             _say(f"next      {command}")
+
+    def _steps_done(self, task: Task) -> int:
+        """Return the steps of this run's batch size; ``iteration`` counts steps of any size."""
+        return int(task.num_updates) // self._images_per_step
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -124,12 +172,3 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def _say(text: str) -> None:
     if rank() == 0:
         LINE.say(text)
-
-
-def _batch(task: SelfSupervisionTask) -> int:
-    return int(task.config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]) * world_size()
-
-
-def _steps_done(task: SelfSupervisionTask) -> int:
-    """Return the steps in this run's batch size; ``iteration`` counts steps of any batch size."""
-    return int(task.num_updates) // _batch(task)

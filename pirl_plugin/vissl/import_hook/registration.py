@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 def register_parts(module: Any) -> None:
     """Register the table's parts of ``module``. A second registration changes nothing."""
-    where, parts = PARTS[module.__name__]
-    resolve_name(where).update({name: resolve_name(part) for name, part in parts.items()})
+    registry, parts = PARTS[module.__name__]
+    classes = {name: resolve_name(path) for name, path in parts.items()}
+    resolve_name(registry).update(classes)
 
 
 def give_whole_sample_to_our_transforms(module: Any) -> None:
     """Make the host pass the row and validity of an image to our transforms, besides pixels."""
     types = importlib.import_module("vissl.data.ssl_transforms.ssl_transforms_wrapper")
-    whole = types.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
-    whole.extend(name for name in PARTS[module.__name__][1] if name not in whole)
+    names = types.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
+    _, ours = PARTS[module.__name__]
+    names.extend(name for name in ours if name not in names)
 
 
 def let_data_limit_apply_to_our_sources(module: Any) -> None:
     """Add our sources to the host's set of sources that support ``DATA_LIMIT``."""
-    module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(PARTS[module.__name__][1])
+    _, sources = PARTS[module.__name__]
+    module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(sources)
 
 
 def add_our_hooks(module: Any) -> None:
@@ -55,6 +58,7 @@ def _with_our_hooks(hosts: list[ClassyHook], cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.vissl.hooks.input import PIRLInputHook
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
     from pirl_plugin.vissl.hooks.monitor import MonitorHook
+    from pirl_plugin.vissl.hooks.outputs import Outputs
     from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
     from pirl_plugin.vissl.resume.hook import CheckpointHook
     from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
@@ -71,10 +75,11 @@ def _with_our_hooks(hosts: list[ClassyHook], cfg: AttrDict) -> list[ClassyHook]:
     # After the bank's hook, which names the cause if it is an index outside the data set.
     hooks.append(FiniteHook())
     if cfg.LOSS.name == "pirl_loss":
+        outputs = Outputs(hosts)
+        hooks.append(PIRLReportHook(cfg.LOG_FREQUENCY, outputs))
         monitor = read_section(MonitorSettings, cfg, "HOOKS.PIRL_MONITOR")
-        hooks.append(PIRLReportHook())
         if monitor.enabled:
-            hooks.append(MonitorHook(monitor))
+            hooks.append(MonitorHook(monitor, outputs))
     # The host's hook that saves comes after the hook that sets the bank's size.
     for hook in hosts:
         if isinstance(hook, LogLossMetricsCheckpointHook):
@@ -82,7 +87,7 @@ def _with_our_hooks(hosts: list[ClassyHook], cfg: AttrDict) -> list[ClassyHook]:
         elif not isinstance(hook, CheckNanModelOutputHook):  # it saves the broken model
             hooks.append(hook)
     if shows_page():
-        hooks.append(ProgressHook())
+        hooks.append(ProgressHook.from_config(cfg))
     return hooks
 
 
@@ -91,6 +96,8 @@ def prepare_models(module: Any) -> None:
 
     The host has no hook before DistributedDataParallel allocates its gradient buckets.
     """
+    from pirl_plugin.vissl.hooks.input import PIRLInputHook
+
     task = module.SelfSupervisionTask
     build = task._build_model
 
@@ -98,7 +105,7 @@ def prepare_models(module: Any) -> None:
     def _build_model(self: Any, *args: Any, **kwargs: Any) -> Any:
         model = build(self, *args, **kwargs)
         for hook in self.hooks:
-            if hasattr(hook, "prepare_model"):
+            if isinstance(hook, PIRLInputHook):
                 hook.prepare_model(model)
         return model
 

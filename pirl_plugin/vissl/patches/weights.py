@@ -14,7 +14,8 @@ from pirl_plugin.settings import is_ours
 if TYPE_CHECKING:
     from vissl.config import AttrDict
     from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
-    from vissl.trainer.train_task import SelfSupervisionTask
+
+    from pirl_plugin.vissl.task import Task
 
 
 def refuse_mismatches(module: Any) -> None:
@@ -55,7 +56,7 @@ def read_more_formats(module: Any) -> None:
 
     @functools.wraps(original)
     def _restore_model_weights(
-        self: SelfSupervisionTask, model: BaseSSLMultiInputOutputModel, *args: Any, **kwargs: Any
+        self: Task, model: BaseSSLMultiInputOutputModel, *args: Any, **kwargs: Any
     ) -> BaseSSLMultiInputOutputModel:
         path = self.config.MODEL.WEIGHTS_INIT.PARAMS_FILE
         sharded = "fsdp" in self.config.MODEL.TRUNK.NAME

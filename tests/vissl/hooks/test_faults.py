@@ -9,10 +9,11 @@ import torch
 from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
 from pirl_plugin.vissl.sections import RunSettings, read_section
+from tests.helpers.tasks import FakeTask
 
 
 def test_finite__names_the_step():
-    task = SimpleNamespace(iteration=7, losses=[float("nan")])
+    task = FakeTask(iteration=7, losses=[float("nan")])
     with pytest.raises(FloatingPointError, match="the loss is not finite, step 7: "):
         FiniteHook().on_loss_and_meter(task)
     task.losses = [1.0]
@@ -22,7 +23,7 @@ def test_finite__names_the_step():
 def task_of(images=20, bad=()):  # a window of 100
     data = type("Data", (list,), {"data_objs": [SimpleNamespace(unreadable_paths=lambda: bad)]})
     train = SimpleNamespace(DATA_PATHS=["photos"])
-    return SimpleNamespace(
+    return FakeTask(
         train=True,
         device=torch.device("cpu"),
         datasets={"train": data([None] * images)},

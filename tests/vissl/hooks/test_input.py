@@ -1,7 +1,6 @@
 """The input hook: what torchvision's ToTensor and Normalize do, where the model runs."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.sections import InputSettings
+from tests.helpers.tasks import FakeTask
 
 
 def test_prepare__equals_to_tensor_and_normalize():
@@ -27,7 +27,7 @@ def test_prepare__equals_to_tensor_and_normalize():
 def test_on_start__hangs_before_the_model_and_runs_it_in_bfloat16():
     model = torch.nn.Conv2d(3, 4, 3)
     hook = PIRLInputHook(InputSettings(autocast="bfloat16"))
-    hook.on_start(SimpleNamespace(base_model=model, device=torch.device("cpu")))
+    hook.on_start(FakeTask(base_model=model, device=torch.device("cpu")))
     assert model(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)).dtype == torch.bfloat16
 
 

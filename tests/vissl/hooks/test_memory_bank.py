@@ -12,9 +12,17 @@ from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
+from pirl_plugin.vissl.hooks.outputs import Outputs
 from pirl_plugin.vissl.hooks.report import PIRLReportHook
+from tests.helpers.tasks import FakeTask
 
 ROWS, DIM = 20, 4
+
+
+class TaskOfAnEpoch(FakeTask):
+    """With what the host uses to collate a batch, and what a test looks at."""
+
+    more = frozenset({"data_and_label_keys", "batches", "begun_again"})
 
 
 @pytest.fixture
@@ -23,12 +31,12 @@ def task():
     output = [torch.randn(3, DIM, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
     target = torch.tensor([4, -1, 9])
     loss(output, target)
-    return SimpleNamespace(
+    return TaskOfAnEpoch(
         loss=loss,
         train=True,
         device=torch.device("cpu"),
         datasets={"train": range(ROWS)},
-        config={"LOG_FREQUENCY": 1, "SEED_VALUE": 0},
+        config={"SEED_VALUE": 0},
         hooks=[],
         last_batch=SimpleNamespace(sample={"target": target}, model_output=output),
     )
@@ -114,10 +122,10 @@ def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
 def test_report__says_each_term_and_the_rows_statistics(task, caplog):
     written = {}
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    task.hooks = [SimpleNamespace(tb_writer=writer)]
+    hook = PIRLReportHook(1, Outputs([SimpleNamespace(tb_writer=writer)]))
     step(task)
     with caplog.at_level(logging.INFO):
-        PIRLReportHook().on_update(task)
+        hook.on_update(task)
     assert set(written) == {
         "PIRL/invariance",
         "PIRL/image",
@@ -134,10 +142,9 @@ def test_report__says_each_term_and_the_rows_statistics(task, caplog):
 
 
 def test_report__is_silent_between_its_steps(task, caplog):
-    task.config["LOG_FREQUENCY"] = 10
     step(task)
     with caplog.at_level(logging.INFO):
-        PIRLReportHook().on_update(task)
+        PIRLReportHook(10, Outputs()).on_update(task)
     assert caplog.text == ""
 
 

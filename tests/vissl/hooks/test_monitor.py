@@ -13,8 +13,10 @@ from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, labels_of
+from pirl_plugin.vissl.hooks.outputs import Outputs
 from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes
+from tests.helpers.tasks import FakeTask
 
 ROWS, DIM, BATCH = 60, 8, 12
 LABELS = np.arange(ROWS) // 20
@@ -30,22 +32,19 @@ class Lines:
         self.lines.append(json.loads(text))
 
 
-def make_task(loss, lines=None, written=None):
+def make_task(loss):
     source = SimpleNamespace(get_labels=lambda: LABELS)
     data = type("Data", (list,), {"data_objs": [source], "data_limit": -1})([None] * ROWS)
+    return FakeTask(loss=loss, train=True, datasets={"train": data}, iteration=0, train_phase_idx=0)
+
+
+def make_outputs(lines=None, written=None):
+    """The host's hooks with their open outputs."""
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    return SimpleNamespace(
-        loss=loss,
-        train=True,
-        device=torch.device("cpu"),
-        datasets={"train": data},
-        iteration=0,
-        train_phase_idx=0,
-        hooks=[
-            SimpleNamespace(json_stdout_logger=lines if lines is not None else Lines()),
-            *([SimpleNamespace(tb_writer=writer)] if written is not None else []),
-        ],
-    )
+    hosts = [SimpleNamespace(json_stdout_logger=lines)]
+    if written is not None:
+        hosts.append(SimpleNamespace(tb_writer=writer))
+    return Outputs(hosts)
 
 
 def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):
@@ -77,8 +76,8 @@ def make_loss(placement="replicated"):
 
 def test_hook__measures_the_rows_and_the_last_step():
     lines, written = Lines(), {}
-    task = make_task(make_loss(), lines, written)
-    hook = MonitorHook(MonitorSettings(rows=20, k=3))
+    task = make_task(make_loss())
+    hook = MonitorHook(MonitorSettings(rows=20, k=3), make_outputs(lines, written))
     hook.on_start(task)
     seen = []
     forward = task.loss.forward
@@ -113,8 +112,8 @@ def measured_in(rank, world_size, placement):
     torch.manual_seed(0)
     loss = make_loss(placement)
     lines = Lines()
-    task = make_task(loss, lines)
-    hook = MonitorHook(MonitorSettings(rows=25, k=3))
+    task = make_task(loss)
+    hook = MonitorHook(MonitorSettings(rows=25, k=3), make_outputs(lines))
     hook.on_start(task)
     for seed in range(2):
         epoch(hook, task, rank, world_size, seed=seed)
@@ -137,7 +136,7 @@ def test_hook__leaves_random_states_and_the_loss_alone():
     def trained(measures):
         task = make_task(make_loss())
         torch.manual_seed(3), np.random.seed(3), random.seed(3)
-        hook = MonitorHook(MonitorSettings())
+        hook = MonitorHook(MonitorSettings(), make_outputs())
         hook.on_start(task)
         if not measures:
             hook.on_phase_end = lambda task: None
@@ -154,7 +153,7 @@ def test_hook__leaves_random_states_and_the_loss_alone():
 
 def test_hook__names_a_collapse(caplog):
     task = make_task(make_loss())
-    hook = MonitorHook(MonitorSettings())
+    hook = MonitorHook(MonitorSettings(), make_outputs())
     hook.on_start(task)
     with caplog.at_level(logging.WARNING):
         epoch(hook, task)
@@ -165,8 +164,8 @@ def test_hook__names_a_collapse(caplog):
 
 
 def test_hook__measures_every_so_many_epochs_of_training():
-    task = make_task(make_loss(), lines := Lines())
-    hook = MonitorHook(MonitorSettings(every=2))
+    task, lines = make_task(make_loss()), Lines()
+    hook = MonitorHook(MonitorSettings(every=2), make_outputs(lines))
     hook.on_start(task)
     for _ in range(4):
         epoch(hook, task)
@@ -176,11 +175,22 @@ def test_hook__measures_every_so_many_epochs_of_training():
 
 
 def test_labels__are_those_of_the_data_or_none():
-    task = make_task(make_loss())
+    data = make_task(make_loss()).datasets["train"]
     rows = torch.tensor([0, 20, 40])
-    assert labels_of(task, rows).tolist() == [0, 1, 2]
-    source = task.datasets["train"].data_objs[0]
-    source.get_labels = lambda: np.zeros((ROWS, 3))  # several classes for an image
-    assert labels_of(task, rows) is None
-    del source.get_labels
-    assert labels_of(task, rows) is None
+    assert labels_of(data, rows).tolist() == [0, 1, 2]
+    data.data_objs[0].get_labels = lambda: np.zeros((ROWS, 3))  # several classes for an image
+    assert labels_of(data, rows) is None
+    del data.data_objs[0].get_labels
+    assert labels_of(data, rows) is None
+
+
+def test_labels__are_none_for_images_without_a_class_or_chosen_by_the_host(caplog):
+    data = make_task(make_loss()).datasets["train"]
+    data.data_objs[0].get_labels = lambda: np.array([-1, *LABELS[1:]])
+    with caplog.at_level(logging.INFO):
+        assert labels_of(data, torch.tensor([0, 1])) is None
+        assert labels_of(data, torch.tensor([1, 2])).tolist() == [0, 0]
+        data.data_limit = 10
+        assert labels_of(data, torch.tensor([1])) is None
+    assert "1 of 2 images have no class" in caplog.text
+    assert "DATA_LIMIT is set" in caplog.text

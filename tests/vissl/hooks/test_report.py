@@ -9,8 +9,11 @@ import torch
 
 from pirl_plugin.console import LINE, next_commands
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.hooks.outputs import Outputs
 from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
+from tests.helpers.configs import compose
 from tests.helpers.processes import run_in_processes
+from tests.helpers.tasks import FakeTask
 
 ROWS, DIM = 20, 4
 TARGETS = ([4, -1, 9], [1, 2, 3])  # of the ranks: five valid rows
@@ -25,11 +28,13 @@ def _report(rank, world_size, placement):
     loss([one.requires_grad_() for one in output], target)
     loss.update(target, output[-1])
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    task = SimpleNamespace(
-        loss=loss, train=True, iteration=1, config={"LOG_FREQUENCY": 1},
-        hooks=[SimpleNamespace(tb_writer=writer)],
-    )  # fmt: skip
-    PIRLReportHook().on_update(task)
+    outputs = Outputs([SimpleNamespace(), SimpleNamespace(tb_writer=writer)])
+    hook = PIRLReportHook(2, outputs)
+    hook.on_update(FakeTask(loss=loss, train=True))  # step 1
+    assert written == {}
+    loss([one.requires_grad_() for one in output], target)
+    loss.update(target, output[-1])
+    hook.on_update(FakeTask(loss=loss, train=True))
     return written, loss.last_step.terms, loss.last_step.moved
 
 
@@ -54,18 +59,13 @@ class Images(list):
 
 
 def task(step, epochs=2, per_epoch=4, train=True, folder="runs/a"):
-    return SimpleNamespace(
+    return FakeTask(
         train=train,
         num_updates=25 * step,
         max_iteration=epochs * per_epoch,
         num_train_phases=epochs,
         train_phase_idx=max(step - 1, 0) // per_epoch,
         datasets={"train": Images(range(100))},
-        config={
-            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 25, "DATA_PATHS": []}},
-            "LOSS": {"name": "pirl_loss"},
-            "MODEL": {"TRUNK": {"NAME": "pirl_resnet"}},
-        },
         last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
         meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
         checkpoint_folder=str(folder),
@@ -89,7 +89,7 @@ def steps(hook, clock, first, last, seconds, **options):
 
 
 def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
-    hook = ProgressHook()
+    hook = ProgressHook(25, "torchvision")
     hook.on_start(task(0))
     steps(hook, clock, 1, 4, seconds=40)
     # The first step is not timed; 25 images each 40 s; of 8 steps 6, 5 and 4 are left.
@@ -102,7 +102,7 @@ def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
 
 
 def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
-    hook = ProgressHook()
+    hook = ProgressHook(25, "torchvision")
     hook.on_start(task(5))
     steps(hook, clock, 6, 8, seconds=40)
     resumed, _, *shown = capsys.readouterr().out.splitlines()
@@ -111,12 +111,12 @@ def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
 
 
 def test_hook__is_sparse_where_no_terminal_is_watched(clock, capsys):
-    steps(ProgressHook(), clock, 1, 1000, seconds=0.1, per_epoch=1000)  # 100 s in all
+    steps(ProgressHook(25), clock, 1, 1000, seconds=0.1, per_epoch=1000)  # 100 s in all
     assert 2 <= len(capsys.readouterr().out.splitlines()) <= 5
 
 
 def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
-    hook = ProgressHook()
+    hook = ProgressHook(25, "torchvision")
     hook.on_start(task(0))
     hook.on_phase_end(task(4, train=False))
     clock[0] += 200
@@ -136,7 +136,8 @@ def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_p
         checkpoint.symlink_to(final.name)
     for split in ("train", "val"):
         (tmp_path / f"{split}.csv").touch()
-    hook, finished = ProgressHook(), task(8, folder=tmp_path)
+    hook = ProgressHook(25, "torchvision")
+    finished = task(8, folder=tmp_path)
     hook.on_start(finished)
     finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # of a catalog
     hook.on_end(finished)
@@ -156,3 +157,13 @@ def test_commands__name_the_interpreter_where_the_program_is_not_on_the_path(mon
     monkeypatch.setenv("PATH", "")
     knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
     assert knn == f"{sys.executable} -m pirl_plugin knn --checkpoint a.torch --data DIR"
+
+
+def test_hook__gets_batch_and_export_from_the_configuration():
+    config = compose("config=pretrain/pirl/jigsaw_8node")
+    hook = ProgressHook.from_config(config)
+    assert (hook._images_per_step, hook._export_to) == (8 * 4 * 32, "torchvision")
+    config.MODEL.TRUNK.NAME = "pirl_timm"
+    assert ProgressHook.from_config(config)._export_to == "timm"
+    config.LOSS.name = "cross_entropy"
+    assert ProgressHook.from_config(config)._export_to is None
