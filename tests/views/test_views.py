@@ -65,6 +65,23 @@ def test_jigsaw__order_and_number_of_the_permutation():
         assert (sample["patches"][:, 0, 16, 16] // 20).tolist() == order.tolist()
 
 
+@pytest.mark.parametrize("flip", ["patch", "image", "none"])
+def test_jigsaw__flip_mirrors_each_patch_or_the_crop_or_nothing(flip):
+    plain = {"jitter_p": 0, "photometric_p": 0, "grayscale_p": 0, "flip_p": 1}
+    sizes = {"patches_crop_size": 96, "patch_size": 32, "patches_scale": (1, 1)}
+    views = JigsawTask(1, flip=flip, **sizes, **plain)
+    ramp = torch.arange(96, dtype=torch.uint8).expand(3, 96, 96)  # a pixel's value is its column
+    patches = views(ramp, image_generator(0, 0, 0))["patches"]
+    shown = torch.arange(96)  # the columns of the crop, from left to right
+    if flip == "image":
+        shown = shown.flip(0)
+    for patch, cell in zip(patches, views.permutations.orders[0].tolist(), strict=True):
+        columns = shown[32 * (cell % 3) : 32 * (cell % 3) + 32]
+        if flip == "patch":
+            columns = columns.flip(0)
+        assert patch[0, 0].tolist() == columns.tolist()
+
+
 def test_rotation_task__turns_by_the_label():
     views = RotationTask(image_size=32)
     upright = RotationViews(image_size=32)
