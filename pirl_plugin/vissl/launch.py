@@ -246,7 +246,10 @@ class _Ranks:
         for number in signals.STOPPING:
             if code == 128 + number or (code == -number and number == signals.requested()):
                 raise signals.Interrupted(number) from None
-        if sentences := self._sentences():
+        sentences = self._sentences()
+        # A rank that was killed wrote nothing. Then the others tell only of its silence.
+        was_killed = getattr(error, "signal_name", None) is not None
+        if sentences and not (was_killed and "another rank" in sentences[0]):
             raise SystemExit(f"{sentences[0]} (traceback in {self._failures})") from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
         raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None

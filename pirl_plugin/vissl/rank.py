@@ -18,7 +18,6 @@ from pirl_plugin.settings import MICRO_BATCHES, num_micro_batches
 from pirl_plugin.vissl import torchrun
 from pirl_plugin.vissl.hangs import second_signal_ends_process
 from pirl_plugin.vissl.resume import signals
-from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, differences, plain, shown
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -126,6 +125,7 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
         Refused: two ranks differ; all ranks raise it.
     """
     from pirl_plugin.distributed import gather_objects
+    from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, differences, plain, shown
 
     name = Path(checkpoint).name if checkpoint else "none"
     ranks = gather_objects((plain(config), name))

@@ -85,7 +85,7 @@ def test_benchmark__tests_on_the_kind_of_data_that_it_trains_on():
 def test_own_images__draws_at_most_half_of_the_images(image_folder):
     data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
     cpu = ["+config/pirl/machines=cpu", "+config/pirl/models=resnet18"]
-    for words, device, batch in (([], "gpu", 128), (cpu, "cpu", 32)):
+    for words, device, batch in (([], "gpu", 32), (cpu, "cpu", 32)):
         config = compose("config=pretrain/pirl/own_images", data, *words)
         assert config.LOSS.pirl_loss["num_negatives"] == 10  # of 20 images
         assert config.LOSS.pirl_loss["estimator"] == "info_nce"

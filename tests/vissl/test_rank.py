@@ -88,5 +88,7 @@ def test_launcher__shows_the_cause_of_this_attempt(tmp_path):
 )
 def test_launcher__explains_signals(backend, name, message, tmp_path):
     error = SimpleNamespace(exit_code=-6, signal_name=name, error_index=1)
+    ranks = _Ranks(config_of(backend=backend), tmp_path, node_id=0)
+    record("pirl_plugin: rank 0: another rank ended", "", tmp_path)
     with pytest.raises(SystemExit, match=message):
-        _Ranks(config_of(backend=backend), tmp_path, node_id=0)._end(error)
+        ranks._end(error)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.console import LINE, next_commands
+from pirl_plugin.console import LINE, next_commands, program_name
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.outputs import Outputs
 from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
@@ -143,14 +143,10 @@ def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_p
     hook.on_end(finished)
     *_, knn, linear, export = capsys.readouterr().out.splitlines()
     given = f"--checkpoint {checkpoint}"
-    assert knn == f"next      pirl-plugin knn {given} --data {tmp_path}"
-    assert (
-        linear == f"next      pirl-plugin linear {given} --data {tmp_path} --out {tmp_path}/linear"
-    )
-    assert (
-        export
-        == f"next      pirl-plugin export {given} --to torchvision --out {tmp_path}/trunk.pth"
-    )
+    program = f"next      {program_name()}"
+    assert knn == f"{program} knn {given} --data {tmp_path}"
+    assert linear == f"{program} linear {given} --data {tmp_path} --out {tmp_path}/linear"
+    assert export == f"{program} export {given} --to torchvision --out {tmp_path}/trunk.pth"
 
 
 def test_commands__name_the_interpreter_where_the_program_is_not_on_the_path(monkeypatch):
