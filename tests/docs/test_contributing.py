@@ -80,6 +80,7 @@ def copy(tmp_path_factory):
     return folder, {recipe: follow(recipe, folder) for recipe in RECIPES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_recipe__works(recipe, copy):
     folder, checks = copy

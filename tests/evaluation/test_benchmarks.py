@@ -211,6 +211,7 @@ def expected_ap(out, layer):
     return found
 
 
+@pytest.mark.slow
 def test_svm_voc07__is_what_scikit_learn_finds(voc, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("PIRL_PLUGIN_CONSOLE", "page")  # the result is shown there, too
     result = run_tool(

@@ -80,7 +80,9 @@ def test_host__trains_pirl_in_two_processes(whole):
     assert len(norms) == 6
 
 
-@pytest.mark.parametrize("whole", ["replicated", "sharded"], indirect=True)
+@pytest.mark.parametrize(
+    "whole", ["replicated", pytest.param("sharded", marks=pytest.mark.slow)], indirect=True
+)
 def test_resume__is_the_undisturbed_run_bit_for_bit(whole, image_folder, tmp_path):
     """SIGTERM to the launcher in mid-epoch, and the run goes on; so does one killed in a save."""
     placement, whole, _ = whole

@@ -27,6 +27,7 @@ def test_torchrun__runs_the_hosts_script_on_two_ranks(image_folder, tmp_path):
     assert state(tmp_path)[0]["_extra_state"]["step"] == 3  # 20 images, 2 ranks, batches of 4
 
 
+@pytest.mark.slow
 def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
     overrides = [*settings(image_folder, tmp_path, epochs=6), *EVERY_STEP]
     command = [*TORCHRUN, "--nproc-per-node=2", "--max-restarts=1", "-m", "pirl_plugin", "train"]

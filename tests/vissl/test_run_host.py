@@ -2,10 +2,13 @@
 
 import shutil
 
+import pytest
+
 from pirl_plugin.bank import MemoryBank
 from tests.helpers.host_runs import run, settings, state
 
 
+@pytest.mark.slow
 def test_host__counts_a_corrupt_image_and_finishes(image_folder, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(image_folder, data)
