@@ -1,0 +1,209 @@
+"""The methods of ``peers.py``: PIRL and NPID from this package, the others from lightly."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import pirl_plugin as pirl
+
+
+class Method(nn.Module):
+    """A trunk with what a method trains on it.
+
+    Args:
+        trunk: network from images (B, 3, S, S) to features (B, width).
+        width: width of its features.
+        num_images: number of training images.
+        image_size: side of an image, pixels.
+    """
+
+    views: Callable[..., Any]  # of the loader: an image → a dictionary of tensors
+    trained: nn.Module  # trunk and heads: what the optimiser moves
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return the loss of a batch; ``progress`` is the share of training done, 0 to 1."""
+        raise NotImplementedError
+
+    def after_step(self, batch: dict[str, Tensor]) -> None:
+        """Update what the optimiser does not move."""
+
+
+class PIRL(Method):
+    """PIRL with the settings of ``quick_jigsaw``; with λ = 0 and only the image it is NPID."""
+
+    def __init__(
+        self, trunk: nn.Module, width: int, num_images: int, image_size: int, task: str
+    ) -> None:
+        super().__init__()
+        scale = (0.2, 1.0)
+        if task == "jigsaw":
+            patches = {"patches_crop_size": image_size * 3 // 2, "patch_size": image_size * 3 // 8}
+            self.views = pirl.JigsawViews(image_size, image_scale=scale, **patches)
+        elif task == "rotation":
+            self.views = pirl.RotationViews(image_size, image_scale=scale)
+        else:
+            self.views = pirl.ImageViews(image_size, image_scale=scale)
+        self.transformed = {"jigsaw": "patches", "rotation": "rotated", "none": None}[task]
+        heads = {"f": pirl.PIRLHead(width)}
+        if self.transformed:
+            heads["g"] = pirl.PIRLHead(width, num_patches=9 if task == "jigsaw" else 1)
+        self.trained = nn.ModuleDict({"trunk": trunk, **heads})
+        self.contrast = pirl.PIRLLoss(
+            num_images,
+            estimator="info_nce",
+            temperature=0.2,
+            num_negatives=min(1024, num_images // 2),
+            lambda_invariance=0.75 if self.transformed else 0.0,
+        )
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return Eq. 5."""
+        trunk = self.trained["trunk"]
+        self.f_image = self.trained["f"](trunk(pirl.normalize_images(batch["images"])))
+        g_transformed = None
+        if self.transformed:
+            g_transformed = self.trained["g"](trunk(pirl.normalize_images(batch[self.transformed])))
+        return self.contrast(self.f_image, g_transformed, batch["index"])
+
+    def after_step(self, batch: dict[str, Tensor]) -> None:
+        """Move the memory bank."""
+        self.contrast.update(batch["index"], self.f_image)
+
+
+class TwoViews:
+    """Make a data set's sample of lightly's list of two normalised views.
+
+    Args:
+        transform: lightly's transform of a PIL image.
+    """
+
+    def __init__(self, transform: Callable[[Any], list[Tensor]]) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Any) -> dict[str, Tensor]:
+        """Return ``view_0`` and ``view_1``, float32 (3, S, S)."""
+        first, second = self.transform(image)
+        return {"view_0": first, "view_1": second}
+
+
+class SimCLR(Method):
+    """Chen et al. 2020 (arXiv 2002.05709)."""
+
+    def __init__(self, trunk: nn.Module, width: int, num_images: int, image_size: int) -> None:
+        from lightly.loss import NTXentLoss
+        from lightly.models.modules import SimCLRProjectionHead
+        from lightly.transforms import SimCLRTransform
+
+        super().__init__()
+        # lightly's documentation: no blur for images below 100 px.
+        blur = 0.5 if image_size >= 100 else 0.0
+        self.views = TwoViews(SimCLRTransform(image_size, min_scale=0.2, gaussian_blur=blur))
+        head = SimCLRProjectionHead(width, width, 128)
+        self.trained = nn.ModuleDict({"trunk": trunk, "head": head})
+        self.contrast = NTXentLoss(temperature=0.2)
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return NT-Xent of the two views, which pass the trunk together."""
+        both = torch.cat([batch["view_0"], batch["view_1"]])
+        first, second = self.trained["head"](self.trained["trunk"](both)).chunk(2)
+        return self.contrast(first, second)
+
+
+class MomentumMethod(Method):
+    """A method whose targets come from a moving average of the trained modules."""
+
+    def __init__(self, trained: nn.ModuleDict) -> None:
+        super().__init__()
+        self.trained = trained
+        self.target = copy.deepcopy(nn.ModuleDict({k: trained[k] for k in ("trunk", "head")}))
+        self.target.requires_grad_(False)
+
+    def project(self, modules: nn.ModuleDict, images: Tensor) -> Tensor:
+        """Return the projection of images, (B, width of the head)."""
+        return modules["head"](modules["trunk"](images))
+
+    def momentum(self, progress: float) -> float:
+        """Return the weight of the old target."""
+        raise NotImplementedError
+
+    def move_target(self, progress: float) -> None:
+        """Move the target towards the trained modules."""
+        from lightly.models.utils import update_momentum
+
+        for name, module in self.target.items():
+            update_momentum(self.trained[name], module, self.momentum(progress))
+
+
+class MoCo(MomentumMethod):
+    """MoCo v2: Chen et al. 2020 (arXiv 2003.04297), with a queue of 4,096 keys at most."""
+
+    def __init__(self, trunk: nn.Module, width: int, num_images: int, image_size: int) -> None:
+        from lightly.loss import NTXentLoss
+        from lightly.models.modules import MoCoProjectionHead
+        from lightly.transforms import MoCoV2Transform
+
+        head = MoCoProjectionHead(width, width, 128)
+        super().__init__(nn.ModuleDict({"trunk": trunk, "head": head}))
+        blur = 0.5 if image_size >= 100 else 0.0
+        self.views = TwoViews(MoCoV2Transform(image_size, gaussian_blur=blur))
+        queue = min(4096, num_images // 128 * 128)
+        self.contrast = NTXentLoss(temperature=0.2, memory_bank_size=(queue, 128))
+
+    def momentum(self, progress: float) -> float:
+        """Return MoCo v2's constant for short schedules."""
+        return 0.99
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return InfoNCE of the queries against their keys and the queue."""
+        self.move_target(progress)
+        query = self.project(self.trained, batch["view_0"])
+        with torch.no_grad():
+            key = self.project(self.target, batch["view_1"])
+        return self.contrast(query, key)
+
+
+class BYOL(MomentumMethod):
+    """Grill et al. 2020 (arXiv 2006.07733)."""
+
+    def __init__(self, trunk: nn.Module, width: int, num_images: int, image_size: int) -> None:
+        from lightly.loss import NegativeCosineSimilarity
+        from lightly.models.modules import BYOLPredictionHead, BYOLProjectionHead
+        from lightly.transforms import SimCLRTransform
+
+        head = BYOLProjectionHead(width, 2 * width, 128)
+        predictor = BYOLPredictionHead(128, 2 * width, 128)
+        super().__init__(nn.ModuleDict({"trunk": trunk, "head": head, "predictor": predictor}))
+        blur = 0.5 if image_size >= 100 else 0.0
+        self.views = TwoViews(SimCLRTransform(image_size, min_scale=0.2, gaussian_blur=blur))
+        self.similarity = NegativeCosineSimilarity()
+
+    def momentum(self, progress: float) -> float:
+        """Return BYOL's cosine from 0.99 to 1."""
+        return 1 - 0.01 * (math.cos(math.pi * progress) + 1) / 2
+
+    def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
+        """Return the mean similarity of each view's prediction and the other view's target."""
+        self.move_target(progress)
+        losses = []
+        for online, other in (("view_0", "view_1"), ("view_1", "view_0")):
+            prediction = self.trained["predictor"](self.project(self.trained, batch[online]))
+            with torch.no_grad():
+                target = self.project(self.target, batch[other])
+            losses.append(self.similarity(prediction, target))
+        return (losses[0] + losses[1]) / 2
+
+
+METHODS: dict[str, Callable[[nn.Module, int, int, int], Method]] = {
+    "pirl_jigsaw": lambda *arguments: PIRL(*arguments, task="jigsaw"),
+    "pirl_rotation": lambda *arguments: PIRL(*arguments, task="rotation"),
+    "npid": lambda *arguments: PIRL(*arguments, task="none"),
+    "simclr": SimCLR,
+    "moco_v2": MoCo,
+    "byol": BYOL,
+}
