@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -30,15 +31,31 @@ class Method(nn.Module):
         """Return the loss of a batch; ``progress`` is the share of training done, 0 to 1."""
         raise NotImplementedError
 
+    def before_training(self, loader: Iterable[dict[str, Tensor]], device: str) -> None:
+        """Fill what a method keeps of each image."""
+
     def after_step(self, batch: dict[str, Tensor]) -> None:
         """Update what the optimiser does not move."""
 
 
 class PIRL(Method):
-    """PIRL with the settings of ``quick_jigsaw``; with λ = 0 and only the image it is NPID."""
+    """PIRL with the settings of ``quick_jigsaw``; with λ = 0 and only the image it is NPID.
+
+    Args:
+        task: ``jigsaw``, ``rotation`` or ``none``.
+        lambda_invariance: λ of Eq. 5, without a task 0.
+        hidden_dim: width of the heads' hidden layer; None: linear heads, as in the paper.
+    """
 
     def __init__(
-        self, trunk: nn.Module, width: int, num_images: int, image_size: int, task: str
+        self,
+        trunk: nn.Module,
+        width: int,
+        num_images: int,
+        image_size: int,
+        task: str,
+        lambda_invariance: float = 0.75,
+        hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
         scale = (0.2, 1.0)
@@ -50,17 +67,26 @@ class PIRL(Method):
         else:
             self.views = pirl.ImageViews(image_size, image_scale=scale)
         self.transformed = {"jigsaw": "patches", "rotation": "rotated", "none": None}[task]
-        heads = {"f": pirl.PIRLHead(width)}
+        heads = {"f": pirl.PIRLHead(width, hidden_dim=hidden_dim)}
         if self.transformed:
-            heads["g"] = pirl.PIRLHead(width, num_patches=9 if task == "jigsaw" else 1)
+            num_patches = 9 if task == "jigsaw" else 1
+            heads["g"] = pirl.PIRLHead(width, hidden_dim=hidden_dim, num_patches=num_patches)
         self.trained = nn.ModuleDict({"trunk": trunk, **heads})
         self.contrast = pirl.PIRLLoss(
             num_images,
             estimator="info_nce",
             temperature=0.2,
             num_negatives=min(1024, num_images // 2),
-            lambda_invariance=0.75 if self.transformed else 0.0,
+            lambda_invariance=lambda_invariance if self.transformed else 0.0,
         )
+
+    def before_training(self, loader: Iterable[dict[str, Tensor]], device: str) -> None:
+        """Fill the memory bank with embeddings of the untrained network (``bank.init``)."""
+        trunk = self.trained["trunk"]
+        with torch.no_grad():
+            for batch in loader:
+                images = pirl.normalize_images(batch["images"].to(device))
+                self.contrast.fill_bank(batch["index"].to(device), self.trained["f"](trunk(images)))
 
     def loss(self, batch: dict[str, Tensor], progress: float) -> Tensor:
         """Return Eq. 5."""
@@ -199,10 +225,10 @@ class BYOL(MomentumMethod):
         return (losses[0] + losses[1]) / 2
 
 
-METHODS: dict[str, Callable[[nn.Module, int, int, int], Method]] = {
-    "pirl_jigsaw": lambda *arguments: PIRL(*arguments, task="jigsaw"),
-    "pirl_rotation": lambda *arguments: PIRL(*arguments, task="rotation"),
-    "npid": lambda *arguments: PIRL(*arguments, task="none"),
+METHODS: dict[str, Callable[..., Method]] = {
+    "pirl_jigsaw": functools.partial(PIRL, task="jigsaw"),
+    "pirl_rotation": functools.partial(PIRL, task="rotation"),
+    "npid": functools.partial(PIRL, task="none"),
     "simclr": SimCLR,
     "moco_v2": MoCo,
     "byol": BYOL,

@@ -61,8 +61,10 @@ class Comparison:
         self.rest = [number for number in numbers if number % 10]
 
     def trunk(self) -> nn.Module:
-        """Return an untrained network."""
-        return pirl.WideResNet(self.options.depth, width=self.options.width)
+        """Return an untrained network, in the memory format that a CPU computes fastest."""
+        trunk = pirl.WideResNet(self.options.depth, width=self.options.width)
+        trunk.register_forward_pre_hook(channels_last)
+        return trunk.to(memory_format=torch.channels_last)
 
     def features(self, trunk: nn.Module, images: Any) -> tuple[Tensor, Tensor]:
         """Return features (N, width) of centre crops and labels (N,), on the CPU."""
@@ -91,14 +93,24 @@ class Comparison:
         }
 
     def run(
-        self, name: str, seed: int, batch: int, rate: float, epochs: int, test: Any
+        self, name: str, seed: int, batch: int, rate: float, epochs: int, test: Any, **settings: Any
     ) -> dict[str, Any]:
-        """Train a method and measure its trunk on ``test``: a row of ``peers.json``."""
+        """Train a method and measure its trunk on ``test``: a row of ``peers.json``.
+
+        Args:
+            name: a key of ``METHODS``.
+            seed: of the weights, the order of the images and their views.
+            batch: images of a step.
+            rate: learning rate of a batch of 32 images.
+            epochs: passes over the nine tenths.
+            test: images with labels that measure the trunk.
+            settings: further arguments of the method.
+        """
         options = self.options
         torch.manual_seed(seed)
         trunk = self.trunk()
         width = trunk(torch.zeros(2, 3, 64, 64)).shape[1]
-        method = METHODS[name](trunk, width, len(self.rest), options.image_size)
+        method = METHODS[name](trunk, width, len(self.rest), options.image_size, **settings)
         method.to(options.device)
         data = pirl.ImageDataset(Subset(self.train, self.rest), method.views, seed=seed)
         loader = DataLoader(
@@ -119,6 +131,7 @@ class Comparison:
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         begin, begin_cpu = time.perf_counter(), processor_seconds()
+        method.before_training(loader, options.device)
         step = 0
         for epoch in range(epochs):
             data.set_epoch(epoch)
@@ -173,6 +186,14 @@ class Comparison:
                 **{package: version(package) for package in PACKAGES},
             },
         }
+
+
+def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give a network its images (B, 3, S, S) channel by channel; patches keep their format."""
+    (images,) = inputs
+    if images.ndim == 4:
+        images = images.contiguous(memory_format=torch.channels_last)
+    return (images,)
 
 
 def processor_seconds() -> float:

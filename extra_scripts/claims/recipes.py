@@ -1,0 +1,90 @@
+"""Compare settings of PIRL on a few thousand photos: rate, batch, λ, heads.
+
+    python extra_scripts/claims/recipes.py --data DIR --out OUT
+
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``. Images, network and measures are those of
+``peers.py``; each setting is one change of another. ``--choose`` trains with seed 0 and measures on
+the tenth of the training images that no figure uses; without it, seeds 1, 2, … are measured on
+``val``. Finished runs are in ``OUT/recipes.json`` and are not repeated: the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from peers import Comparison
+from torch.utils.data import Subset
+
+from pirl_plugin.files import write_json
+
+# Setting → method, batch, learning rate of a batch of 32 images (scaled with the batch, Goyal et
+# al. 2017), and what differs from the method's own settings.
+RECIPES: dict[str, dict[str, Any]] = {
+    "rate 0.00375": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.00375},
+    "rate 0.03": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.03},
+    "rate 0.06": {"name": "pirl_jigsaw", "batch": 32, "rate": 0.06},
+    "rate 0.06, λ 0.5": {
+        "name": "pirl_jigsaw",
+        "batch": 32,
+        "rate": 0.06,
+        "lambda_invariance": 0.5,
+    },
+    "rate 0.06, λ 0.5, batch 128": {
+        "name": "pirl_jigsaw",
+        "batch": 128,
+        "rate": 0.06,
+        "lambda_invariance": 0.5,
+    },
+    "rate 0.06, λ 0.5, MLP heads": {
+        "name": "pirl_jigsaw",
+        "batch": 32,
+        "rate": 0.06,
+        "lambda_invariance": 0.5,
+        "hidden_dim": 512,
+    },
+    "NPID, rate 0.03": {"name": "npid", "batch": 32, "rate": 0.03},
+    "NPID, rate 0.06": {"name": "npid", "batch": 32, "rate": 0.06},
+}
+
+
+def main() -> None:
+    """Run what is missing in ``recipes.json``."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
+    parser.add_argument("--out", type=Path, required=True, help="folder of recipes.json")
+    parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--choose", action="store_true", help="seed 0, on the training images")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="of the ResNet")
+    parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--autocast", action="store_true", help="train in bfloat16")
+    parser.add_argument("--workers", type=int, default=0, help="of the loader")
+    options = parser.parse_args()
+
+    comparison = Comparison(options)
+    file = options.out / "recipes.json"
+    content: dict[str, Any] = {"setting": comparison.about(), "runs": []}
+    if file.is_file():
+        content = json.loads(file.read_text("utf-8"))
+    options.out.mkdir(parents=True, exist_ok=True)
+    measured_on = "tenth" if options.choose else "val"
+    test = Subset(comparison.train, comparison.tenth) if options.choose else comparison.test
+    for seed in [0] if options.choose else options.seeds:
+        for recipe in options.recipes:
+            key = {"recipe": recipe, "seed": seed, "measured_on": measured_on}
+            if any(key.items() <= row.items() for row in content["runs"]):
+                continue
+            settings = {"seed": seed, "epochs": options.epochs, "test": test, **RECIPES[recipe]}
+            content["runs"].append({**comparison.run(**settings), **key})
+            write_json(file, content)
+            print(json.dumps(content["runs"][-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
