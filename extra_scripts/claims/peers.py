@@ -8,7 +8,8 @@ image is only used to choose a batch and a learning rate for each method, with s
 seeds 1, 2, … train on the other images and are measured on ``val``: once for equal numbers of
 images, once for equal processor time.
 
-Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues.
+Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues. Their
+networks are in ``OUT/trunks``, in torchvision's names.
 """
 
 from __future__ import annotations
@@ -146,6 +147,11 @@ class Comparison:
                 method.after_step(sample)
                 step += 1
         seconds, cpu_seconds = time.perf_counter() - begin, processor_seconds() - begin_cpu
+        changes = [f"{key}{value}" for key, value in settings.items()]
+        words = [name, f"batch{batch}", f"rate{rate}", *changes, f"{epochs}epochs", f"seed{seed}"]
+        file = options.out / "trunks" / f"{'_'.join(words)}.pth"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(trunk.state_dict(), file)
         return {
             "method": name,
             "seed": seed,
@@ -156,6 +162,7 @@ class Comparison:
             "cpu_seconds": round(cpu_seconds, 1),
             "seconds": round(seconds, 1),
             "loss": round(loss.item(), 4),
+            "trunk": file.name,
             **self.measure(trunk, test),
         }
 
