@@ -190,7 +190,8 @@ def vote_by_k(
 def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None:
     """Write ``--report``: the accuracies, and a few test images with their nearest neighbours."""
     from pirl_plugin.evaluation.features import evenly_spaced
-    from pirl_plugin.evaluation.report import Accuracy, Query, picture, write_report
+    from pirl_plugin.evaluation.page import small_picture
+    from pirl_plugin.evaluation.report import Accuracy, Picture, Query, write_report
 
     results = measured.results
     images = measured.images
@@ -203,11 +204,11 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
     for number in evenly_spaced(len(test_rows), _SHOWN_QUERIES):
         row = test_rows[number]
         label = names.get(int(test_labels[row]), str(test_labels[row]))
-        query = Query(picture(images.test[row][0], label))
+        query = Query(Picture(small_picture(images.test[row][0]), label))
         for neighbor in measured.nearest[number].tolist():
             train_row = train_rows[neighbor]
             label = names.get(int(train_labels[train_row]), str(train_labels[train_row]))
-            query.neighbors.append(picture(images.train[train_row][0], label))
+            query.neighbors.append(Picture(small_picture(images.train[train_row][0]), label))
         queries.append(query)
 
     count = results["test_images"]

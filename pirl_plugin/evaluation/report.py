@@ -1,25 +1,13 @@
-"""A small report of a checkpoint's accuracy: one HTML file that loads nothing from outside.
-
-``report.html.j2`` has the text. It needs jinja2.
-"""
+"""A small report of a checkpoint's accuracy; ``report.html.j2`` has the text."""
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from PIL import Image
-from torch import Tensor
-
-from pirl_plugin.evaluation.features import centre_crop
-from pirl_plugin.failures import MissingPackage
-from pirl_plugin.files import write_text
-
-_PICTURE = 112  # side of a picture, pixels
+from pirl_plugin.evaluation.page import write_page
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,7 @@ class Picture:
     """A small picture and its class.
 
     Attributes:
-        image: ``data:`` address of a PNG.
+        image: its ``data:`` address, of :func:`~pirl_plugin.evaluation.page.small_picture`.
         label: name of the class.
     """
 
@@ -74,15 +62,6 @@ class Query:
     def num_same(self) -> int:
         """Number of neighbours with the class of the query."""
         return sum(neighbor.label == self.query.label for neighbor in self.neighbors)
-
-
-def picture(pixels: Tensor, label: str) -> Picture:
-    """Return the centre of an image, uint8 ``(3, H, W)``, as a small picture."""
-    crop = centre_crop(pixels, _PICTURE)
-    stream = io.BytesIO()
-    Image.fromarray(crop.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG")
-    address = "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
-    return Picture(address, label)
 
 
 def write_report(
@@ -106,18 +85,11 @@ def write_report(
     Raises:
         ModuleNotFoundError: jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ModuleNotFoundError:
-        raise MissingPackage(
-            "--report needs jinja2, which is not installed: pip install jinja2"
-        ) from None
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     # The query with the most neighbours of its class comes first.
     by_success = sorted(queries, key=lambda query: -query.num_same)
-    page = pages.get_template("report.html.j2").render(
+    write_page(
+        path,
+        Path(__file__).with_name("report.html.j2"),
         title=title,
         accuracies=accuracies,
         chance=chance,
@@ -126,4 +98,3 @@ def write_report(
         num_same=sum(query.num_same for query in queries),
         num_neighbors=sum(len(query.neighbors) for query in queries),
     )
-    write_text(path, page)

@@ -1,12 +1,10 @@
-"""The quickstart's report: one HTML file that loads nothing from outside.
+"""The quickstart's report: plots, pictures, and the parts that depend on the outcome.
 
-Pictures are embedded as PNG and plots as SVG, small enough for a phone. ``report.html.j2`` has the
-text. This module chooses the parts that depend on the outcome.
+``report.html.j2`` has the text. Plots are embedded as SVG, small enough for a phone.
 """
 
 from __future__ import annotations
 
-import base64
 import datetime
 import importlib.metadata
 import io
@@ -20,28 +18,26 @@ from typing import Any
 import matplotlib
 import numpy as np
 import torch
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
-from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.console import next_commands, program_name
-from pirl_plugin.evaluation.features import centre_crop, evenly_spaced
+from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
+from pirl_plugin.evaluation.page import picture, small_picture, write_page
 from pirl_plugin.evaluation.pretext_model import load_pretext_model
-from pirl_plugin.files import read_json_lines, write_text
+from pirl_plugin.evaluation.report import Accuracy
+from pirl_plugin.files import read_json_lines
 from pirl_plugin.quickstart.data import Data, Split
 from pirl_plugin.settings import quoted
 from pirl_plugin.views.pixels import image_generator
 
 _NUM_QUERIES = 6
 _NUM_NEIGHBORS = 6
-_PICTURE = 112  # side of a picture, pixels
 _BLUE = "#2457c5"
 _PALE_BLUE = "#b9c9ee"
 _GREY = "#8b929b"
@@ -76,7 +72,8 @@ def write_report(
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
     measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
     queries = neighbor_queries(train, test)
-    context = {
+    values = {
+        "title": "PIRL quickstart",
         "results": results,
         "data": data,
         "config": read_config(out / "pretrain" / RUN_CONFIG),
@@ -91,9 +88,7 @@ def write_report(
         "versions": {p: importlib.metadata.version(p) for p in ("pirl_plugin", "torch", "vissl")},
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
-    loader = FileSystemLoader(Path(__file__).parent)
-    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    write_text(out / "report.html", pages.get_template("report.html.j2").render(context))
+    write_page(out / "report.html", Path(__file__).with_name("report.html.j2"), **values)
 
 
 def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, Any]:
@@ -115,14 +110,12 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, 
     for key, title in (("knn_top1", "kNN"), ("linear_top1", "Linear classifier")):
         random = results["random"][key]
         pirl = results["pirl"][key]
-        variances = [p / 100 * (1 - p / 100) / count for p in (random, pirl)]
-        # 1.96 standard deviations, in percent: of each network, and of their difference.
-        errors = [196 * math.sqrt(variance) for variance in (*variances, sum(variances))]
+        errors = [Accuracy(title, percent, count).error for percent in (random, pirl)]
         rows.append({"title": title, "random": random, "pirl": pirl, "errors": errors})
 
     knn = rows[0]
     gain = knn["pirl"] - knn["random"]
-    error = knn["errors"][2]
+    error = math.hypot(*knn["errors"])  # of the difference: the variances add up
     if gain > error:
         kind = "good"
     elif gain < -error:
@@ -278,18 +271,11 @@ def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
             "view": drawn["images"],
             "patches": grid.flatten(3, 4).flatten(1, 2),  # (3, 3 h, 3 w)
         }
-        samples.append({name: _png(picture) for name, picture in pictures.items()})
+        samples.append({name: picture(pixels) for name, pixels in pictures.items()})
     return samples
 
 
 def _shown(split: Split, row: int) -> dict[str, str]:
     """Return an image's picture and its class."""
-    picture = centre_crop(split.source[split.rows[row]][0], _PICTURE)
-    return {"image": _png(picture), "label": split.classes[row]}
-
-
-def _png(image: Tensor) -> str:
-    """Return the ``data:`` address of a uint8 (3, H, W) picture."""
-    stream = io.BytesIO()
-    Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG")
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+    pixels = split.source[split.rows[row]][0]
+    return {"image": small_picture(pixels), "label": split.classes[row]}
