@@ -1,9 +1,9 @@
-"""Files of features: written while they are computed, resumed, and read without loading them.
+"""A file of features: stored while they are computed, so that a stopped command resumes.
 
 ``NAME.npz`` holds, for the N images that could be read: ``features`` float32 (N, D), ``files``
 (N,), and if known ``labels`` (N,), ``classes`` (their names) and ``splits`` (N,); ``unreadable``
-names the others. ``numpy.load`` reads it. Until it is whole, its parts are in
-``NAME.npz.unfinished/``.
+names the others. ``numpy.load`` reads it. Tables, ``NAME.csv`` and ``NAME.parquet``, have a row for
+each of these images. Until the file is whole, its parts are in ``NAME.npz.unfinished/``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pirl_plugin.files import atomic_write, remove, write_json
 from pirl_plugin.images.sources import ImageSource
 
 FORMATS = (".npz", ".csv", ".parquet")
-_CHUNK = 4096  # images at a time, when a file is written
+_BLOCK = 4096  # images at a time, when a file is read or written
 
 
 class FeatureFile:
@@ -43,9 +43,6 @@ class FeatureFile:
         root: the user's path of the images; ``files`` are relative to it.
         splits: split to source of images, in their order in the file; one source has the split
             ``""``.
-
-    Attributes:
-        done: number of images, from the first, whose features are stored.
 
     Raises:
         ValueError: the ending is unknown, or the file holds other features.
@@ -61,48 +58,49 @@ class FeatureFile:
         if path.suffix not in FORMATS:
             raise Refused(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
         self.path = path
-        self._about = json.loads(json.dumps(about))
         self._root = os.path.join(root, "")
         self._splits = dict(splits)
         self._parts = path.with_name(f"{path.name}.unfinished")
-        self._progress: dict[str, Any] = {"about": self._about, "done": 0, "unreadable": []}
-        self._find()
+        self._stored = self._parts / "features.f32"  # float32, of the images that could be read
+        about = json.loads(json.dumps(about))  # as it will be read
+        self._progress = self._recorded() or {"about": about, "done": 0, "unreadable": []}
+        recorded = self._progress["about"]
+        different = [key for key in about if recorded.get(key) != about[key]]
+        if different:
+            raise Refused(
+                f"{path}: expected features of the same images and network, but this file has "
+                f"another {' and '.join(different)}; name another file"
+            )
 
     @property
     def done(self) -> int:
-        """Number of images, from the first, whose features are stored."""
+        """Number of images, from the first, that have been read."""
         return int(self._progress["done"])
 
     @property
-    def num_images(self) -> int:
-        """Number of images."""
-        return sum(map(len, self._splits.values()))
-
-    @property
     def readable(self) -> Tensor:
-        """Bool ``(num_images,)``: whether each image could be read."""
-        readable = torch.ones(self.num_images, dtype=torch.bool)
+        """Bool ``(images,)``: whether each image could be read."""
+        readable = torch.ones(sum(map(len, self._splits.values())), dtype=torch.bool)
         readable[self._progress["unreadable"]] = False
         return readable
 
     def append(self, features: NDArray[np.float32], readable: NDArray[np.bool_]) -> None:
-        """Store the features ``(B, D)`` of the next B images; they survive the end of the process.
+        """Store the features of the next B images; they survive the end of the process.
 
         Args:
             features: float32 ``(B, D)``.
             readable: ``(B,)``, whether each image could be read.
         """
-        file = self._parts / "features.npy"
-        if self.done == 0:
-            self._parts.mkdir(parents=True, exist_ok=True)
-            np.lib.format.open_memmap(file, "w+", np.float32, (self.num_images, features.shape[1]))
-            with file.open("r+b") as opened:  # so a full disk is an error here, not a later crash
-                os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
-        stored = np.lib.format.open_memmap(file, "r+")  # a new map frees the memory of the old one
-        stored[self.done : self.done + len(features)] = features
-        stored.flush()
-        rows = self.done + np.flatnonzero(~readable)
-        self._progress["unreadable"] += rows.tolist()
+        self._parts.mkdir(parents=True, exist_ok=True)
+        num_stored = self.done - len(self._progress["unreadable"])
+        with self._stored.open("r+b" if self.done else "wb") as file:
+            # A stopped command may have stored a batch that its progress does not count.
+            file.truncate(num_stored * features[:1].nbytes)
+            file.seek(0, os.SEEK_END)
+            file.write(features[readable].tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        self._progress["unreadable"] += (self.done + np.flatnonzero(~readable)).tolist()
         self._progress["done"] += len(features)
         write_json(self._parts / "progress.json", self._progress)
 
@@ -110,10 +108,13 @@ class FeatureFile:
         """Write the file from its parts, and remove them; a whole file stays as it is."""
         if self.path.is_file():
             return
-        if not self.readable.any():
+        num_readable = int(self.readable.sum())
+        if num_readable == 0:
             raise Refused(f"{self._root}: expected images that can be read, found none")
+        stored = np.memmap(self._stored, np.float32, "r")  # on the disk: it may be large
+        features = stored.reshape(num_readable, -1)
         write = {".npz": self._write_npz, ".csv": self._write_csv, ".parquet": self._write_parquet}
-        write[self.path.suffix]()
+        write[self.path.suffix](features)
         remove(self._parts)
 
     def unreadable_files(self) -> list[str]:
@@ -121,23 +122,32 @@ class FeatureFile:
         unreadable = set(self._progress["unreadable"])
         return [name for row, name in enumerate(self._names()) if row in unreadable]
 
-    def _find(self) -> None:
-        """Read the progress of an earlier call, from the whole file or from its parts."""
-        file = self._parts / "progress.json"
-        if self.path.exists():
-            progress = _progress_of(self.path)
-        elif file.is_file():
-            progress = json.loads(file.read_text())
-        else:
-            return
-        recorded = progress["about"]
-        different = [key for key in self._about if recorded.get(key) != self._about[key]]
-        if different:
+    def _recorded(self) -> dict[str, Any] | None:
+        """Return the progress of an earlier command, from the whole file or from its parts.
+
+        Raises:
+            ValueError: this package did not write the file, or it is damaged.
+        """
+        if not self.path.exists():
+            file = self._parts / "progress.json"
+            return json.loads(file.read_text()) if file.is_file() else None
+        try:
+            if self.path.suffix == ".npz":
+                with np.load(self.path, allow_pickle=False) as npz:
+                    progress = json.loads(str(npz["progress"]))
+            else:
+                progress = json.loads(self._beside.read_text())
+            return {key: progress[key] for key in ("about", "done", "unreadable")}
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise Refused(
-                f"{self.path}: expected features of the same images and network, but this file has "
-                f"another {' and '.join(different)}; name another file"
-            )
-        self._progress = progress
+                f"{self.path}: expected features that this command wrote, but found another or a "
+                f"damaged file; name another file, or remove this one"
+            ) from error
+
+    @property
+    def _beside(self) -> Path:
+        """``NAME.csv.json``: a table has no place for what it was computed from."""
+        return self.path.with_name(f"{self.path.name}.json")
 
     def _names(self) -> Iterator[str]:
         for source in self._splits.values():
@@ -177,71 +187,42 @@ class FeatureFile:
             table["split"] = columns["splits"]
         return table
 
-    def _chunks(self) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-        """Yield readable rows, and their features ``(n, D)``, a part of the file at a time."""
-        rows = np.flatnonzero(self.readable.numpy())
-        for start in range(0, len(rows), _CHUNK):
-            part = rows[start : start + _CHUNK]
-            stored = np.load(self._parts / "features.npy", mmap_mode="r")
-            yield np.arange(start, start + len(part)), np.asarray(stored[part])
-
-    def _write_npz(self) -> None:
+    def _write_npz(self, features: NDArray[np.float32]) -> None:
         columns = self._columns()
         classes = self._class_names(columns)
         if classes:
             columns["classes"] = np.array(classes)
         columns["unreadable"] = np.array(self.unreadable_files(), dtype=np.str_)
         columns["progress"] = np.array(json.dumps(self._progress))
-        width = np.load(self._parts / "features.npy", mmap_mode="r").shape[1]
-        header = {"descr": "<f4", "fortran_order": False}
-        shape = (int(self.readable.sum()), width)
-        with atomic_write(self.path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as npz:
-            # Not compressed, so that map_features can map it.
-            with npz.open("features.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_2_0(member, {**header, "shape": shape})
-                for _, features in self._chunks():
-                    member.write(features.astype("<f4", copy=False).tobytes())
-            for name, values in columns.items():
-                content = io.BytesIO()
-                np.save(content, values, allow_pickle=False)
-                npz.writestr(f"{name}.npy", content.getvalue(), zipfile.ZIP_DEFLATED)
+        with atomic_write(self.path) as file:
+            np.savez(file, features=features, **columns)
 
-    def _write_csv(self) -> None:
+    def _write_csv(self, features: NDArray[np.float32]) -> None:
         columns = self._table_columns()
-        self._keep_progress()
+        write_json(self._beside, self._progress)
         with atomic_write(self.path) as file:
             text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
             writer = csv.writer(text)
-            for rows, features in self._chunks():
-                if rows[0] == 0:
-                    numbers = [f"feature{i}" for i in range(features.shape[1])]
-                    writer.writerow([*columns, *numbers])
-                for row, values in zip(rows, features.tolist(), strict=True):
-                    writer.writerow([*(column[row] for column in columns.values()), *values])
+            writer.writerow([*columns, *(f"feature{i}" for i in range(features.shape[1]))])
+            for row, values in enumerate(features):
+                writer.writerow([*(column[row] for column in columns.values()), *values.tolist()])
             text.flush()
             text.detach()  # otherwise it would close the file
 
-    def _write_parquet(self) -> None:
-        pyarrow, parquet = _import_pyarrow()
-        columns = self._table_columns()
-        self._keep_progress()
+    def _write_parquet(self, features: NDArray[np.float32]) -> None:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ModuleNotFoundError:
+            raise MissingPackage(
+                "a .parquet file needs pyarrow, which is not installed: pip install pyarrow"
+            ) from None
+        table = {name: column.tolist() for name, column in self._table_columns().items()}
+        values = pyarrow.array(features.reshape(-1))
+        table["features"] = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
+        write_json(self._beside, self._progress)
         with atomic_write(self.path) as file:
-            writer = None
-            for rows, features in self._chunks():
-                table = {name: column[rows].tolist() for name, column in columns.items()}
-                table["features"] = pyarrow.FixedSizeListArray.from_arrays(
-                    pyarrow.array(features.reshape(-1)), features.shape[1]
-                )
-                part = pyarrow.table(table)
-                if writer is None:
-                    writer = parquet.ParquetWriter(file, part.schema)
-                writer.write_table(part)
-            assert writer is not None  # an image could be read
-            writer.close()
-
-    def _keep_progress(self) -> None:
-        """Write ``NAME.csv.json``: a table has no place for what it was computed from."""
-        write_json(self.path.with_name(f"{self.path.name}.json"), self._progress)
+            parquet.write_table(pyarrow.table(table), file, row_group_size=_BLOCK)
 
 
 def fill(
@@ -276,54 +257,17 @@ def fill(
             file.finish()
 
 
-def map_features(path: Path) -> NDArray[np.float32]:
-    """Map ``features`` of a file that :class:`FeatureFile` wrote, without reading them.
-
-    Args:
-        path: an ``.npz`` file, which is a zip archive of arrays.
+def read_half_features(path: Path) -> Tensor:
+    """Read ``features`` of an ``.npz`` file that :class:`FeatureFile` wrote, a part at a time.
 
     Returns:
-        float32 ``(N, D)`` that stays on the disk.
+        float16 ``(N, D)``.
     """
-    with zipfile.ZipFile(path) as npz, path.open("rb") as file:
-        start = npz.getinfo("features.npy").header_offset
-        file.seek(start)
-        local_header = file.read(30)  # its fixed part; a name and an extra field follow
-        name_length = int.from_bytes(local_header[26:28], "little")
-        extra_length = int.from_bytes(local_header[28:30], "little")
-        file.seek(start + len(local_header) + name_length + extra_length)
+    with zipfile.ZipFile(path) as npz, npz.open("features.npy") as file:
         np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
-        return np.memmap(path, dtype, "r", file.tell(), shape)
-
-
-def _progress_of(path: Path) -> dict[str, Any]:
-    """Return what a whole file was computed from.
-
-    Raises:
-        ValueError: this package did not write the file, or it is damaged.
-    """
-    beside = path.with_name(f"{path.name}.json")
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as npz:
-                progress = json.loads(str(npz["progress"]))
-        else:
-            progress = json.loads(beside.read_text())
-        return {key: progress[key] for key in ("about", "done", "unreadable")}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise Refused(
-            f"{path}: expected features that this command wrote, but found another or a damaged "
-            f"file; name another file, or remove this one"
-        ) from error
-
-
-def _import_pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError:
-        raise MissingPackage(
-            "a .parquet file needs pyarrow, which is not installed: pip install pyarrow"
-        ) from None
-    return pyarrow, parquet
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        features = np.empty(shape, np.float16)
+        for part in np.array_split(features, -(-len(features) // _BLOCK)):  # views
+            content = file.read(part.size * dtype.itemsize)
+            part[:] = np.frombuffer(content, dtype).reshape(part.shape)
+    return torch.from_numpy(features)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.processes import usable_cores
 from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16
@@ -110,55 +111,48 @@ def extract_features(
     was_training = trunk.training
     trunk.eval()
     try:
-        features = torch.empty(len(crops), 0)
-        readable = torch.empty(len(crops), dtype=torch.bool)
-        start = 0
-        for part, valid in compute_features(
-            [trunk], crops, batch=batch, workers=workers, normalize=preprocessing.normalize
-        ):
-            if start == 0:
-                features = torch.empty(len(crops), part.shape[2])
-            features[start : start + len(valid)] = part[0]
-            readable[start : start + len(valid)] = valid
-            start += len(valid)
+        features, readable = collect_features(
+            [trunk],
+            crops,
+            torch.float32,
+            batch=batch,
+            workers=workers,
+            normalize=preprocessing.normalize,
+        )
     finally:
         trunk.train(was_training)
-    features[~readable] = torch.nan
-    return features, readable
+    features[:, ~readable] = torch.nan
+    return features[0], readable
 
 
-def half_features(
+def collect_features(
     trunks: Sequence[nn.Module],
     crops: Dataset[tuple[Tensor, bool]],
-    *,
-    batch: int = 128,
-    workers: int | None = None,
-    normalize: Callable[[Tensor], Tensor] = normalize_images,
+    dtype: torch.dtype = torch.float16,
+    **how: Any,
 ) -> tuple[Tensor, Tensor]:
     """Compute the features of several trunks of the same width; read each image once.
 
     Args:
         trunks: T trunks, in evaluation mode, on one device.
         crops: N images.
-        batch: images at a time.
-        workers: processes that decode; None: from the number of cores and of images.
-        normalize: maps uint8 images to floats, as in the trunks' training.
+        dtype: type of the features.
+        **how: other arguments of :func:`compute_features`.
 
     Returns:
-        float16 ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
+        Features ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
     """
     count = len(crops)  # type: ignore[arg-type]
-    features = torch.empty(len(trunks), count, 0)
+    features = torch.empty(len(trunks), count, 0, dtype=dtype)
     readable = torch.empty(count, dtype=torch.bool)
     start = 0
-    for part, valid in compute_features(
-        trunks, crops, batch=batch, workers=workers, normalize=normalize
-    ):
-        if start == 0:  # one tensor from the start: concatenating parts would need twice the memory
-            features = torch.empty(len(trunks), count, part.shape[2], dtype=torch.float16)
-        features[:, start : start + len(valid)] = part
-        readable[start : start + len(valid)] = valid
-        start += len(valid)
+    for part, valid in compute_features(trunks, crops, **how):
+        if start == 0:  # one tensor from the start: joining parts would need twice the memory
+            features = torch.empty(len(trunks), count, part.shape[2], dtype=dtype)
+        end = start + len(valid)
+        features[:, start:end] = part
+        readable[start:end] = valid
+        start = end
     return features, readable
 
 
@@ -188,7 +182,7 @@ def compute_features(
     count = len(crops)  # type: ignore[arg-type]
     if workers is None:
         enough = (count - first) // _IMAGES_PER_WORKER
-        workers = min(torch.get_num_threads(), _MOST_WORKERS, enough)
+        workers = min(usable_cores(), _MOST_WORKERS, enough)
         workers = workers if workers > 1 else 0
     context = "forkserver" if workers else None
     remaining = Subset(crops, range(first, count))

@@ -7,40 +7,11 @@ similarity s_i to the test feature vote for their class with weight exp(s_i / τ
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from pirl_plugin.failures import Refused
-
-
-class FeatureRows:
-    """Rows of features in memory or in a file, read a slice at a time.
-
-    Args:
-        opened: returns floating ``(N, D)``. Each slice opens a new map of the file, because the
-            read pages of a map stay in memory.
-        rows: int64 ``(R,)``, numbers of images, below N; slices count in these.
-    """
-
-    dtype = torch.float16
-    device = torch.device("cpu")
-
-    def __init__(self, opened: Callable[[], NDArray[np.floating[Any]]], rows: Tensor) -> None:
-        self._opened = opened
-        self._rows = rows.numpy()
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, part: slice) -> Tensor:
-        """Return float16 ``(B, D)``."""
-        return torch.from_numpy(self._opened()[self._rows[part]]).half()
 
 
 def knn_accuracy(
@@ -110,8 +81,8 @@ def leave_one_out_accuracy(
 
 @torch.no_grad()
 def find_neighbors(
-    query: Tensor | FeatureRows,
-    gallery: Tensor | FeatureRows,
+    query: Tensor,
+    gallery: Tensor,
     k: int,
     *,
     leave_one_out: bool = False,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import arguments as kinds
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pirl_plugin.evaluation.data import LabelledImages
-    from pirl_plugin.evaluation.knn import FeatureRows
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -80,17 +78,18 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
 
     labels = torch.from_numpy(np.concatenate([images.train.labels(), images.test.labels()]))
-    readable, features = compute_rows(options, trunks, images, labels != NO_CLASS)
+    readable, row_of, features_of_trunks = network_features(options, trunks, images)
     is_measured = readable & (labels != NO_CLASS)
     is_train = torch.arange(len(labels)) < len(images.train)
     train_labels = labels[is_measured & is_train]
     test_labels = labels[is_measured & ~is_train]
     if not (len(train_labels) and len(test_labels)):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
-    votes = [
-        vote_by_k(gallery, queries, train_labels, test_labels, options, device)
-        for gallery, queries in features
-    ]
+    votes = []
+    for features in features_of_trunks:  # one network's at a time are in memory
+        gallery = features[row_of[is_measured & is_train]]
+        queries = features[row_of[is_measured & ~is_train]]
+        votes.append(vote_by_k(gallery, queries, train_labels, test_labels, options, device))
     accuracies = [of_network for of_network, _ in votes]
     most_frequent = train_labels.mode().values
     results = {
@@ -112,65 +111,51 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     return MeasuredKNN(results, images, is_measured, votes[0][1][:, :_SHOWN_NEIGHBORS].cpu())
 
 
-def compute_rows(
-    options: argparse.Namespace,
-    trunks: Sequence[AnyTrunk],
-    images: LabelledImages,
-    has_class: Tensor,
-) -> tuple[Tensor, list[tuple[FeatureRows, FeatureRows]]]:
+def network_features(
+    options: argparse.Namespace, trunks: Sequence[AnyTrunk], images: LabelledImages
+) -> tuple[Tensor, Tensor, Iterator[Tensor]]:
     """Compute features in memory or, with ``--features``, in files that a later call reads.
 
     Args:
         options: of the command.
         trunks: T trunks.
         images: N training and test images.
-        has_class: bool ``(N,)``, the training images first.
 
     Returns:
-        Bool ``(N,)``, whether each image could be read; and, for each trunk, the features of the
-        training and of the test images that could be read and have a class.
+        Bool ``(N,)``, whether each image could be read, the training images first; int64
+        ``(N,)``, its row in the features; and each trunk's features, float16 ``(rows, D)``.
     """
     import torch
     from torch.utils.data import ConcatDataset
 
-    from pirl_plugin.evaluation.feature_file import FeatureFile, fill, map_features
-    from pirl_plugin.evaluation.features import Crops, half_features
-    from pirl_plugin.evaluation.knn import FeatureRows
+    from pirl_plugin.evaluation.feature_file import FeatureFile, fill, read_half_features
+    from pirl_plugin.evaluation.features import Crops, collect_features
     from pirl_plugin.evaluation.network import describe_features
 
     normalize = trunks[0].preprocessing.normalize
     size = trunks[0].preprocessing.size
-    # Features are in memory as float16. A file has float32, and only the images that can be read.
     how = {"batch": options.batch, "workers": options.workers, "normalize": normalize}
     splits = {"train": images.train, "val": images.test}
     if options.features is None:
         both: Any = ConcatDataset([Crops(source, size) for source in splits.values()])
-        in_memory, readable = half_features(trunks, both, **how)
-        arrays = [partial(features.numpy) for features in in_memory]
-        rows = torch.arange(len(readable))
-    else:
-        description = describe_features(options, trunks[0], splits)
-        paths = [options.features, options.features.with_suffix(".untrained.npz")]
-        files = []
-        for number, path in enumerate(paths[: len(trunks)]):
-            network = {**description, "untrained": True} if number else description
-            files.append(FeatureFile(path, network, options.data, splits))
-        fill(files, trunks, splits, size, **how)
-        readable = files[0].readable
-        arrays = [partial(map_features, file.path) for file in files]
-        rows = readable.cumsum(0) - 1  # a file has only the readable images
+        features, readable = collect_features(trunks, both, **how)
+        return readable, torch.arange(len(readable)), iter(features)
 
-    is_train = torch.arange(len(readable)) < len(images.train)
-    train_rows = rows[readable & has_class & is_train]
-    test_rows = rows[readable & has_class & ~is_train]
-    return readable, [
-        (FeatureRows(opened, train_rows), FeatureRows(opened, test_rows)) for opened in arrays
-    ]
+    description = describe_features(options, trunks[0], splits)
+    paths = [options.features, options.features.with_suffix(".untrained.npz")]
+    files = []
+    for number, path in enumerate(paths[: len(trunks)]):
+        network = {**description, "untrained": True} if number else description
+        files.append(FeatureFile(path, network, options.data, splits))
+    fill(files, trunks, splits, size, **how)
+    readable = files[0].readable
+    row_of = readable.cumsum(0) - 1  # a file has only the readable images
+    return readable, row_of, (read_half_features(file.path) for file in files)
 
 
 def vote_by_k(
-    gallery: FeatureRows,
-    queries: FeatureRows,
+    gallery: Tensor,
+    queries: Tensor,
     train_labels: Tensor,
     test_labels: Tensor,
     options: argparse.Namespace,

@@ -13,8 +13,8 @@ from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.data import open_labelled
 from pirl_plugin.evaluation.features import (
     Crops,
+    collect_features,
     evenly_spaced,
-    half_features,
 )
 from pirl_plugin.images.folders import class_folders, find_split
 from pirl_plugin.images.sources import FolderSource
@@ -86,7 +86,7 @@ def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None 
     rows = evenly_spaced(len(source), limit or len(source))
     crops = Subset(Crops(source, IMAGE_SIZE), rows)
     trunks = [load_trunk(file) for file in checkpoints.values()]
-    features, is_readable = half_features(trunks, crops, workers=0)  # (T, N, D), (N,)
+    features, is_readable = collect_features(trunks, crops, workers=0)  # (T, N, D), (N,)
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
     by_name = dict(zip(checkpoints, features[:, is_readable].float(), strict=True))
     return Split(source, readable_rows, by_name)

@@ -11,8 +11,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.feature_file import map_features
-from pirl_plugin.evaluation.features import Crops, half_features
+from pirl_plugin.evaluation.feature_file import read_half_features
+from pirl_plugin.evaluation.features import Crops, collect_features
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.pixels import normalize_images
@@ -77,7 +77,7 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
     crops = Crops(FolderSource(data / "train"), 32)
-    features, readable = half_features([trunk], crops, batch=5)
+    features, readable = collect_features([trunk], crops, batch=5)
     expected = trunk(normalize_images(pixels(crops)), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
@@ -102,6 +102,8 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         knn(checkpoint, folder, tmp_path, *kept)
     progress = tmp_path / "f.npz.unfinished" / "progress.json"
     assert json.loads(progress.read_text())["done"] == 12
+    with (progress.parent / "features.f32").open("ab") as stored:
+        stored.write(b"a batch that the progress does not count")
     seen.clear()
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
     assert knn(checkpoint, folder, tmp_path, *kept) == expected
@@ -109,7 +111,7 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     assert not progress.parent.exists()
     with np.load(file, allow_pickle=False) as npz:
         assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
-        assert np.array_equal(map_features(file), npz["features"])
+        assert np.array_equal(read_half_features(file), npz["features"].astype(np.float16))
         assert npz["files"][0] == "train/class0/3.png"
         assert npz["unreadable"].tolist() == ["train/class0/0.png"]
         assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
