@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -124,6 +125,27 @@ def test_signals__outside_training_end_at_once_and_inside_set_the_request():
         signals.current().polled = True  # as training does
         signal.raise_signal(signal.SIGINT)
         assert signals.requested() == signal.SIGINT
+
+
+def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
+    processes = [SimpleNamespace(pid=7, daemon=False), SimpleNamespace(pid=8, daemon=True)]
+    monkeypatch.setattr(signals.multiprocessing, "active_children", lambda: processes)
+    sent = []
+    with signals.listening():  # the launcher goes on, until its ranks end
+        monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
+        signal.raise_signal(signal.SIGUSR1)
+    assert sent == [(7, signal.SIGUSR1)]
+
+
+def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(monkeypatch):
+    handlers, niceness, seeded = {}, [], []
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(os, "nice", niceness.append)
+    for on_cpu in (False, True):
+        signals.start_worker(seeded.append, on_cpu, 3)
+    assert handlers == dict.fromkeys(signals.STOPPING, signal.SIG_IGN)
+    assert niceness == [signals.NICE]
+    assert seeded == [3, 3]
 
 
 def test_interface__of_several_nodes_is_never_loopback(monkeypatch):

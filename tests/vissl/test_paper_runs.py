@@ -8,7 +8,7 @@ import torch
 from pirl_plugin.checkpoints.training_run import SECTION, read_config
 from pirl_plugin.evaluation.paper_tables import lay_out
 from pirl_plugin.vissl.paper_runs import IMAGES, compose, read_run
-from pirl_plugin.vissl.resume.record import plain
+from pirl_plugin.vissl.resume.record import plain, weights_of
 from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows
 
@@ -274,6 +274,20 @@ def test_foreign__a_benchmark_on_a_part_of_its_images(tmp_path):
         folder / "model_final_checkpoint_phase27.torch",
     )
     assert list(read_run(folder).differs) == ["DATA.TRAIN.DATA_PATHS"]
+
+
+def test_foreign__weights_that_were_replaced_after_the_benchmark(tmp_path):
+    weights = trained(tmp_path / "made", PIRL)
+    folder = measured(tmp_path / "run", weights)
+    section = {"weights": weights_of(read_config(folder / "train_config.yaml"))}
+    content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": 27}
+    torch.save(content, folder / "model_final_checkpoint_phase27.torch")
+    assert read_run(folder).differs == {}
+    trained(tmp_path / "made", PIRL, changes={"SEED_VALUE": 1})  # a run of the same row
+    key = "MODEL.WEIGHTS_INIT.PARAMS_FILE"
+    assert read_run(folder).differs == {key: ("another file now", "the file that was measured")}
+    weights.unlink()  # a removed file says nothing
+    assert read_run(folder).differs == {}
 
 
 def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):

@@ -281,10 +281,9 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
         settings[key] = value
     settings.update(weights)
     # Ranks may share the batch in any way. Micro-batches are parts of BATCHSIZE_PER_REPLICA.
-    batch = _value_at(config, "DATA.TRAIN.BATCHSIZE_PER_REPLICA") or 0
-    nodes = _value_at(config, "DISTRIBUTED.NUM_NODES") or 1
-    processes = _value_at(config, "DISTRIBUTED.NUM_PROC_PER_NODE") or 1
-    settings[GLOBAL_BATCH] = batch * nodes * processes
+    batch = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
+    ranks = config["DISTRIBUTED"]["NUM_NODES"] * config["DISTRIBUTED"]["NUM_PROC_PER_NODE"]
+    settings[GLOBAL_BATCH] = batch * ranks
     return settings
 
 

@@ -14,7 +14,7 @@ from vissl.utils.checkpoint import CheckpointWriter
 from pirl_plugin.checkpoints.training_run import section_of
 from pirl_plugin.failures import Refused
 from pirl_plugin.sharded_bank import ShardedMemoryBank
-from pirl_plugin.vissl.hooks.faults import ExchangeHook
+from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.resume.folder import find_newest
 from pirl_plugin.vissl.resume.hook import CheckpointHook
@@ -124,6 +124,15 @@ def test_hook__saves_by_time_and_where_the_host_does(tmp_path, minutes, every, s
     assert run_steps(tmp_path, minutes, every=every) == (steps, 0)
 
 
+def test_time__is_in_minutes(tmp_path):
+    _, hook, _ = run_of(tmp_path, minutes=10)
+    hook._is_training = True
+    hook._saved_at -= 590
+    assert hook._request() == 0
+    hook._saved_at -= 15
+    assert hook._request() == SAVE
+
+
 def test_signals__save_and_stop(tmp_path):
     assert run_steps(tmp_path, 0, {3: [signal.SIGTERM]}) == ([3], 143)
     (tmp_path / "model_iteration3.torch").unlink()
@@ -175,7 +184,8 @@ def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
 
 
 def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
-    task, hook, exchange = run_of(tmp_path, keep_last=2, loss=Loss(ShardedMemoryBank(20, 4)))
+    bank = ShardedMemoryBank(20, 4)
+    task, hook, exchange = run_of(tmp_path, keep_last=2, loss=Loss(bank))
     hook.on_start(task)
     for task.train_phase_idx in range(4):
         hook.on_phase_start(task)
@@ -190,8 +200,18 @@ def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
         "model_final_checkpoint_phase3.torch",
         "model_phase2.torch",
     ]
-    assert find_newest(tmp_path).is_final
-    assert find_newest(tmp_path).skipped == {}
+    newest = find_newest(tmp_path)
+    assert newest.is_final
+    assert newest.skipped == {}
+
+    again = Loss(ShardedMemoryBank(20, 4, seed=1))
+    again.step = 4
+    again.bank.awaits_load = True  # as the host's loading of the loss leaves it
+    resumed = {"checkpoint": newest.content, "checkpoint_path": str(newest.path)}
+    task, hook, _ = run_of(tmp_path, loss=again, **resumed)
+    hook.on_start(task)
+    assert torch.equal(again.bank.rows, bank.rows)
+    assert not again.bank.awaits_load
 
 
 def test_host__writes_whole_files(tmp_path, monkeypatch):

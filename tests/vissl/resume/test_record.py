@@ -121,7 +121,7 @@ def test_sections_of_other_losses__are_not_compared():
     assert differences(baseline, compose(*PAPERS), PAPER)["LOSS.name"][1] == "pirl_loss"
 
 
-def test_initial_weights__are_compared_by_content(tmp_path):
+def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
     files = [tmp_path / name for name in ("a.pth", "b.pth")]
     for number, file in enumerate(files):
         torch.save({"a": torch.full((3,), float(number))}, file)
@@ -133,6 +133,9 @@ def test_initial_weights__are_compared_by_content(tmp_path):
         now = compose(*PAPERS, f"config.{key}={file}")
         assert list(differences(now, before, RESUMING, weights)) == expected
     assert list(differences(compose(*PAPERS), before, RESUMING, weights)) == [key]
+    monkeypatch.chdir(tmp_path)
+    relative = {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": "b.pth"}}}
+    assert plain(relative) == {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": str(files[1])}}}
 
 
 def test_record_of_json__is_the_same_run():
