@@ -262,11 +262,8 @@ def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
     """Return what is compared: dotted key → value, ``GLOBAL_BATCH`` included."""
     values = plain(config)
-    # The host replaces rates in place, and copies them to the heads. Compare what was configured.
+    # The host replaces rates in place. Compare what was configured.
     schedulers = (values.get("OPTIMIZER") or {}).get("param_schedulers") or {}
-    heads = (values.get("OPTIMIZER") or {}).get("head_optimizer_params") or {}
-    if not heads.get("use_different_lr"):
-        schedulers.pop("lr_head", None)  # the host's copy of lr
     for scheduler in schedulers.values():
         if isinstance(scheduler, dict) and _value_at(scheduler, "auto_lr_scaling.auto_scale"):
             _undo_scaling(scheduler)

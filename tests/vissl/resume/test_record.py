@@ -1,9 +1,12 @@
 """Is this the same run, and is it the paper's: one comparison of whole configurations."""
 
+import copy
 import json
 
 import pytest
 import torch
+from vissl.config import AttrDict
+from vissl.utils.hydra_config import infer_learning_rate
 
 from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.resume.record import (
@@ -97,6 +100,43 @@ def test_rates__are_compared_as_configured_whatever_the_batch():
     assert first == {f"{lr}.start_value": (0.5, 0.03)}
     steps = changed(RESUMING, LINEAR, batch, f"config.{lr}.milestones=[1,2]")
     assert list(steps) == [f"{lr}.milestones"]
+
+
+SCALED = {  # as far as the host replaces rates if it scales them with the batch
+    "cosine": {"start_value": 1.0, "end_value": 0.1},
+    "multistep": {"values": [1.0, 0.1], "milestones": [3]},
+    "step_with_fixed_gamma": {"base_value": 1.0},
+    "linear": {"start_value": 0.5, "end_value": 1.0},
+    "inverse_sqrt": {"start_value": 1.0},
+    "constant": {"value": 1.0},
+}
+SCALED["composite"] = {
+    "schedulers": [{"name": name, **SCALED[name]} for name in ("constant", "cosine")],
+    "lengths": [0.5, 0.5],
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_rates__that_the_host_scales_are_compared_before_it(name):
+    def scaled(batch, base_value):
+        scaling = {"auto_scale": True, "base_lr_batch_size": 4, "scaling_type": "linear"}
+        lr = {"name": name, "auto_lr_scaling": {**scaling, "base_value": base_value}}
+        lr |= copy.deepcopy(SCALED[name])
+        config = {
+            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": batch}},
+            "DISTRIBUTED": {"NUM_NODES": 1, "NUM_PROC_PER_NODE": 1},
+            "OPTIMIZER": {
+                "head_optimizer_params": {"use_different_lr": False, "use_different_wd": False},
+                "param_schedulers": {"lr": lr},
+                "weight_decay": 0.0,
+            },
+        }
+        return infer_learning_rate(AttrDict(config))
+
+    before = scaled(8, 0.3)
+    assert differences(scaled(32, 0.3), before, RESUMING) == {}
+    differs = differences(scaled(8, 0.4), before, RESUMING)
+    assert list(differs) == ["OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value"]
 
 
 def test_a_benchmark__is_compared_with_its_test_images_and_svms():
