@@ -10,15 +10,13 @@ import io
 import os
 import stat
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import EpsImagePlugin, Image, ImageOps
 
-from pirl_plugin.views.pixels import as_pixels, grey_to_rgb
+from pirl_plugin.failures import Refused
+from pirl_plugin.views.pixels import as_pixels
 
 with suppress(ImportError):  # if it is installed, PIL reads HEIC
     import pillow_heif
@@ -61,7 +59,6 @@ _UPRIGHT = True
 _BITS_PER_SAMPLE = 258
 _PHOTOMETRIC_INTERPRETATION = 262
 _PLANAR_CONFIGURATION = 284
-_GDAL_NODATA = 42113
 _WHITE_IS_ZERO = 0
 _SEPARATE_PLANES = 2
 _ORIENTATION = 0x0112
@@ -98,7 +95,6 @@ def decode_image(
     scaled_to: int | None = None,
     *,
     max_pixels: int = MAX_PIXELS,
-    full_scale: Callable[[], float] | None = None,
 ) -> torch.Tensor:
     """Decode an image of one of :data:`FORMATS` to RGB, upright.
 
@@ -112,15 +108,13 @@ def decode_image(
             this many pixels to its shorter side (libjpeg scales its DCT blocks). None: a quarter
             of ``SCALED_ABOVE`` if the side has at least ``SCALED_ABOVE`` pixels, else full size.
         max_pixels: largest number of pixels, at the size at which the image is decoded.
-        full_scale: returns the value that is white in grey images of 32-bit integers or floats,
-            whose files do not define it; None: such images cannot be decoded.
 
     Returns:
         uint8 (3, H, W), RGB.
 
     Raises:
         UnreadableImageError: the data cannot be decoded: no bytes, a damaged file, not an image of
-            these formats, or too many pixels. No other exception is raised.
+            these formats, 32-bit values, or too many pixels. No other exception is raised.
 
     Example:
         >>> file = io.BytesIO()
@@ -129,9 +123,11 @@ def decode_image(
         [255, 0, 0]
     """
     try:
-        return _decode(data, scaled_to, max_pixels, full_scale)
+        return _decode(data, scaled_to, max_pixels)
     except UnreadableImageError:
         raise
+    except Refused as error:
+        raise UnreadableImageError(str(error)) from None
     except Image.UnidentifiedImageError:
         raise UnreadableImageError(_what_it_is(data)) from None
     except Exception as error:  # decoders raise about ten types for damaged files
@@ -139,34 +135,7 @@ def decode_image(
         raise UnreadableImageError(f"{reason} ({len(data)} bytes)") from error
 
 
-def deep_values(data: bytes | bytearray) -> NDArray[np.float32] | None:
-    """Return the values of a TIFF of 32-bit integers or floats; None for any other image.
-
-    Returns:
-        float32 (H, W), NaN where there are no data; or None.
-
-    Raises:
-        UnreadableImageError: it cannot be decoded.
-    """
-    try:
-        with _open(data) as image:
-            _check(image, MAX_PIXELS)
-            return None if _has_full_scale(image) else _values_of(image, _no_data(image))
-    except Exception as error:  # as in decode_image
-        raise UnreadableImageError(str(error)) from error
-
-
-def _open(data: bytes | bytearray) -> Image.Image:
-    """Read the header of an image."""
-    return Image.open(io.BytesIO(data), formats=FORMATS)
-
-
-def _decode(
-    data: bytes | bytearray,
-    scaled_to: int | None,
-    max_pixels: int,
-    full_scale: Callable[[], float] | None,
-) -> torch.Tensor:
+def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> torch.Tensor:
     scaled_above = 2 * scaled_to if scaled_to else SCALED_ABOVE
     # The fast way, for nearly all photos: torchvision, at full size.
     height, width, channels = _jpeg_size(data) or (0, 0, 0)
@@ -178,25 +147,17 @@ def _decode(
         return pixels
 
     # All others: PIL reads the header, and decodes the pixels only if they are wanted.
-    with _open(data) as image:
+    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         if min(image.size) >= scaled_above:
             side = scaled_to or SCALED_ABOVE // 4
             image.draft(image.mode, (side, side))  # for formats other than JPEG, nothing
         _check(image, max_pixels)
-        has_full_scale = _has_full_scale(image)
-        no_data = None if has_full_scale else _no_data(image)
         image.load()  # the EXIF tag may follow the pixels
         upright: Image.Image = image
         with suppress(Exception):  # a damaged tag raises one of many types
             if image.getexif().get(_ORIENTATION, 1) != 1:  # otherwise it would make a copy
                 upright = ImageOps.exif_transpose(image)
-        if has_full_scale:
-            return as_pixels(upright)
-        if full_scale is None:
-            raise UnreadableImageError(
-                "its values are 32-bit numbers of an unknown scale: save it with 8 or 16 bits"
-            )
-        return grey_to_rgb(_values_of(upright, no_data), full_scale())
+        return as_pixels(upright)
 
 
 def _check(image: Image.Image, max_pixels: int) -> None:
@@ -228,28 +189,6 @@ def _is_misread(image: Image.Image) -> bool:
     if is_inverted:
         return is_planar or is_deep
     return is_planar and is_deep and len(bits) > 1
-
-
-def _values_of(image: Image.Image, no_data: float | None) -> NDArray[np.float32]:
-    """Return the values of a grey image, with NaN for ``no_data``."""
-    values = np.array(image, np.float32)
-    if no_data is not None:
-        values[values == np.float32(no_data)] = np.nan
-    return values
-
-
-def _no_data(image: Image.Image) -> float | None:
-    """Return the value that a TIFF of GDAL has where there are no data."""
-    text = image.tag_v2.get(_GDAL_NODATA, "")  # type: ignore[attr-defined]
-    try:
-        return float(text.strip(" \0"))
-    except (AttributeError, ValueError):
-        return None
-
-
-def _has_full_scale(image: Image.Image) -> bool:
-    """Return whether a file defines which value is white; a TIFF of 32-bit values does not."""
-    return image.format != "TIFF" or image.mode not in ("I", "F")
 
 
 def _what_it_is(data: bytes | bytearray) -> str:

@@ -75,7 +75,7 @@ class MapSource(ImageSource):
             if isinstance(image, (str, os.PathLike)):
                 image = read_file(os.fspath(image))
             if isinstance(image, (bytes, bytearray)):
-                return decode_image(image, full_scale=self.full_scale)
+                return decode_image(image)
             return as_pixels(image)
         except (OSError, UnreadableImageError, MemoryError):
             raise

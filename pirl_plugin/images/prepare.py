@@ -171,12 +171,7 @@ class _Copies(Dataset[Result]):
         size = self._options.size
         path = self._images.path_of(row)
         data = read_file(path)
-        pixels = decode_image(
-            data,
-            scaled_to=2 * size,
-            max_pixels=_MAX_PIXELS,
-            full_scale=self._images.full_scale,
-        )
+        pixels = decode_image(data, scaled_to=2 * size, max_pixels=_MAX_PIXELS)
         height, width = pixels.shape[1:]
         if min(height, width) <= size:
             return data, ""

@@ -12,20 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from pirl_plugin.failures import Refused
-from pirl_plugin.images.decode import (
-    UnreadableImageError,
-    decode_image,
-    deep_values,
-    read_file,
-)
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.shared import SharedArray
 
 GREY = 128
-_FULL_SCALES = (1.0, 255.0, 65_535.0)
-_BRIGHT = 99.0  # percentile of the values that must be within the scale
-_ROWS_TO_TRY = 512  # evenly spaced, for such images
-_SAMPLED_IMAGES = 16
-_SAMPLED_VALUES = 10_000  # of each image
 
 
 class ImageSource:
@@ -68,7 +58,6 @@ class ImageSource:
             raise Refused(f"{self.path} holds {len(images)} images: expected at least 2")
         # One byte per image, not one bit: workers that write to the same byte would lose bits.
         self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
-        self._full_scale = SharedArray(np.zeros(1, np.float64))  # 0: not known yet
 
     def __len__(self) -> int:
         return len(self._images)
@@ -100,57 +89,11 @@ class ImageSource:
             OSError: it cannot be read.
             UnreadableImageError: it cannot be decoded.
         """
-        return decode_image(self.read(row), full_scale=self.full_scale)
+        return decode_image(self.read(row))
 
     def read(self, row: int) -> bytes | bytearray:
         """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""
         return read_file(self.path_of(row))
-
-    def full_scale(self) -> float:
-        """Return the value of white in this source's TIFFs of floats or 32-bit integers.
-
-        Their files do not define it. It is the smallest of 1, 255 and 65,535 that nearly all values
-        of a sample of them lie below. All images of the source have this scale, so that the same
-        value has the same brightness; values above it become white. A warning names it once.
-
-        Raises:
-            UnreadableImageError: the sample has no such image, or larger values.
-        """
-        if self._full_scale.array[0] == 0:
-            self._full_scale.array[0] = scale = self._guess_full_scale()
-            warn_once(
-                f"{self.path} has images of 32-bit values, which do not define their scale: "
-                f"{scale:g} is taken as white in all of them; if that is wrong, save them with 8 "
-                f"or 16 bits"
-            )
-        return float(self._full_scale.array[0])
-
-    def _guess_full_scale(self) -> float:
-        samples = [np.empty(0, np.float32)]
-        for row in range(0, len(self), -(-len(self) // _ROWS_TO_TRY)):
-            try:
-                values = deep_values(self.read(row))
-            except (OSError, UnreadableImageError, MemoryError):
-                continue  # it is counted when it is read
-            if values is not None:
-                values = values[np.isfinite(values)]
-                step = max(1, len(values) // _SAMPLED_VALUES)
-                samples.append(values[::step])
-            if len(samples) > _SAMPLED_IMAGES:
-                break
-        sampled = np.concatenate(samples)
-        if len(sampled) == 0:
-            raise UnreadableImageError(
-                "its values are 32-bit numbers of an unknown scale: save it with 8 or 16 bits"
-            )
-        bright = float(np.percentile(sampled, _BRIGHT))
-        for scale in _FULL_SCALES:
-            if bright <= scale:
-                return scale
-        raise UnreadableImageError(
-            f"{100 - _BRIGHT:g} % of the values in {self.path} are above {bright:g}: expected at "
-            f"most 65,535; save the images with 8 or 16 bits"
-        )
 
     def path_of(self, row: int) -> str:
         """Return the path of one image."""

@@ -57,17 +57,16 @@ def as_pixels(image: Any) -> torch.Tensor:
     """Return any image as a uint8 tensor (3, H, W), RGB.
 
     Args:
-        image: a PIL image of any mode (alpha is dropped, 16-bit greys are scaled; the modes ``I``
-            and ``F`` hold 0 to 255, as in PIL's own conversions); a uint8 array (H, W), (H, W, 3)
-            or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
+        image: a PIL image (alpha is dropped, 16-bit greys are scaled); a uint8 array (H, W),
+            (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
 
     Raises:
-        ValueError: it has another type or shape, or mode ``F`` with values from 0 to 1.
+        ValueError: it has another type or shape, or values of 32 bits.
     """
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         image = Image.fromarray(image)
     if isinstance(image, Image.Image):
-        if image.mode[0] in "IF":  # PIL's conversion would clip 16-bit values
+        if image.mode[0] in "IF":  # PIL's conversion would clip the values
             return _deep_grey_to_rgb(image)
         image = image if image.mode == "RGB" else image.convert("RGB")
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -84,31 +83,14 @@ def as_pixels(image: Any) -> torch.Tensor:
 
 
 def _deep_grey_to_rgb(image: Image.Image) -> torch.Tensor:
-    """Scale a deep grey image (modes ``I;16*``, ``I``, ``F``)."""
-    values = np.asarray(image, np.float32)
-    # Older PILs open 16-bit PNG and PGM as mode "I".
-    if image.mode.startswith("I;16") or image.format in ("PNG", "PPM"):
-        return grey_to_rgb(values, 65_535)
-    if image.mode == "F" and 0 < values.max() <= 1:
+    """Scale a 16-bit grey image to 8 bits."""
+    # PIL opens 16-bit PGM, and older PILs 16-bit PNG, with 32-bit values.
+    if not image.mode.startswith("I;16") and image.format not in ("PNG", "PPM"):
         raise Refused(
-            "the image has mode F and values from 0 to 1: expected 0 to 255, as in PIL's own "
-            "conversions; multiply them by 255"
+            f"the image has 32-bit values (mode {image.mode}), which do not define white: "
+            f"expected 8 or 16 bits; scale it"
         )
-    return grey_to_rgb(values, 255)
-
-
-def grey_to_rgb(values: NDArray[np.float32], full_scale: float) -> torch.Tensor:
-    """Scale grey values to bytes: 0 is black, ``full_scale`` is white, and NaN is black.
-
-    Args:
-        values: float32 (H, W); others than 0 … ``full_scale`` are clipped.
-        full_scale: value of white.
-
-    Returns:
-        uint8 (3, H, W), with equal channels.
-    """
-    clipped = np.nan_to_num(np.clip(values, 0, full_scale))
-    grey = np.rint(clipped * (255 / full_scale)).astype(np.uint8)
+    grey = np.rint(np.asarray(image, np.float32) / 257).astype(np.uint8)
     return torch.from_numpy(grey).expand(3, -1, -1)
 
 

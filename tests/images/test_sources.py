@@ -184,37 +184,11 @@ def test_index__that_is_damaged_is_named(shards):
             open_source(shards)
 
 
-def write_floats(path, values):
-    path.parent.mkdir(exist_ok=True)
-    Image.fromarray(np.asarray(values, np.float32)).save(path)
-
-
-@pytest.mark.parametrize(("white", "scale"), [(0.9, 1), (200, 255), (40_000, 65_535)])
-def test_floats__have_one_scale_in_a_set(white, scale, tmp_path, caplog):
-    ramp = np.linspace(0, white, 100, dtype=np.float32).reshape(10, 10)
-    outlier, no_data = ramp.copy(), ramp.copy()
-    outlier[0, 0] = 3 * scale
-    no_data[:5] = -9999
-    no_data[0, 1] = np.nan
-    for number, values in enumerate((ramp, outlier, no_data)):
-        write_floats(tmp_path / f"{number}.tif", values)
-    source = FolderSource(tmp_path)
-    expected = np.rint(ramp * 255 / scale).astype(np.uint8)
-    np.testing.assert_array_equal(source[0][0][0], expected)
-    assert source[1][0][0, 0, 0] == 255
-    np.testing.assert_array_equal(source[1][0][0].flatten()[1:], expected.flatten()[1:])
-    np.testing.assert_array_equal(source[2][0][0, 5:], expected[5:])
-    assert not source[2][0][0, :5].any()
-    assert caplog.text.count(f": {scale} is taken as white") == 1
-
-
-def test_floats__without_a_scale_are_unreadable(tmp_path, caplog):
-    for number in range(2):
-        write_floats(tmp_path / f"{number}.tif", np.full((4, 4), 1e20))
-    assert not FolderSource(tmp_path)[0][1]
-    assert "expected at most 65,535" in caplog.text
-    with pytest.raises(UnreadableImageError, match="unknown scale"):
-        decode_image((tmp_path / "0.tif").read_bytes())
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_tiff__of_32_bit_values_has_no_scale_and_is_unreadable(dtype, folder, caplog):
+    Image.fromarray(np.arange(12, dtype=dtype).reshape(3, 4)).save(folder / "a" / "0.tif")
+    assert [valid for _, valid in FolderSource(folder)] == [False, True, True]
+    assert "has 32-bit values" in caplog.text
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

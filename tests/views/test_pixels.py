@@ -37,11 +37,12 @@ def test_normalize_images__refuses_impossible_constants(constants):
         normalize_images(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), **constants)
 
 
-def test_pil_floats__hold_0_to_255():
-    image = Image.fromarray(np.array([[0, 127.6, 300]], np.float32))
-    assert as_pixels(image)[0].tolist() == [[0, 128, 255]]
-    with pytest.raises(ValueError, match=r"values from 0 to 1: .* multiply them by 255"):
-        as_pixels(Image.fromarray(np.array([[0, 0.5, 1]], np.float32)))
+def test_grey_of_16_bits__is_scaled_and_of_32_bits_refused():
+    deep = Image.fromarray(np.array([[0, 128 * 257, 65_535]], np.uint16))
+    assert as_pixels(deep)[0].tolist() == [[0, 128, 255]]
+    for dtype in (np.float32, np.int32):
+        with pytest.raises(ValueError, match=r"32-bit values .*: expected 8 or 16 bits"):
+            as_pixels(Image.fromarray(np.zeros((1, 3), dtype)))
 
 
 def test_normalize_images__refuses_other_types():
