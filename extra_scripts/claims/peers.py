@@ -240,6 +240,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of 32 images")
+    parser.add_argument("--selection-epochs", type=int, help="of the choice; as --epochs")
+    parser.add_argument("--chosen", type=Path, help="a peers.json whose choice is taken")
     parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="of the ResNet")
     parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
     parser.add_argument("--image-size", type=int, default=64)
@@ -264,18 +266,17 @@ def main() -> None:
         write_json(file, content)
         print(json.dumps(content[rows][-1]), flush=True)
 
-    tenth = Subset(comparison.train, comparison.tenth)
-    grid = list(itertools.product(options.batches, options.rates))
-    for method, (batch, rate) in itertools.product(options.methods, grid):
-        if len(grid) == 1:
-            break  # nothing to choose
-        key = {"method": method, "batch": batch, "rate_of_32_images": rate}
-        run = (method, 0, batch, rate, options.epochs, tenth)
-        add("selection", key, lambda run=run: comparison.run(*run))
-    chosen = {
-        method: grid[0] if len(grid) == 1 else choose(content["selection"], method)
-        for method in options.methods
-    }
+    if options.chosen is None:
+        tenth = Subset(comparison.train, comparison.tenth)
+        epochs = options.selection_epochs or options.epochs
+        grid = itertools.product(options.methods, options.batches, options.rates)
+        for method, batch, rate in grid:
+            key = {"method": method, "batch": batch, "rate_of_32_images": rate}
+            run = (method, 0, batch, rate, epochs, tenth)
+            add("selection", key, lambda run=run: comparison.run(*run))
+    else:
+        content["selection"] = json.loads(options.chosen.read_text("utf-8"))["selection"]
+    chosen = {method: choose(content["selection"], method) for method in options.methods}
     for seed in options.seeds:
         key = {"method": "random", "seed": seed, "compared_at": "untrained"}
         add("runs", key, lambda seed=seed: comparison.random(seed))
@@ -287,6 +288,8 @@ def main() -> None:
         return
     epochs = equal_time_epochs(content["runs"], options.epochs)
     for seed, method in itertools.product(options.seeds, options.methods):
+        if epochs[method] == options.epochs:
+            continue  # the slowest method: its run for equal images is the same
         key = {"method": method, "seed": seed, "compared_at": "equal time"}
         run = (method, seed, *chosen[method], epochs[method], comparison.test)
         add("runs", key, lambda run=run: comparison.run(*run))

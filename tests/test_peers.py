@@ -1,0 +1,91 @@
+"""extra_scripts/claims/peers.py: what is chosen, how long a method trains, and that runs resume."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.helpers.images import save_grey
+
+pytest.importorskip("sklearn", reason="the claims need pip install pirl-plugin[claims]")
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
+
+import peers  # noqa: E402
+import recipes  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for split, count in (("train", 20), ("val", 4)):
+        for number in range(count):
+            for label, level in (("dark", number), ("light", 200 + number)):
+                save_grey(folder / split / label / f"{number}.png", level, (40, 40))
+    return folder
+
+
+def test_choose__takes_the_best_sum_of_both_measures():
+    keys = ("method", "batch", "rate_of_32_images", "knn_top1", "linear_top1")
+    runs = [("npid", 32, 0.03, 50, 1), ("npid", 128, 0.06, 9, 60), ("byol", 32, 0.06, 99, 99)]
+    rows = [dict(zip(keys, values, strict=True)) for values in runs]
+    assert peers.choose(rows, "npid") == (128, 0.06)
+
+
+def test_equal_time_epochs__give_each_method_the_time_of_the_slowest():
+    rows = [
+        {"method": "random", "compared_at": "untrained", "cpu_seconds": 0.0},
+        {"method": "npid", "compared_at": "equal images", "cpu_seconds": 90.0},
+        {"method": "npid", "compared_at": "equal images", "cpu_seconds": 110.0},
+        {"method": "pirl_jigsaw", "compared_at": "equal images", "cpu_seconds": 250.0},
+        {"method": "npid", "compared_at": "equal time", "cpu_seconds": 9999.0},
+    ]
+    assert peers.equal_time_epochs(rows, 40) == {"npid": 100, "pirl_jigsaw": 40}
+
+
+def run(monkeypatch, module, *words):
+    monkeypatch.setattr(sys, "argv", ["script", *map(str, words)])
+    module.main()
+
+
+def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys):
+    words = ["--data", photos, "--out", tmp_path, "--methods", "npid", "--epochs", 1, "--seeds", 1]
+    words += ["--batches", 4, 8, "--rates", 0.03, "--image-size", 32]
+    run(monkeypatch, peers, *words)
+    file = tmp_path / "peers.json"
+    content = json.loads(file.read_text())
+    # The tenth: images 0, 10, 20 and 30 of 40 choose; the other 36 train, in whole batches.
+    assert content["setting"]["selection_images"] == 4
+    assert [row["batch"] for row in content["selection"]] == [4, 8]
+    untrained, trained = content["runs"]
+    assert [untrained["method"], trained["method"]] == ["random", "npid"]
+    assert trained["images"] == 36 // trained["batch"] * trained["batch"]
+    assert trained["cpu_seconds"] > 0
+    trunk = torch.load(tmp_path / "trunks" / trained["trunk"], weights_only=True)
+    assert "layer4.0.conv1.weight" in trunk
+    capsys.readouterr()
+    run(monkeypatch, peers, *words)
+    assert capsys.readouterr().out == ""  # nothing is trained again
+    assert json.loads(file.read_text()) == content
+
+
+def test_recipes__train_with_their_settings(monkeypatch, photos, tmp_path):
+    words = ["--data", photos, "--out", tmp_path, "--epochs", 1, "--seeds", 1, "--image-size", 48]
+    run(monkeypatch, recipes, *words, "--recipes", "rate 0.06, λ 0.5, MLP heads")
+    (row,) = json.loads((tmp_path / "recipes.json").read_text())["runs"]
+    assert row["trunk"] == (
+        "pirl_jigsaw_batch32_rate0.06_lambda_invariance0.5_hidden_dim512_1epochs_seed1.pth"
+    )
+
+
+@pytest.mark.parametrize("name", ["simclr", "moco_v2", "byol"])
+def test_peers__of_lightly_train(monkeypatch, photos, tmp_path, name):
+    pytest.importorskip("lightly", reason="the peers need pip install pirl-plugin[claims]")
+    words = ["--data", photos, "--out", tmp_path, "--methods", name, "--epochs", 1, "--seeds", 1]
+    run(monkeypatch, peers, *words, "--batches", 8, "--rates", 0.03, "--image-size", 32)
+    row = json.loads((tmp_path / "peers.json").read_text())["runs"][1]
+    assert row["method"] == name
+    assert math.isfinite(row["loss"])
