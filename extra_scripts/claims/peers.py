@@ -22,7 +22,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,7 @@ class Comparison:
         """Return what all runs share."""
         options = self.options
         gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
+        installed = {found.name for found in distributions()}  # PIRL and NPID need no lightly
         return {
             "data": options.data.resolve().name,
             "classes": len(self.train.classes),
@@ -190,7 +191,7 @@ class Comparison:
             "hardware": gpu or processor_name(),
             "versions": {
                 "python": platform.python_version(),
-                **{package: version(package) for package in PACKAGES},
+                **{package: version(package) for package in PACKAGES if package in installed},
             },
         }
 
