@@ -14,8 +14,8 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.distributed import gather, gather_objects, on_all_ranks, rank, world_size
 from pirl_plugin.failures import Refused
-from pirl_plugin.index_range import IndexRange
-from pirl_plugin.ranges import check, check_name, is_number, is_whole
+from pirl_plugin.index_check import IndexCheck
+from pirl_plugin.ranges import check, check_name, check_whole, is_number, is_whole
 from pirl_plugin.scores import wide_type
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -31,8 +31,8 @@ class MemoryBank(nn.Module):
     ``to`` moves the rows to a device and ``state_dict`` has them, but they are not buffers:
     ``DistributedDataParallel`` sends buffers to all ranks at each step, and ``half()`` casts them.
 
-    Neither :meth:`check_index` nor :meth:`update` waits for a GPU. An index outside the data set is
-    then refused a little later, by :meth:`refuse_outside`.
+    :meth:`update` does not wait for a GPU. An index outside the data set is then refused a little
+    later: see :class:`~pirl_plugin.index_check.IndexCheck`.
 
     Args:
         num_rows: |D|, the number of images.
@@ -44,6 +44,7 @@ class MemoryBank(nn.Module):
     Attributes:
         rows: ``(num_rows, dim)``, the unit vectors.
         visited: ``(num_rows,)`` bool, whether a row has been updated yet.
+        index_check: refuses indices outside the data set.
         replicated: whether each rank has all rows; then ``state_dict`` has them too.
 
     Raises:
@@ -71,8 +72,8 @@ class MemoryBank(nn.Module):
         self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
     ) -> None:
         super().__init__()
-        check("num_rows", num_rows, is_whole(num_rows) and num_rows >= 2, "at least 2 images")
-        check("dim", dim, is_whole(dim) and dim >= 1, "a whole number of at least 1")
+        check_whole("num_rows", num_rows, least=2)
+        check_whole("dim", dim, least=1)
         check_momentum("momentum", momentum)
         check_name("dtype", dtype, DTYPES)
         check("seed", seed, is_whole(seed), "a whole number")
@@ -80,7 +81,7 @@ class MemoryBank(nn.Module):
         self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
         self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
-        self._indices = IndexRange(self.rows.device)
+        self.index_check = IndexCheck(num_rows, self.rows.device)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Draw the random rows that this rank holds."""
@@ -102,7 +103,7 @@ class MemoryBank(nn.Module):
         Raises:
             ValueError: an index is outside the data set. A GPU waits for this check.
         """
-        self._check_inside(index)
+        self.index_check.check_now(index)
         return self.fetch(index)
 
     def fetch(self, index: Tensor) -> Tensor:
@@ -159,7 +160,7 @@ class MemoryBank(nn.Module):
         if index.device.type == "cpu":
             on_all_ranks(lambda: self._check_values(index, embeddings))
         else:
-            self.check_index(index)
+            self.index_check.check(index)
         index = index.masked_fill(index >= self.num_rows, -1)  # refused later
         return self.move(*self.exchange(index, embeddings), momentum)
 
@@ -181,50 +182,8 @@ class MemoryBank(nn.Module):
             )
         return index
 
-    def check_index(self, index: Tensor) -> None:
-        """Refuse an index outside the data set; −1 leaves an image out.
-
-        On a GPU this does not wait: :meth:`refuse_outside` refuses the index, in a later call of
-        the loss or of the bank.
-
-        Raises:
-            ValueError: on a CPU, an index is outside the data set.
-        """
-        if index.device.type == "cpu":
-            self._check_inside(index, lowest=-1)
-        else:
-            self._indices.add(index)
-
-    def refuse_outside(self, wait: bool = False) -> None:
-        """Refuse what :meth:`check_index` was given on a GPU, as far as the host can see it.
-
-        Args:
-            wait: whether to wait for the GPU, to see all of it.
-
-        Raises:
-            ValueError: an index was outside the data set.
-        """
-        smallest, largest = self._indices.read(wait)
-        if smallest < -1 or largest >= self.num_rows:
-            self._indices = IndexRange(self.rows.device)  # refuse it once
-        self._check_range(smallest, largest, lowest=-1)
-
-    def _check_inside(self, index: Tensor, lowest: int = 0) -> None:
-        """Raise ``ValueError`` if an index is outside the bank; waits for a GPU."""
-        if index.numel():
-            smallest, largest = torch.stack(index.aminmax()).tolist()
-            self._check_range(smallest, largest, lowest)
-
-    def _check_range(self, smallest: int, largest: int, lowest: int) -> None:
-        outside = smallest if smallest < lowest else largest
-        if not lowest <= outside < self.num_rows:
-            raise Refused(
-                f"row {outside} is outside the memory bank of {self.num_rows} rows: give each "
-                f"image's number in the data set, and its size as num_train_samples"
-            )
-
     def _check_values(self, index: Tensor, embeddings: Tensor) -> None:
-        self.check_index(index)
+        self.index_check.check(index)
         bad = (index >= 0) & ~embeddings.isfinite().all(dim=1)
         if bad.any():
             raise FloatingPointError(
@@ -291,7 +250,7 @@ class MemoryBank(nn.Module):
         if device != self.rows.device:
             self.rows = self.rows.to(device)
             self.visited = self.visited.to(device)
-            self._indices = IndexRange(device)
+            self.index_check = IndexCheck(self.num_rows, device)
         return super()._apply(fn, recurse)
 
     def _save_to_state_dict(

@@ -21,7 +21,7 @@ from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_
 from pirl_plugin.estimators import ESTIMATORS, at_least_float32, uses_norm_constant
 from pirl_plugin.failures import Refused
 from pirl_plugin.negatives import draw_for_batch, draw_for_each
-from pirl_plugin.ranges import check, check_name, is_number, is_whole
+from pirl_plugin.ranges import check, check_name, check_whole, is_number, is_whole
 from pirl_plugin.scores import BankScores
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 
@@ -89,8 +89,7 @@ class PIRLLossConfig:
         fits = is_number(self.temperature) and self.temperature >= 1.5e-3
         check("temperature", self.temperature, fits, "a number of at least 0.0015")
         for name in ("num_negatives", "embedding_dim"):
-            number = getattr(self, name)
-            check(name, number, is_whole(number) and number >= 1, "a whole number of at least 1")
+            check_whole(name, getattr(self, name), least=1)
         check_name("negatives", self.negatives, ("per_image", "per_batch"))
         check("replacement", self.replacement, isinstance(self.replacement, bool), "True or False")
         check_norm_constant(self.norm_constant)
@@ -237,8 +236,8 @@ class PIRLLoss(nn.Module):
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
         self._compare_ranks()
-        self.bank.refuse_outside()
-        self.bank.check_index(index)
+        self.bank.index_check.refuse_noted()
+        self.bank.index_check.check(index)
 
         used = [name for name in outputs if weight_of[name] > 0]  # T of them
         with torch.autocast(device_type=index.device.type, enabled=False):
@@ -290,7 +289,7 @@ class PIRLLoss(nn.Module):
             ValueError: the embeddings have another shape; an index is outside the data set (on a
                 GPU, a later call may raise this); on a CPU, the ranks have different B.
         """
-        self.bank.refuse_outside()
+        self.bank.index_check.refuse_noted()
         self.last_step.moved = self.bank.update(index, f_image)
         self.step += 1
         self._batches_since_update = 0
@@ -337,8 +336,8 @@ class PIRLLoss(nn.Module):
                 f"int64 ({batch}, N), rows of the data set for each image; to share a draw, give "
                 f"negatives.expand({batch}, -1)"
             )
-        # −1 is no row either. check_index would take it for an image that is left out.
-        self.bank.check_index(negatives.masked_fill(negatives < 0, -2))
+        # −1 is no row either. The check would take it for an image that is left out.
+        self.bank.index_check.check(negatives.masked_fill(negatives < 0, -2))
 
     @property
     def _function(self) -> Callable[..., Tensor]:
@@ -370,7 +369,7 @@ class PIRLLoss(nn.Module):
         if z is not None and m == 1:
             return
         total, number = sum_over_ranks(scores.sum_of_exponentials(valid)).tolist()
-        self.bank.refuse_outside()  # the GPU has just been waited for
+        self.bank.index_check.refuse_noted()  # the GPU has just been waited for
         if number:
             estimate = self.bank.num_rows * total / number
             self.norm_constant = estimate if z is None else m * z + (1 - m) * estimate
@@ -420,8 +419,7 @@ class PIRLLoss(nn.Module):
 
     def resize(self, num_train_samples: int) -> None:
         """Make a new bank, for a data set of ``num_train_samples`` images, on the same device."""
-        fits = is_whole(num_train_samples) and num_train_samples >= 2
-        check("num_train_samples", num_train_samples, fits, "at least 2 images to contrast")
+        check_whole("num_train_samples", num_train_samples, least=2)
         config = self.config
         device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
         config.num_train_samples = num_train_samples
@@ -447,7 +445,7 @@ class PIRLLoss(nn.Module):
         Raises:
             ValueError: the loss was given an index outside the data set, on a GPU.
         """
-        self.bank.refuse_outside(wait=True)
+        self.bank.index_check.refuse_noted(wait=True)
         return {
             "step": self.step,
             "seed": self.seed or 0,
@@ -473,7 +471,7 @@ class PIRLLoss(nn.Module):
         step = state["step"]
         seed = state["seed"]
         z = state["norm_constant"]
-        check("step of the checkpoint", step, is_whole(step) and step >= 0, "at least 0")
+        check_whole("step of the checkpoint", step, least=0)
         check("seed of the checkpoint", seed, is_whole(seed), "a whole number")
         check_norm_constant(z)
         placement = config.bank.placement

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
 from pirl_plugin.failures import Refused
 
@@ -25,6 +26,12 @@ def check_name(name: str, value: object, names: Iterable[str]) -> None:
     """Raise ``Refused`` if an argument is not one of the names."""
     names = list(names)
     check(name, value, value in names, f"one of {', '.join(names)}")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raise ``Refused`` if an argument is not an integer of at least ``least``."""
+    fits = is_whole(value) and value >= least
+    check(name, value, fits, f"a whole number of at least {least}")
 
 
 def is_number(value: object) -> bool:

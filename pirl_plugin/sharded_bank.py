@@ -85,7 +85,7 @@ class ShardedMemoryBank(MemoryBank):
             )
         owners = torch.where(index >= 0, index % self._ranks, self._ranks)
         route = _Route(owners, self._ranks)
-        self.refuse_outside()  # the GPU has just been waited for
+        self.index_check.refuse_noted()  # the GPU has just been waited for
         return route
 
     def save(self, folder: str | Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pirl_plugin
 PACKAGE = Path(__file__).parents[1] / "pirl_plugin"
 LAYERS = [
     {"files", "distributed", "kernel_cache", "failures", "settings", "console", "processes",
-     "arguments", "ranges", "index_range"},
+     "arguments", "ranges", "index_check"},
     {"cpu_kernels", "triton_kernels"}, {"estimators"}, {"scores"},
     {"bank", "sharded_bank", "negatives"}, {"loss"},
     {"views"}, {"images"}, {"models"}, {"checkpoints"},

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from pirl_plugin.bank import MemoryBank
-from pirl_plugin.index_range import IndexRange
+from pirl_plugin.index_check import IndexCheck
 from tests.helpers.bank_oracle import loop_update
 from tests.helpers.processes import run_in_processes
 
@@ -130,17 +130,19 @@ def test_bank__of_a_gpu_refuses_an_index_in_a_later_call(row, device):
     bank.update(torch.tensor([1, row, -1]), torch.ones(3, 2))
     assert (bank.rows != before).any(dim=1).tolist() == [False, True, False]
     with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
-        bank.refuse_outside(wait=True)
+        bank.index_check.refuse_noted(wait=True)
     with pytest.raises(ValueError, match="row -1 is outside"):
         bank.lookup(torch.tensor([0, -1]))
 
 
-def test_index_range__has_the_smallest_and_the_largest_so_far():
-    indices = IndexRange(torch.tensor(0).device)
-    assert indices.read() == (0, 0)
-    for added, expected in (([4, -1], (-1, 4)), ([], (-1, 4)), ([-7, 2], (-7, 4)), ([9], (-7, 9))):
-        indices.add(torch.tensor(added, dtype=torch.int64))
-        assert indices.read(wait=True) == expected
+def test_index_check__refuses_a_noted_index_once():
+    indices = IndexCheck(10, torch.tensor(0).device)
+    for noted, outside in (([4, -1], None), ([], None), ([-7, 2], -7), ([9], None), ([10, 3], 10)):
+        indices.note(torch.tensor(noted, dtype=torch.int64))
+        if outside is not None:
+            with pytest.raises(ValueError, match=f"row {outside} is outside the memory bank of 10"):
+                indices.refuse_noted(wait=True)
+        indices.refuse_noted()
 
 
 def _update(rank, world_size):

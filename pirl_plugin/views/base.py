@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.ranges import check, check_whole
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.photometric import Photometric
 from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator
@@ -41,8 +41,9 @@ class Views:
         image_scale: Sequence[float] = (0.08, 1.0),
         **photometric: Any,
     ) -> None:
-        self.image_size = check_side("image_size", image_size)
-        self.image_scale = check_scale("image_scale", image_scale)
+        check_whole("image_size", image_size, least=1)
+        self.image_size = image_size
+        self.image_scale = area_shares("image_scale", image_scale)
         self.photometric = Photometric(**photometric)
 
     def __call__(
@@ -114,16 +115,9 @@ class ImageViews(Views):
         return {"images": self._standard_view(pixels, rng)}
 
 
-def check_side(name: str, value: int) -> int:
-    """Return a number of pixels, or of cells; raise ``ValueError`` unless it is whole and >= 1."""
-    if type(value) is not int or value < 1:
-        raise Refused(f"{name} = {value!r}: expected a whole number from 1 on")
-    return value
-
-
-def check_scale(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """Return the pair of area shares; raise ``ValueError`` unless 0 < low <= high <= 1."""
+def area_shares(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """Return a pair of shares of an area; raise ``ValueError`` unless 0 < low <= high <= 1."""
+    fits = len(value) == 2 and 0 < value[0] <= value[1] <= 1
+    check(name, value, fits, "shares of the image, such as [0.08, 1.0]")
     low, high = value
-    if not 0 < low <= high <= 1:
-        raise Refused(f"{name} = {value}: expected shares of the image, such as [0.08, 1.0]")
     return low, high

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import Refused
-from pirl_plugin.views.base import Views, check_scale, check_side
+from pirl_plugin.ranges import check, check_name, check_whole
+from pirl_plugin.views.base import Views, area_shares
 from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.permutations import PermutationSet
 from pirl_plugin.views.pixels import random_resized_crop
@@ -63,17 +63,17 @@ class JigsawViews(Views):
         **photometric: Any,
     ) -> None:
         super().__init__(image_size, image_scale, **photometric)
-        self.patches_crop_size = check_side("patches_crop_size", patches_crop_size)
-        self.patch_size = check_side("patch_size", patch_size)
-        self.grid = check_side("grid", grid)
-        self.patches_scale = check_scale("patches_scale", patches_scale)
-        if patch_size > patches_crop_size // grid:
-            raise Refused(
-                f"patch_size = {patch_size}: expected at most the side of a cell, "
-                f"patches_crop_size // grid = {patches_crop_size // grid}; lower it"
-            )
-        if flip not in _FLIPS:
-            raise Refused(f"flip = {flip!r}: expected one of {', '.join(_FLIPS)}")
+        check_whole("patches_crop_size", patches_crop_size, least=1)
+        check_whole("patch_size", patch_size, least=1)
+        check_whole("grid", grid, least=1)
+        cell = patches_crop_size // grid
+        at_most = f"at most the side of a cell, patches_crop_size // grid = {cell}; lower it"
+        check("patch_size", patch_size, patch_size <= cell, at_most)
+        check_name("flip", flip, _FLIPS)
+        self.patches_crop_size = patches_crop_size
+        self.patch_size = patch_size
+        self.grid = grid
+        self.patches_scale = area_shares("patches_scale", patches_scale)
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 
@@ -135,11 +135,8 @@ class JigsawTask(JigsawViews):
     labelled = True
 
     def __init__(self, num_permutations: int, **parameters: Any) -> None:
-        if num_permutations is None:
-            raise Refused(
-                "num_permutations = None: expected a number, as the classifier has one output for "
-                "each permutation; set it to one such as 2000"
-            )
+        number = "a number such as 2000: the classifier has an output for each permutation"
+        check("num_permutations", num_permutations, num_permutations is not None, number)
         super().__init__(num_permutations=num_permutations, **parameters)
 
     @property

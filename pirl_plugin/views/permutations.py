@@ -6,7 +6,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.ranges import check, is_whole
 
 GREEDY_LIMIT = 10_000
 """Largest set that is chosen by Hamming distance; see ``PermutationSet``."""
@@ -47,11 +47,9 @@ class PermutationSet:
         self.orders: _Orders | None = None
         if num_permutations is None:
             return
-        if type(num_permutations) is not int or not 1 <= num_permutations <= most:
-            raise Refused(
-                f"num_permutations = {num_permutations!r}: expected a whole number from 1 to "
-                f"{most} for {num_patches} patches, or null for all orders"
-            )
+        fits = is_whole(num_permutations) and 1 <= num_permutations <= most
+        expected = f"a whole number from 1 to {most} for {num_patches} patches, or null for all"
+        check("num_permutations", num_permutations, fits, f"{expected} orders")
         rng = np.random.default_rng(0)
         greedy = num_permutations if num_permutations <= GREEDY_LIMIT else 0
         chosen = _spread(greedy, num_patches, rng)

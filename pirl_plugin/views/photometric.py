@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.ranges import check, is_number
 from pirl_plugin.views.kernels import (
     BLUR_HIGH,
     BLUR_LOW,
@@ -68,16 +68,12 @@ class Photometric:
         for name in (field.name for field in fields(self) if field.name != "blur_sigma"):
             value = getattr(self, name)
             limit = _LIMITS.get(name, 1.0)
-            if not 0 <= value <= limit or value == math.inf:
-                raise Refused(
-                    f"{name} = {value}: expected a number in [0, {limit:g}]; 0 switches it off"
-                )
-        low, high = self.blur_sigma
-        if not 0 < low <= high < math.inf:
-            raise Refused(
-                f"blur_sigma = {self.blur_sigma}: expected two deviations in pixels, such as "
-                f"[0.1, 2.0]; blur_p = 0 switches the blur off"
-            )
+            fits = is_number(value) and 0 <= value <= limit
+            check(name, value, fits, f"a number in [0, {limit:g}]; 0 switches it off")
+        sigma = self.blur_sigma
+        fits = len(sigma) == 2 and 0 < sigma[0] <= sigma[1] < math.inf
+        deviations = "two deviations in pixels, such as [0.1, 2.0]; blur_p = 0 switches it off"
+        check("blur_sigma", sigma, fits, deviations)
 
     def sample(self, rng: np.random.Generator, num_views: int) -> NDArray[np.float32]:
         """Draw the parameters of several views independently.

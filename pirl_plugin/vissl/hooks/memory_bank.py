@@ -66,7 +66,7 @@ class MemoryBankHook(QuietHook):
             ValueError: there is such an index on some rank.
         """
         if task.train and not math.isfinite(task.losses[-1]):
-            on_all_ranks(lambda: task.loss.bank.refuse_outside(wait=True))
+            on_all_ranks(lambda: task.loss.bank.index_check.refuse_noted(wait=True))
 
     def on_update(self, task: Task) -> None:
         """Move the rows of the batch, and count the step.
