@@ -15,7 +15,7 @@ LAYERS = [
     {"files", "distributed", "kernel_cache", "failures", "settings", "console", "processes",
      "arguments", "ranges", "index_check"},
     {"cpu_kernels", "triton_kernels"}, {"estimators"}, {"scores"},
-    {"bank", "sharded_bank", "negatives"}, {"loss"},
+    {"bank", "sharded_bank", "negatives"}, {"loss_config"}, {"loss"},
     {"views"}, {"images"}, {"models"}, {"checkpoints"},
     {"evaluation"}, {"detection"}, {"vissl"}, {"quickstart"}, {"benchmark"},
     {"cli", "__main__", "__init__"},

@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin.benchmark.loss import vissl_loss
 from pirl_plugin.estimators import info_nce
-from pirl_plugin.loss import PIRLLoss, PIRLLossConfig
+from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.loss_config import PIRLLossConfig
 from tests.helpers.loss_cases import (
     DIM,
     LOOPS,

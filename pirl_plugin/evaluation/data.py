@@ -128,4 +128,4 @@ def class_names_of(source: ImageSource) -> list[str]:
         for kind in source.dataset.features.values():
             if hasattr(kind, "names"):  # the first column of classes, which labels() reads
                 return list(kind.names)
-    return source.classes or [str(label) for label in np.unique(labels).tolist()]
+    return source.classes or [str(label) for label in np.unique(labels[labels >= 0]).tolist()]

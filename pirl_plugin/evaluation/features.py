@@ -183,10 +183,9 @@ def compute_features(
     if workers is None:
         enough = (count - first) // _IMAGES_PER_WORKER
         workers = min(usable_cores(), _MOST_WORKERS, enough)
-        workers = workers if workers > 1 else 0
-    context = "forkserver" if workers else None
-    remaining = Subset(crops, range(first, count))
-    loader = DataLoader(remaining, batch, num_workers=workers, multiprocessing_context=context)
+        if workers == 1:  # it would be no faster than this process
+            workers = 0
+    loader = DataLoader(Subset(crops, range(first, count)), batch, num_workers=workers)
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log

@@ -1,7 +1,7 @@
 """HTML reports: one file that loads nothing from outside.
 
 A report is a template that extends ``page.html.j2``, which has the frame and the style of all
-reports; ``parts.html.j2`` has what several of them show. They need jinja2.
+reports; ``parts.html.j2`` has what several of them show.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from PIL import Image
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import centre_crop
-from pirl_plugin.failures import MissingPackage
 from pirl_plugin.files import write_text
 
 _PICTURE = 112  # side of a small picture, pixels
@@ -27,16 +26,8 @@ def write_page(path: Path, template: Path, **values: object) -> None:
         path: the HTML file.
         template: a template that extends ``page.html.j2``.
         **values: values of the template's variables, ``title`` among them.
-
-    Raises:
-        ModuleNotFoundError: jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ModuleNotFoundError:
-        raise MissingPackage(
-            "a report needs jinja2, which is not installed: pip install jinja2"
-        ) from None
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # torch requires jinja2
 
     pages = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]),

@@ -81,9 +81,6 @@ def write_report(
         chance: share of the most frequent class, percent.
         settings: name → value, for the table at the end.
         queries: some test images with their nearest neighbours.
-
-    Raises:
-        ModuleNotFoundError: jinja2 is not installed.
     """
     # The query with the most neighbours of its class comes first.
     by_success = sorted(queries, key=lambda query: -query.num_same)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TextIO
@@ -30,7 +31,8 @@ class FileListSource(ImageSource):
         path: path of the list: a ``.npy`` array (N,) of strings; a ``.csv`` with a header for path
             (``path``, ``file``, ``filename``, ``image``) and label (``label``, ``class``,
             ``target``), or with lines ``path[,label]``; or a ``.txt`` with lines ``path`` or
-            ``path label``. Lines that begin with ``#`` are comments.
+            ``path label``. Lines that begin with ``#`` are comments. Labels are whole numbers (−1:
+            no class), or names, which are numbered in their order.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: new prefix of all paths.
 
@@ -60,7 +62,7 @@ class FileListSource(ImageSource):
         labels = None
         if names:
             distinct, labels = np.unique(names, return_inverse=True)
-            if all(name.isdigit() for name in distinct):
+            if all(re.fullmatch("-?[0-9]+", name) for name in distinct):
                 labels = distinct.astype(np.int64)[labels]
             else:
                 self.classes = distinct.tolist()

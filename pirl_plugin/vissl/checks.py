@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.failures import Refused, sentence
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
-from pirl_plugin.loss import PIRLLossConfig
+from pirl_plugin.loss_config import PIRLLossConfig
 from pirl_plugin.settings import is_ours, num_micro_batches
 from pirl_plugin.vissl import torchrun
 from pirl_plugin.vissl.resume.folder import Keep

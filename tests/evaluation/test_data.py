@@ -22,6 +22,8 @@ def test_open_labelled__of_lists_with_numbers(tmp_path):
     for split in ("train", "val"):
         files = sorted((data / split).rglob("*.png"))
         lines = [f"{file},{3 * int(file.parent.name[-1])}" for file in files]  # 0 and 3
+        if split == "train":
+            lines[0] = f"{files[0]},-1"  # no class
         (tmp_path / f"{split}.csv").write_text("\n".join(lines))
     images = open_labelled(tmp_path)
     assert images.classes == ["0", "3"]

@@ -100,13 +100,25 @@ def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
     assert not np.array_equal(untrained, np.load(file)["features"])
 
 
+class Greys(torch.utils.data.Dataset):
+    """A data set with a function that cannot be pickled, such as a transform of a user's script."""
+
+    def __init__(self):
+        self.make = lambda row: torch.full((3, 40, 50), 60 * row, dtype=torch.uint8)
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, row):
+        return self.make(row), row
+
+
 def test_extract_features__of_any_module_and_any_data_set():
     """A network of one's own is in evaluation mode during the call, and afterwards as before."""
     network = WideResNet(10, 0.25).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    data = [(torch.full((3, 40, 50), 60 * i, dtype=torch.uint8), i) for i in range(3)]
     features, readable = pirl_plugin.extract_features(
-        network, data, size=32, mean=[0.5] * 3, std=[0.25] * 3, batch=2
+        network, Greys(), size=32, mean=[0.5] * 3, std=[0.25] * 3, batch=2, workers=1
     )
     assert readable.all()
     assert network.training

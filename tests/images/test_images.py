@@ -195,6 +195,7 @@ def test_collate__patches_pretext_labels_and_other_keys():
         ("e.csv", "Target,filename\nb,cat/0.png\na,dog/2.png\n", [1, 0]),
         ("f.csv", "id,path\n1,cat/0.png\n2,dog/2.png\n", [0, 1]),
         ("b.csv", "cat/0.png,7\ndog/2.png,5\n", [7, 5]),
+        ("g.csv", "cat/0.png,-1\ndog/2.png,5\n", [-1, 5]),
         ("c.txt", "\ufeffcat/0.png 3\n\ndog/2.png 1\n", [3, 1]),
         ("d.txt", "cat/0.png\r\ndog/2.png\r\n", [0, 1]),
     ],
