@@ -118,7 +118,7 @@ class Comparison:
             data,
             batch,
             shuffle=True,
-            drop_last=True,
+            drop_last=len(data) > batch,
             collate_fn=pirl.collate_views,
             num_workers=options.workers,
             generator=torch.Generator().manual_seed(seed),

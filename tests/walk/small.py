@@ -19,8 +19,9 @@ VIEWS = [
 NEGATIVES = ["config.LOSS.pirl_loss.num_negatives=16"]
 LINEAR = ["config.OPTIMIZER.num_epochs=2", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 COSTS = ["config.SVM.costs.costs_list=[1.0]", "config.SVM.dual=false"]
-SMALL = ["--linear", "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH, *VIEWS]
-SWEEP = ["--linear", LINEAR[0], "--linear", LINEAR[1], *SMALL]
+SMALL = ["--linear", "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH]
+SWEEP = ["--linear", LINEAR[0], "--linear", LINEAR[1], *SMALL, *VIEWS]
+PEERS = ["--epochs", "1", "--seeds", "1", "--image-size", "48", "--batches", "4", "--rates", "0.03"]
 QUICK = {  # command of pirl-plugin -> more words
     "sweep lambda": ["--values", "0.5", *SWEEP],
     "sweep permutations": ["--values", "10", "--linear", COSTS[0], "--linear", COSTS[1], *SMALL],
@@ -36,6 +37,8 @@ QUICK = {  # command of pirl-plugin -> more words
 SCRIPTS = {  # end of a script's path -> more words
     "extra_scripts/claims/run.py": ["--methods", "random", "pirl_jigsaw", "--sweeps", "--seeds",
                                     "1", "--images-seen", "32"],
+    "extra_scripts/claims/peers.py": ["--methods", "npid", *PEERS],
+    "extra_scripts/claims/recipes.py": ["--recipes", "rate 0.03", *PEERS[:6]],
     "docs/examples/ddp.py": ["--epochs", "1", "--batch-size", "4"],
     "docs/examples/lightning_module.py": ["--epochs", "1", "--batch-size", "4"],
 }  # fmt: skip
