@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pandas", reason="the claims need pip install pirl-plugin[claims]")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
 

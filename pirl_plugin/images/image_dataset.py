@@ -166,7 +166,8 @@ def collate_views(samples: Sequence[Any]) -> Any:
 
     Raises:
         ValueError: the samples hold no dictionary of views, or come from several
-            ``ImageDataset``, whose images would share rows of the memory bank.
+            ``ImageDataset``, whose images would share rows of the memory bank. This is only noticed
+            if a batch mixes them: a ``ConcatDataset`` that is read in order may never mix them.
 
     Example:
         >>> image = torch.zeros(3, 8, 8, dtype=torch.uint8)

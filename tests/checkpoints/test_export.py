@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
 import yaml
@@ -120,7 +121,6 @@ def test_export__round_trips_bit_by_bit(tmp_path):
 
 
 def test_exported_networks__put_out_what_the_trunk_does(tmp_path):
-    timm = pytest.importorskip("timm")
     trunk, images = small_trunk(18, 1), torch.rand(2, 3, 64, 64)
     source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
     with torch.no_grad():
@@ -135,7 +135,6 @@ def test_exported_networks__put_out_what_the_trunk_does(tmp_path):
 
 
 def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
-    timm = pytest.importorskip("timm")
     from pirl_plugin.models.timm_trunk import TimmTrunk
 
     trunk = TimmTrunk("test_vit", {"img_size": 32})
@@ -215,7 +214,6 @@ IMAGES = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
 )
 def test_preprocessing__of_the_run_goes_with_the_weights(to, out, tmp_path):
     """Features under ImageNet's statistics instead had a mean cosine of 0.54."""
-    timm = pytest.importorskip("timm")
     source = save(vissl_checkpoint(small_trunk(18, 1)), tmp_path / "run" / "in.torch")
     transforms = [{"name": "PIRLJigsaw", "image_size": 64}]
     config = {"DATA": {"TRAIN": {"TRANSFORMS": transforms}}, "HOOKS": {"PIRL_INPUT": IMAGES}}
@@ -247,7 +245,6 @@ def test_preprocessing__of_files_without_a_run_is_imagenets_and_is_not_written(t
 
 
 def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path):
-    timm = pytest.importorskip("timm")
     net = timm.create_model("test_vit", img_size=48)
     file = save(net.state_dict(), tmp_path / "vit.pth")
     with pytest.raises(ValueError, match=r"holds no ResNet: .*such as a ViT.* --timm NAME"):

@@ -1,6 +1,5 @@
 """The examples of the documentation run, and the README's loop is the first of them."""
 
-import importlib.util
 import json
 import re
 import runpy
@@ -99,6 +98,5 @@ def test_ddp__runs_on_two_processes(photos):
     subprocess.run([*launcher, *example], cwd=photos, check=True, timeout=300)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("lightning"), reason="lightning is not installed")
 def test_lightning__runs(photos, monkeypatch):
     run_here("lightning_module.py", photos, monkeypatch, "photos", "--epochs=2", "--batch-size=16")

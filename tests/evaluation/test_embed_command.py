@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -56,14 +57,12 @@ def test_embed__writes_features_and_files_of_images_without_classes(
 
 
 def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path):
-    pandas = pytest.importorskip("pandas")
     whole = np.load(embed(checkpoint, photos, tmp_path / "f.npz"))["features"]
     with embed(checkpoint, photos, tmp_path / "f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["file"] for row in rows][:3] == ["0.png", "1.png", "3.png"]
     values = [[float(row[f"feature{i}"]) for i in range(128)] for row in rows]
     assert np.array_equal(np.array(values, np.float32), whole)
-    pytest.importorskip("pyarrow")
     table = pandas.read_parquet(embed(checkpoint, photos, tmp_path / "f.parquet"))
     assert np.array_equal(np.stack(table["features"]), whole)
     with pytest.raises(ValueError, match=r"f\.txt: expected a name that ends in \.npz, \.csv"):

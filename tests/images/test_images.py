@@ -243,7 +243,8 @@ def test_shards__of_others(tmp_path):
 
 
 def test_hugging_face__arrow_and_parquet(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     images = [Image.new("RGB", (20, 10), (k, 0, 0)) for k in range(3)]
     features = datasets.Features(
         {"picture": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}

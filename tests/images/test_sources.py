@@ -268,7 +268,8 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
 
 
 def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     features = datasets.Features({"photo": datasets.Image(), "label": datasets.Value("int64")})
     image = Image.new("RGB", (9, 9))
     columns = {"photo": [image, None, image], "label": [4, 5, 6]}

@@ -26,7 +26,6 @@ def resnet(**section):
 
 
 def of_timm(name, **options):
-    pytest.importorskip("timm", reason="timm is not installed")
     section = {"NAME": name, "OPTIONS": options}
     return PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section})).eval()
 
@@ -98,7 +97,6 @@ def test_timm__takes_images_of_another_size():
     ],
 )
 def test_timm__refuses_what_it_does_not_have(section, message):
-    pytest.importorskip("timm", reason="timm is not installed")
     with pytest.raises(ValueError, match=message):
         PIRLTimm(SimpleNamespace(TRUNK={"PIRL_TIMM": section}))
 
@@ -140,5 +138,4 @@ def test_untrained__is_a_network_of_the_same_kind_and_draws_nothing_of_the_runs(
 
 
 def test_untrained__of_timm():
-    pytest.importorskip("timm", reason="timm is not installed")
     assert untrained(TimmTrunk("vit_tiny_patch16_224", TINY)).width == 48

@@ -62,7 +62,8 @@ def test_classifier__of_a_resnet_is_loaded_as_printed(depth, tmp_path):
 
 
 def test_classifier__of_a_network_of_timm_is_loaded_as_printed(tmp_path):
-    timm = pytest.importorskip("timm")
+    import timm
+
     trunk = TimmTrunk("test_vit", {"img_size": 48}).eval()
     classifier = finished_run(tmp_path, trunk)
     scope = {"timm": timm}
@@ -89,7 +90,6 @@ def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
 @pytest.mark.parametrize("network", ["resnet", "timm"])
 def test_overrides__compose_to_the_network_of_the_trunk(network):
     if network == "timm":
-        pytest.importorskip("timm")
         trunk = TimmTrunk("test_vit", {"img_size": 48})
     else:
         trunk = ResNetTrunk(10, 0.25, small_stem=True)

@@ -187,7 +187,8 @@ def in_tar(folder):
 
 
 def in_hugging_face(folder):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     paths = [str(folder / "cat" / name) for name in ("0.png", "1.jpg")]
     data = datasets.Dataset.from_dict({"image": paths}).cast_column("image", datasets.Image())
     data.save_to_disk(folder / "hf")

@@ -1,6 +1,7 @@
 """A network of timm through the host: pre-training, linear benchmark, kNN and export."""
 
 import pytest
+import timm
 import torch
 
 from pirl_plugin.checkpoints.export import export_checkpoint
@@ -8,8 +9,6 @@ from pirl_plugin.checkpoints.load import load_trunk, save_trunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.views.pixels import normalize_images
 from tests.helpers.host_tools import CPU, run_tool
-
-timm = pytest.importorskip("timm", reason="timm is not installed")
 
 SECTION = "config.MODEL.TRUNK.PIRL_TIMM"
 OPTIONS = {
