@@ -30,7 +30,6 @@ def draw_negatives(
     *,
     replacement: bool = True,
     per_batch: bool = False,
-    exclude: Tensor | None = None,
 ) -> Tensor:
     """Draw the negatives of each image, never the image itself.
 
@@ -43,8 +42,6 @@ def draw_negatives(
         replacement: whether a negative may be drawn twice for an image. Without replacement, each
             image sorts |D| random keys, which suits small data sets.
         per_batch: one draw for the whole batch, uniform over the images outside the batch.
-        exclude: ``(B,)`` int64, for a part of a bank: the number of each image itself among the
-            ``num_images``, −1 if it is not one of them; by default ``index``.
 
     Returns:
         ``(B, N)`` int64; with ``per_batch`` an expanded view of one draw.
@@ -59,15 +56,13 @@ def draw_negatives(
         >>> negatives.shape, bool((negatives[0] == negatives[1]).all())
         (torch.Size([3, 4]), True)
     """
-    if exclude is None and ((index < 0) | (index >= num_images)).any():
+    if ((index < 0) | (index >= num_images)).any():
         raise Refused(
             f"index = {index.tolist()[:8]}: expected rows of the data set, from 0 to "
             f"{num_images - 1}; give each image's number in the data set"
         )
-    if per_batch:
-        taken = index if exclude is None else exclude
-        return draw_for_batch(taken, num_images, num_negatives, seed, step, replacement)
-    return draw_for_each(index, num_images, num_negatives, seed, step, replacement, exclude)
+    draw = draw_for_batch if per_batch else draw_for_each
+    return draw(index, num_images, num_negatives, seed, step, replacement)
 
 
 def draw_for_each(
@@ -82,6 +77,16 @@ def draw_for_each(
     """Draw for each image, uniform over the other images: see :func:`draw_negatives`.
 
     It does not check the index and does not wait for a GPU.
+
+    Args:
+        index: ``(B,)`` int64, each image's row in the data set: the key of its draw.
+        num_images: number of images to draw from: |D|, or those of a part of a bank.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: whether a negative may be drawn twice for an image.
+        exclude: ``(B,)`` int64, the number of each image itself among the ``num_images``, −1 if it
+            is not one of them; None: ``index``.
 
     Returns:
         ``(B, N)`` int64.
@@ -106,7 +111,7 @@ def draw_for_each(
 
 
 def draw_for_batch(
-    exclude: Tensor,
+    batch: Tensor,
     num_images: int,
     num_negatives: int,
     seed: int,
@@ -115,21 +120,29 @@ def draw_for_batch(
 ) -> Tensor:
     """Draw once for the batch, uniform over the images outside it: see :func:`draw_negatives`.
 
-    ``exclude`` are the images of the batch; −1 leaves one out of this list. This does not check
-    them. It waits for a GPU only if the data set without one batch may be too small: then it has to
-    count the different images of the batch.
+    It waits for a GPU only if the data set without one batch may be too small: then it has to count
+    the different images of the batch.
+
+    Args:
+        batch: ``(B,)`` int64, the images of the batch, which are not drawn; −1 is no image. They
+            are not checked.
+        num_images: number of images to draw from: |D|, or those of a part of a bank.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: whether a negative may be drawn twice.
 
     Returns:
         ``(B, N)`` int64, an expanded view of one draw.
     """
     # The images to leave out, in ascending order. Repeated and missing ones become `num_images`,
     # which no draw reaches: their number is not known without waiting for a GPU.
-    ordered = exclude.masked_fill(exclude < 0, num_images).sort().values
+    ordered = batch.masked_fill(batch < 0, num_images).sort().values
     repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]
     taken = ordered.masked_fill(repeated, num_images).sort().values
     num_free = num_images - (taken < num_images).sum(dim=0, keepdim=True)
 
-    at_least_free = num_images - len(exclude)
+    at_least_free = num_images - len(batch)
     if at_least_free < (1 if replacement else num_negatives):
         at_least_free = int(num_free)
     _check_size(num_images, at_least_free, num_negatives, replacement)
@@ -144,7 +157,7 @@ def draw_for_batch(
     free_before = taken - torch.arange(len(taken), device=taken.device)
     free_before = free_before.masked_fill(taken == num_images, num_images)
     drawn = drawn + torch.searchsorted(free_before, drawn, right=True)
-    return drawn.expand(len(exclude), -1)
+    return drawn.expand(len(batch), -1)
 
 
 def _check_size(num_images: int, num_free: int, num_negatives: int, replacement: bool) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from pirl_plugin import cpu_kernels
 from pirl_plugin.failures import Refused
 
-_MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of the rows of a block
+_MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of the rows, or scores, of a block
 _CONVERTED = 2**13  # rows that a CPU converts to the type of the queries at once
 _MOST_SUMS = 64  # partial sums of an image: a GPU computes them at the same time
 
@@ -87,21 +87,13 @@ class BankScores:
         :func:`score_rows`. The second takes weights ``(b, T, N)`` and returns weighted sums
         ``(b, T, D)``: see :func:`sum_rows`.
         """
-        batch, num_outputs, dim = self.queries.shape
+        batch, _, dim = self.queries.shape
         count = self.drawn.shape[1]
         is_shared = batch > 1 and self.drawn.stride(0) == 0
         kernels = triton_kernels(self.queries.device)
         if is_shared or self.queries.dtype != torch.float32:
             kernels = None  # one matrix product serves a shared draw; Triton's kernels are float32
-        number_bytes = self.queries.itemsize
-        if self.table.dtype != self.queries.dtype and kernels is None:
-            number_bytes += self.table.itemsize  # rows before their conversion
-        # If rows are gathered for each image, they take the most memory, otherwise the scores.
-        width = num_outputs if is_shared or kernels else dim
-        most = _MOST_BYTES.get(self.queries.device.type, _MOST_BYTES["cuda"])
-        fitting = max(1, most // (count * width * number_bytes))  # images
-        num_blocks = max(1, math.ceil(batch / fitting))
-        size = max(1, math.ceil(batch / num_blocks))  # equal blocks, so the peak is lower
+        size = self._block_size(gathers_rows=not is_shared and kernels is None)
         blocks = [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
 
         if kernels:
@@ -110,6 +102,7 @@ class BankScores:
                 score = partial(kernels.score_drawn, *arguments)
                 yield images, score, partial(kernels.sum_drawn, *arguments)
             return
+        # A shared draw is gathered once, 1×N×D; others a block at a time, b×N×D, in one buffer.
         buffer = self.queries.new_empty((1 if is_shared else size) * count, dim)
         if is_shared:
             rows = gather_rows(self.table, self.drawn[0], buffer)[None]
@@ -119,6 +112,20 @@ class BankScores:
                 gathered = gather_rows(self.table, drawn, buffer[: len(drawn)])
                 rows = gathered.view(-1, count, dim)
             yield images, partial(score_rows, rows), partial(sum_rows, rows)
+
+    def _block_size(self, gathers_rows: bool) -> int:
+        """Return the number of images of a block, so that its tensors have at most a few MB."""
+        batch, num_outputs, dim = self.queries.shape
+        numbers = self.drawn.shape[1] * num_outputs  # of an image: its scores, T×N
+        number_bytes = self.queries.itemsize
+        if gathers_rows:
+            numbers = self.drawn.shape[1] * dim  # its rows, N×D
+            if self.table.dtype != self.queries.dtype:
+                number_bytes += self.table.itemsize  # before their conversion
+        most = _MOST_BYTES.get(self.queries.device.type, _MOST_BYTES["cuda"])
+        fitting = max(1, most // (numbers * number_bytes))
+        num_blocks = max(1, math.ceil(batch / fitting))
+        return max(1, math.ceil(batch / num_blocks))  # equal blocks, so the peak is lower
 
 
 class _Estimate(torch.autograd.Function):
@@ -138,6 +145,7 @@ class _Estimate(torch.autograd.Function):
         by_positives = torch.empty_like(positives)
         gradient = torch.empty_like(scaled)
         for images, score, weighted_sum in scores._blocks():
+            # Leaves of a graph of their own: autograd differentiates only the estimator.
             positive = positives[images].flatten().requires_grad_()  # b·T
             negatives = score(scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
             with torch.enable_grad():

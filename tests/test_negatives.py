@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from pirl_plugin.negatives import _integers, _integers_of_tensors, _words, draw_negatives
+from pirl_plugin.negatives import (
+    _integers,
+    _integers_of_tensors,
+    _words,
+    draw_for_batch,
+    draw_for_each,
+    draw_negatives,
+)
 
 pytestmark = pytest.mark.tensors
 
@@ -59,7 +66,7 @@ def test_draw__of_a_batch_leaves_all_its_images_out(replacement):
 
 def test_draw__leaves_out_the_image_where_it_is_among_the_rows():
     exclude = torch.tensor([-1, 0])
-    drawn = draw_negatives(torch.tensor([100, 101]), 2, 64, seed=0, step=0, exclude=exclude)
+    drawn = draw_for_each(torch.tensor([100, 101]), 2, 64, 0, 0, True, exclude)
     assert set(drawn[0].tolist()) == {0, 1}
     assert set(drawn[1].tolist()) == {1}
 
@@ -76,9 +83,7 @@ def test_draw__of_a_batch_that_repeats_its_images():
     """Nothing is lost to repeated images: 3 of 5 are free, though the batch has 6 entries."""
     index = torch.tensor([2, 4, 2, -1, 4, -1])
     for replacement in (True, False):
-        drawn = draw_negatives(
-            index, 5, 3, seed=0, step=0, replacement=replacement, per_batch=True, exclude=index
-        )
+        drawn = draw_for_batch(index, 5, 3, 0, 0, replacement)
         assert set(drawn[0].tolist()) <= {0, 1, 3}
     assert sorted(drawn[0].tolist()) == [0, 1, 3]  # without replacement
     with pytest.raises(ValueError, match="there are 0 of 2"):

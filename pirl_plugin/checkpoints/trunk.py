@@ -158,6 +158,7 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
         )
     trunk_prefix = _choose(list(part_names_at), name, prefix)
     part_names = part_names_at[trunk_prefix]
+    # The trunk's tensors by torchvision's names, and the parts beside it.
     state = {}
     other_parts = []
     for full_name, tensor in tensors.items():
@@ -168,6 +169,7 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
             else:
                 other_parts.append(part)
 
+    # The network: the depth whose names differ least, and width and stem by conv1's shape.
     depth = min(STAGES, key=lambda depth: len(_shapes(depth, 1, False).keys() ^ state.keys()))
     stem = state.get("conv1.weight", torch.empty(64, 3, 7, 7))
     width = stem.shape[0] / 64
@@ -180,6 +182,7 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
             f"width {width:g}: {mismatch}"
         )
     _list_others(name, other_parts)
+    # As in the network, whatever the file's order: exported files of equal weights are equal.
     ordered = {n: state[n] for n in expected if n in state}
     return Trunk(_finite(ordered, name), trunk_prefix, depth, width, small_stem)
 
@@ -206,7 +209,7 @@ def _timm_trunk(
     with torch.device("meta"):
         network: Any = create_network(timm, options)
     expected = network.state_dict()
-    first = next(iter(expected))
+    first = next(iter(expected))  # what stands before it in the file is the prefix
     prefixes = _prefixes_of(tensors, first)
     if not prefixes:
         raise Refused(f"{name} holds no {timm}: expected a tensor {first}, after any prefix")

@@ -171,6 +171,7 @@ def vote(
     correct = 0
     for start in range(0, len(rows), chunk):
         part = slice(start, start + chunk)
+        # The class of each neighbour, and the sum of the weights of each class.
         ballots = train_class[rows[part]]  # (chunk, k)
         votes = weights.new_zeros(len(ballots), len(classes))
         predicted = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]

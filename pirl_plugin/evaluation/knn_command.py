@@ -77,6 +77,7 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     images = open_labelled(options.data)
     print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
 
+    # (N,), the training images first
     labels = torch.from_numpy(np.concatenate([images.train.labels(), images.test.labels()]))
     readable, row_of, features_of_trunks = network_features(options, trunks, images)
     is_measured = readable & (labels != NO_CLASS)
@@ -90,6 +91,7 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
         gallery = features[row_of[is_measured & is_train]]
         queries = features[row_of[is_measured & ~is_train]]
         votes.append(vote_by_k(gallery, queries, train_labels, test_labels, options, device))
+    # Results: of the checkpoint, and of an untrained network beside it.
     accuracies = [of_network for of_network, _ in votes]
     most_frequent = train_labels.mode().values
     results = {

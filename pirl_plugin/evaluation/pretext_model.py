@@ -146,6 +146,7 @@ def load_pretext_model(
     views = _views(_view_entry(run_config(path)), _view_entry(other), size)
     heads = _heads(content)
     patches = views.grid**2 if isinstance(views, JigsawViews) else 1
+    # Without a pair of heads for these views, as in baselines, compare the trunk's features.
     if [head.num_patches for head in heads] != [patches, 1]:
         representation = "the trunk's pooled features, of patches their mean: no pair of heads"
         return PretextModel(trunk, None, None, views, f"{representation} f and g")
@@ -168,6 +169,7 @@ def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
     """Return the views of an entry; if it has no transformed images, the views of the other."""
+    # The run's own size goes before --size, and this before the other run's.
     default = other if other.get("name") in _VIEWS else {"name": names.JIGSAW}
     side = size or default.get("image_size", 224)
     if entry.get("name") not in _VIEWS:

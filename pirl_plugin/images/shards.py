@@ -184,6 +184,7 @@ def scan_tar(path: Path, shard: int) -> Members:
                     images.setdefault(stem, (member.offset_data, member.size, member.name))
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
+    # Leave out masks and the like, which have the key of another image.
     names = []
     rows = []
     for stem, (offset, size, name) in images.items():

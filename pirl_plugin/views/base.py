@@ -20,7 +20,7 @@ _Self = TypeVar("_Self", bound="Views")
 class Views:
     """A transform from an image to a dictionary of uint8 views.
 
-    For new views, write a subclass with ``shapes``, and with ``_make`` that makes the views.
+    For new views, write a subclass with ``_make``, which makes them.
 
     Args:
         image_size: side of I, pixels.
@@ -31,9 +31,6 @@ class Views:
         TypeError: a parameter is unknown.
         ValueError: a parameter is out of range.
     """
-
-    labelled = False
-    """Whether the views come with a ``label``, the number of a pretext task's transformation."""
 
     def __init__(
         self,
@@ -57,7 +54,8 @@ class Views:
                 in torchvision's transforms.
 
         Returns:
-            uint8 views by name, with :attr:`shapes`.
+            uint8 views by name, of the same shapes for any image; a pretext task also has
+            ``label``, the number of its transformation.
 
         Raises:
             ValueError: ``image`` is of another kind.
@@ -66,16 +64,6 @@ class Views:
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         raise NotImplementedError
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each view, by name."""
-        return {"images": (3, self.image_size, self.image_size)}
-
-    def placeholder(self) -> dict[str, torch.Tensor]:
-        """Return black views of the same shapes, for an unreadable image."""
-        views = {name: torch.zeros(size, dtype=torch.uint8) for name, size in self.shapes.items()}
-        return {**views, "label": torch.tensor(0)} if self.labelled else views
 
     @classmethod
     def from_entry(cls: type[_Self], entry: Mapping[str, Any]) -> _Self:

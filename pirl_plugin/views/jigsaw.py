@@ -77,11 +77,6 @@ class JigsawViews(Views):
         self.flip = flip
         self.permutations = PermutationSet(num_permutations, grid * grid)
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each view, by name."""
-        return {**super().shapes, "patches": (self.grid**2, 3, self.patch_size, self.patch_size)}
-
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         image = self._standard_view(pixels, rng)
         return {"images": image, "patches": self._shuffled(pixels, rng)[1]}
@@ -132,17 +127,10 @@ class JigsawTask(JigsawViews):
         ValueError: a parameter is out of range.
     """
 
-    labelled = True
-
     def __init__(self, num_permutations: int, **parameters: Any) -> None:
         number = "a number such as 2000: the classifier has an output for each permutation"
         check("num_permutations", num_permutations, num_permutations is not None, number)
         super().__init__(num_permutations=num_permutations, **parameters)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each view, by name."""
-        return {"patches": super().shapes["patches"]}
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         number, patches = self._shuffled(pixels, rng)

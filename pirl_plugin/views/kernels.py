@@ -176,6 +176,7 @@ def _turn_hue(r, g, b, shift):
         value = max(red, max(green, blue))
         least = min(red, min(green, blue))
         spread = value - least
+        # The hue in sixths: 0 is red, 2 green and 4 blue; `value` is the largest channel.
         start = _F2 if green == value else _F4
         ahead = red if green == value else green
         start = _F0 if red == value else start
@@ -183,6 +184,7 @@ def _turn_hue(r, g, b, shift):
         middle = max(min(red, green), min(max(red, green), blue))
         part = (value - middle) / max(spread, _F1)
         sector = start + _F1 - part if ahead == least else start - _F1 + part
+        # The hue in turns, then in 1/256 of a turn, and shifted.
         turn = np.float64(sector) * _SIXTH + 1.0
         turn = np.float32(turn - 1.0 if turn >= 1.0 else turn)
         hue = np.float32(np.int32(np.float64(turn) * 255.0)) + shift
@@ -273,13 +275,13 @@ def _jitter_pass(planes, row, first, last, mean, chunk):
 @_jit
 def _jitter(planes, row, chunk):
     """Apply the colour jitter: a pass up to contrast, which needs the mean, and a second pass."""
-    contrast_at = 4
+    contrast_at = 4  # after all operations: there is no contrast
     for place in range(4):
         if row[ORDER + place] == _F1 and row[CONTRAST] != _F1:
             contrast_at = place
     total = _jitter_pass(planes, row, 0, contrast_at, _F0, chunk)
     if contrast_at < 4:
-        mean = np.float32(int(total / planes.shape[1] + 0.5))
+        mean = np.float32(int(total / planes.shape[1] + 0.5))  # rounded, as in PIL
         _jitter_pass(planes, row, contrast_at, 4, mean, chunk)
 
 
@@ -291,23 +293,25 @@ def _sharpen(plane, out, size, factor):
     At the ends of rows this is wrong, so they are overwritten.
     """
     count = plane.size - 2 * size - 2
-    at_0 = plane[:count]
-    at_1 = plane[1 : count + 1]
-    at_2 = plane[2 : count + 2]
-    at_3 = plane[size : size + count]
-    at_4 = plane[size + 1 : size + count + 1]
-    at_5 = plane[size + 2 : size + count + 2]
-    at_6 = plane[2 * size : 2 * size + count]
-    at_7 = plane[2 * size + 1 : 2 * size + count + 1]
-    at_8 = plane[2 * size + 2 :]
+    # The neighbours of all inner pixels: the same plane, shifted.
+    top_left = plane[:count]
+    top = plane[1 : count + 1]
+    top_right = plane[2 : count + 2]
+    left = plane[size : size + count]
+    centre = plane[size + 1 : size + count + 1]
+    right = plane[size + 2 : size + count + 2]
+    bottom_left = plane[2 * size : 2 * size + count]
+    bottom = plane[2 * size + 1 : 2 * size + count + 1]
+    bottom_right = plane[2 * size + 2 :]
     inner = out[size + 1 : size + count + 1]
     for x in range(count):
-        total = np.uint16(at_0[x]) + np.uint16(at_1[x]) + np.uint16(at_2[x]) + np.uint16(at_3[x])
-        total += np.uint16(at_5[x]) + np.uint16(at_6[x]) + np.uint16(at_7[x]) + np.uint16(at_8[x])
-        total += np.uint16(5) * np.uint16(at_4[x])
-        centre = np.float32(at_4[x])
+        total = np.uint16(top_left[x]) + np.uint16(top[x]) + np.uint16(top_right[x])
+        total += np.uint16(left[x]) + np.uint16(right[x])
+        total += np.uint16(bottom_left[x]) + np.uint16(bottom[x]) + np.uint16(bottom_right[x])
+        total += np.uint16(5) * np.uint16(centre[x])
         smooth = np.floor(np.float32(np.uint16(total)) * _THIRTEENTH + _HALF)
-        inner[x] = np.uint8(np.int32(_blend(smooth, centre, factor)))
+        inner[x] = np.uint8(np.int32(_blend(smooth, np.float32(centre[x]), factor)))
+    # PIL does not filter the border.
     for x in range(size):
         out[x] = plane[x]
         out[plane.size - size + x] = plane[plane.size - size + x]
@@ -318,7 +322,7 @@ def _sharpen(plane, out, size, factor):
 @_jit
 def _extras(plane, spare, size, row):
     """Posterize, sharpen, solarize and autocontrast one channel in place."""
-    mask = np.uint8((255 << (8 - int(row[POSTERIZE]))) & 255)
+    mask = np.uint8((255 << (8 - int(row[POSTERIZE]))) & 255)  # posterize: the upper bits
     for x in range(plane.size):
         plane[x] = plane[x] & mask
     _sharpen(plane, spare, size, row[SHARPNESS])
@@ -333,6 +337,7 @@ def _extras(plane, spare, size, row):
         plane[x] = value
         low = min(low, value)
         high = max(high, value)
+    # Autocontrast maps the range to 0 … 255, unless it is empty or whole.
     spread = np.int64(high) - np.int64(low)
     if 0 < spread < 255:
         scale = 255.0 / spread

@@ -86,11 +86,13 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
     count = 0
     agree = 0  # places in which an order may equal a chosen one
     while count < size and agree <= num_patches - 3:
+        # Random candidates that are far enough from all chosen orders.
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (_POOL, 1)), axis=1)
         pool_codes = np.eye(num_patches, dtype=np.float32)[pool].reshape(_POOL, -1)
         far_from_chosen = (pool_codes @ codes[:count].T).max(axis=1, initial=0) <= agree
         pool = pool[far_from_chosen]
         pool_codes = pool_codes[far_from_chosen]
+        # Take them one by one; each leaves out the candidates that are too near to it.
         far_from_each_other = pool_codes @ pool_codes.T <= agree
         is_candidate = np.ones(len(pool), bool)
         num_new = 0
@@ -101,7 +103,7 @@ def _spread(size: int, num_patches: int, rng: np.random.Generator) -> _Orders:
             is_candidate &= far_from_each_other[pick]
             count += 1
             num_new += 1
-        if num_new <= _LEAST_YIELD * count:
+        if num_new <= _LEAST_YIELD * count:  # few orders are left at this distance
             agree += 1
     return orders[:count]
 
@@ -116,5 +118,6 @@ def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Genera
     else:  # there are so many orders that few of the random ones are equal
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (2 * size, 1)), axis=1)
     candidates = np.concatenate([chosen, pool])
+    # The first place of each order: the chosen ones stay first, and repetitions go.
     first = np.unique(candidates, axis=0, return_index=True)[1]
     return candidates[np.sort(first)[:size]]

@@ -25,11 +25,6 @@ class RotationViews(Views):
         {'images': (3, 224, 224), 'rotated': (3, 224, 224)}
     """
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each view, by name."""
-        return {**super().shapes, "rotated": (3, self.image_size, self.image_size)}
-
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         image = self._standard_view(pixels, rng)
         return {"images": image, "rotated": self._turned(pixels, rng)[1]}
@@ -48,13 +43,6 @@ class RotationTask(RotationViews):
 
     Source: Gidaris et al. 2018 (arXiv 1803.07728). Args as in :class:`RotationViews`.
     """
-
-    labelled = True
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each view, by name."""
-        return {"rotated": (3, self.image_size, self.image_size)}
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         quarters, rotated = self._turned(pixels, rng)

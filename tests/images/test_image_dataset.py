@@ -115,11 +115,6 @@ def test_default_collation__is_named_as_the_cause():
 class TwoCrops(pirl.Views):
     """Two standard views, of a user's own."""
 
-    @property
-    def shapes(self):
-        """Shape of each view, by name."""
-        return {**super().shapes, "other": (3, self.image_size, self.image_size)}
-
     def _make(self, pixels, rng):
         return {
             "images": self._standard_view(pixels, rng),

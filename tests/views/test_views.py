@@ -1,4 +1,4 @@
-"""Views of all tasks: bit-equal to PIL, kinds of images, placeholders, refusals."""
+"""Views of all tasks: bit-equal to PIL, kinds of images, refusals."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from torchvision.datasets import FakeData
 from pirl_plugin.views import base, jigsaw
 from pirl_plugin.views.base import ImageViews
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
-from pirl_plugin.views.kernels import warm_up
 from pirl_plugin.views.pixels import crop_resize, image_generator
 from pirl_plugin.views.rotation import RotationTask, RotationViews
 from tests.views.oracle import crop_resize_pil, render_pil
@@ -43,14 +42,11 @@ def test_crop_resize__is_close_to_pil():
 
 
 @pytest.mark.parametrize("views_class", CLASSES)
-def test_views__keyed_draws_and_placeholder(views_class):
+def test_views__keyed_draws(views_class):
     views = views_class()
     one, same, other = (views(photo(), image_generator(0, e, 1)) for e in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
-    black = views.placeholder()
-    assert {n: v.shape for n, v in black.items()} == {n: v.shape for n, v in one.items()}
-    assert not any(view.any() for view in black.values())
 
 
 def test_jigsaw__order_and_number_of_the_permutation():
@@ -153,7 +149,3 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
 def test_views__refuse_bad_parameters(parameters, words):
     with pytest.raises((TypeError, ValueError), match=words):
         JigsawViews(**parameters)
-
-
-def test_warm_up__runs():
-    warm_up()

@@ -157,7 +157,7 @@ class PIRLTransform(ClassyTransform):
 
     The host finds a transform by the name of its class: each one below has the views it makes. It
     takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
-    image's row is a key of the draws, and an unreadable image gets black views.
+    image's row is a key of the draws. An unreadable image is grey, and loss and bank ignore it.
 
     Args:
         **parameters: parameters of the views class.
@@ -183,11 +183,8 @@ class PIRLTransform(ClassyTransform):
                 f"{type(self).__name__}: expected it as the first of config.DATA.TRAIN.TRANSFORMS, "
                 f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
             )
-        if sample["data_valid"][0] == 1:
-            rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
-            sample["data"] = self.views(source.pixels, rng)
-        else:
-            sample["data"] = self.views.placeholder()
+        rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
+        sample["data"] = self.views(source.pixels, rng)
         return sample
 
     @classmethod
