@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,9 @@ def device(text: str) -> str:
     """Parse cpu, cuda or cuda:N, and check that this GPU exists."""
     import torch
 
-    kind, _, index = text.partition(":")
     gpus = torch.cuda.device_count()
-    number = index or "0"
-    exists = kind == "cuda" and number.isdecimal() and int(number) < gpus
+    match = re.fullmatch(r"cuda(?::([0-9]+))?", text)
+    exists = match is not None and int(match[1] or 0) < gpus
     if text != "cpu" and not exists:
         raise argparse.ArgumentTypeError(f"{text}: expected cpu, or one of {gpus} GPUs as cuda:N")
     return text

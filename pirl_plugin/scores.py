@@ -114,7 +114,7 @@ class BankScores:
             yield images, partial(score_rows, rows), partial(sum_rows, rows)
 
     def _block_size(self, gathers_rows: bool) -> int:
-        """Return the number of images of a block, so that its tensors have at most a few MB."""
+        """Return the number of images of a block, whose rows or scores fit into ``_MOST_BYTES``."""
         batch, num_outputs, dim = self.queries.shape
         numbers = self.drawn.shape[1] * num_outputs  # of an image: its scores, T×N
         number_bytes = self.queries.itemsize

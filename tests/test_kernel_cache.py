@@ -1,3 +1,5 @@
+"""A kernel whose cache on disk is damaged."""
+
 import importlib
 
 KERNEL = """

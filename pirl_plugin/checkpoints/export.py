@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import shlex
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pirl_plugin.failures import Refused
 from pirl_plugin.files import atomic_write
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.timm_trunk import create_network
+from pirl_plugin.settings import quoted
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 _PRETRAIN = "pre-train another network, with +config/pirl/models=resnet18"
@@ -101,15 +103,17 @@ def export_checkpoint(
 
 
 def loading_lines(trunk: Trunk, to: str, out: Path) -> str:
-    """Return lines that load an exported file: Python code, or overrides for VISSL."""
+    """Return what loads an exported file: Python code, or overrides of VISSL in a shell."""
     images = trunk.preprocessing
     mean = list(images.mean)
     std = list(images.std)
     if to == "vissl":
-        return (
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={out} "
-            f"'config.DATA.MEAN={mean}' 'config.DATA.STD={std}'"
-        )
+        overrides = [
+            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(out.absolute())}",
+            f"config.DATA.MEAN={mean}",
+            f"config.DATA.STD={std}",
+        ]
+        return shlex.join(overrides)
     if to == "detectron2":
         keys = {"MODEL.WEIGHTS": str(out), **detectron2_options(trunk)}
         return f"config.merge_from_list({[item for pair in keys.items() for item in pair]})"

@@ -98,6 +98,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
         FileNotFoundError: a checkpoint or the folder does not exist.
         ValueError: a checkpoint holds no complete trunk, or fewer than two images can be read.
     """
+    # The same images for all checkpoints.
     source = FolderSource(options.data)
     count = min(options.images, len(source))
     rng = np.random.default_rng(options.seed)
@@ -112,6 +113,7 @@ def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
         )
         for path in options.checkpoint
     ]
+    # A run is named by its folder, unless two folders have the same name.
     names = [path.resolve().parent.name for path in options.checkpoint]
     if len(set(names)) < len(names):
         names = [str(path) for path in options.checkpoint]

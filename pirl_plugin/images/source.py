@@ -15,7 +15,8 @@ from pirl_plugin.failures import Refused
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.shared import SharedArray
 
-GREY = 128
+_GREY = 128  # level of the image that replaces an unreadable one
+_GREY_SIDE = 224  # pixels
 
 
 class ImageSource:
@@ -33,14 +34,10 @@ class ImageSource:
         root: folder of the relative paths; ``path`` itself if None.
         labels: int64 (N,), or (N, classes), if the source has labels.
 
-    Attributes:
-        grey_size: side of the image that replaces an unreadable one, pixels.
-
     Raises:
         ValueError: there are fewer than two images.
     """
 
-    grey_size = 224
     classes: list[str] | None = None  # names of the labels 0, 1, … of a list with names
 
     def __init__(
@@ -79,8 +76,7 @@ class ImageSource:
                 reason = str(error) or "there is too little memory"
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
-        shape = (3, self.grey_size, self.grey_size)
-        return torch.full(shape, GREY, dtype=torch.uint8), False
+        return torch.full((3, _GREY_SIDE, _GREY_SIDE), _GREY, dtype=torch.uint8), False
 
     def pixels(self, row: int) -> torch.Tensor:
         """Return one image, uint8 (3, H, W).

@@ -1,6 +1,7 @@
 """What is exported has the trunk's bits, from any layout and in any format."""
 
 import pickle
+import shlex
 
 import numpy as np
 import pytest
@@ -193,11 +194,13 @@ def test_trunk__that_is_not_whole_is_refused(change, message, tmp_path):
 
 def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
     source = save(LAYOUTS["MoCo"](small_trunk()), tmp_path / "in.torch")
-    options = ["--checkpoint", str(source), "--to", "vissl", "--out", str(tmp_path / "out.torch")]
-    assert main(options) == 0
+    out = tmp_path / "my run" / "out.torch"
+    assert main(["--checkpoint", str(source), "--to", "vissl", "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "ResNet-18 of width 0.125" in said
-    assert f"PARAMS_FILE={tmp_path / 'out.torch'}" in said
+    (overrides,) = [line for line in said.splitlines() if "PARAMS_FILE" in line]
+    weights_file = shlex.split(overrides)[0].partition("=")[2]
+    assert weights_file == f"'{out}'"  # a space, quoted for the shell and for Hydra
 
 
 IMAGES = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}
