@@ -25,6 +25,10 @@ def test_measures__are_those_that_the_tensors_allow():
     assert measured["alignment"].chance == pytest.approx(sum(others) / 199, rel=1e-4)
     assert measured["cos_g_m"].value == pytest.approx(float(cosine_similarity(g, m).mean()))
     assert measured["score_spread"].chance == pytest.approx(32**-0.5)
+    assert "score_spread" in measure_bank(ROWS, f=f[:2])
+    one = measure_bank(ROWS, f=f[:1], g=g[:1])
+    assert "score_spread" not in one
+    assert one["alignment"].chance == pytest.approx(one["alignment"].value)  # no second image
 
 
 def test_knn__is_left_out_of_one_class():

@@ -186,6 +186,7 @@ def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
 def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
     bank = ShardedMemoryBank(20, 4)
     task, hook, exchange = run_of(tmp_path, keep_last=2, loss=Loss(bank))
+    (tmp_path / ".unfinished.model_phase9.torch").touch()  # of a run that was killed while saving
     hook.on_start(task)
     for task.train_phase_idx in range(4):
         hook.on_phase_start(task)
