@@ -25,7 +25,8 @@ from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.images.source import ImageSource, warn_once
 
-NO_LABEL = -1
+NO_LABEL = np.iinfo(np.int64).min
+"""Label of an image without ``.cls``; in a ``.cls``, −1 says that the image has no class."""
 MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
 """For each image: number of its tar, first byte and length in the tar, and class."""
 _LARGEST_PADDING = 1 << 20  # bytes of zeros at the end of a tar; tar pads to 10,240 by default
@@ -80,10 +81,10 @@ class ShardSource(ImageSource):
         return f"{os.path.join(self.path, tar)}:{self._images[row]}"
 
     def labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N,), from the ``.cls`` members.
+        """Return the class of each image, int64 (N,), from the ``.cls`` members; −1: no class.
 
         Raises:
-            ValueError: an image has no class.
+            ValueError: an image has no ``.cls``.
         """
         labels: NDArray[np.int64] = self._members.array["label"].astype(np.int64)
         if (labels == NO_LABEL).any():
@@ -164,7 +165,7 @@ def scan_tar(path: Path, shard: int) -> Members:
         shard: number of the tar.
 
     Returns:
-        The images, with label −1 if there is no ``.cls``.
+        The images, with label ``NO_LABEL`` if there is no ``.cls``.
 
     Raises:
         ValueError: it is not a complete tar, or a class is not a number.

@@ -159,6 +159,13 @@ def shards(tmp_path):
     return out
 
 
+def test_shards__keep_that_an_image_is_in_no_class_folder(tmp_path):
+    for name in ("0.png", "a/1.png", "b/2.png"):
+        save_grey(tmp_path / "in" / name)
+    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
+    assert open_source(tmp_path / "out").labels().tolist() == [-1, 0, 1]
+
+
 def test_index__names_a_missing_tar(shards):
     (shards / "shard-000001.tar").unlink()
     with pytest.raises(ValueError, match=r"lists 3 tars, and shard-000001\.tar is missing"):
