@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TextIO
 
@@ -124,27 +124,26 @@ def _paths_of_array(file: str) -> Iterator[str]:
 
 def _rows_of_text(file: str) -> Iterator[tuple[str, str | None]]:
     with _open_text(file) as lines:
-        for _, cells in _without_header(file, map(_split, lines))[1]:
-            path, *label = cells
-            yield path, label[0] if label else None
+        _, rows = _split_header(file, map(_split, lines))
+        for _, cells in rows:
+            yield cells[0], cells[1] if len(cells) > 1 else None
 
 
 def _rows_of_table(file: str) -> Iterator[tuple[str, str | None]]:
     with _open_text(file) as lines:
         try:
-            header, rows = _without_header(file, csv.reader(lines))
+            header, rows = _split_header(file, csv.reader(lines))
             path_column, label_column = _columns(file, header)
             for number, cells in rows:
-                path = cells[path_column] if path_column < len(cells) else ""
-                if not path:
-                    raise Refused(f"{file}: row {number} has no path")
+                cells = [*cells, *[""] * len(header)]  # a short row ends with empty cells
+                path = cells[path_column]
                 label = None
-                if label_column is not None and (header or label_column < len(cells)):
-                    label = cells[label_column] if label_column < len(cells) else ""
-                if label == "":
+                if label_column is not None and label_column < len(cells):
+                    label = cells[label_column]
+                if path == "" or label == "":
                     raise Refused(
-                        f"{file}: row {number} has no label: give each image one, or remove the "
-                        f"column"
+                        f"{file}: row {number} has no {'label' if path else 'path'}: give each "
+                        f"image one, or remove the column"
                     )
                 yield path, label
         except csv.Error as error:
@@ -158,16 +157,21 @@ def _open_text(file: str) -> TextIO:
     )
 
 
-def _without_header(
+def _split_header(
     file: str, rows: Iterable[list[str]]
 ) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return the cells of the header, if there is one, and number and cells of each other row."""
+    """Return the cells of the header, if there is one, and number and cells of each other row.
+
+    A header has the name of a column. Or else it has no path of an image, and the second row has.
+    """
     filled = _without_comments(file, rows)
     beginning = list(islice(filled, 2))
+    first, second = [*(cells for _, cells in beginning), [], []][:2]
+    has_names = _names_a_column(first)
     header: list[str] = []
-    if beginning and _is_header(*(cells for _, cells in beginning)):
+    if not _has_image(first) and (has_names or _has_image(second)):
         number, header = beginning.pop(0)
-        if not _names_a_column(header):
+        if not has_names:
             warn_once(f"{file}: row {number} is taken as a header: {', '.join(header)}")
     return header, chain(beginning, filled)
 
@@ -183,11 +187,6 @@ def _without_comments(file: str, rows: Iterable[list[str]]) -> Iterator[tuple[in
             yield number, cells
     if comments:
         warn_once(f"{file}: skipped: {comments} comments")
-
-
-def _is_header(first: list[str], second: Sequence[str] = ()) -> bool:
-    """Return whether the first row is no image: it has names of columns, or only row 2 a path."""
-    return not _has_image(first) and (_names_a_column(first) or _has_image(second))
 
 
 def _names_a_column(cells: list[str]) -> bool:
