@@ -132,6 +132,7 @@ class PIRLLoss(nn.Module):
             ValueError: a tensor has another shape; in training, an index is outside the data set.
                 A GPU is not waited for: then the loss is NaN, and a later call raises this.
         """
+        # Check the shapes in a test phase too; then the loss is 0.
         outputs = _by_name(f_image, g_transformed)  # each (B, D)
         weights = self.config.weights(len(outputs))  # Eq. 5: λ, 1 − λ
         weight_of = dict(zip(outputs, weights, strict=True))
@@ -139,6 +140,7 @@ class PIRLLoss(nn.Module):
             index = self.bank.check_batch(index, output)  # (B,)
         if not (self.training and torch.is_grad_enabled()):
             return at_least_float32(f_image.new_zeros(()))
+        # Mistakes that would change results in silence.
         self._compare_ranks()
         self.bank.index_check.refuse_noted()
         self.bank.index_check.check(index)

@@ -77,6 +77,7 @@ def export_checkpoint(
     """
     path = Path(path)
     out = Path(out)
+    # Refuse before the checkpoint is read, which may take minutes.
     if to not in FORMATS:
         raise Refused(f"to = '{to}': expected one of {', '.join(FORMATS)}")
     if to == "detectron2" and out.suffix != ".pkl":

@@ -153,6 +153,7 @@ def _measure_model(
     versions = torch.stack([version for _, version in views])
     models = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
 
+    # The embeddings of each image, by both kinds of statistics.
     embeddings: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in models}
     progress = tqdm(rows, name, mininterval=2)
     for crop, transformed in _views(model, source, progress, options.transforms, options.seed):

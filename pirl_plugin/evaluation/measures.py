@@ -148,6 +148,7 @@ def measure_bank(
         (50.0, ['knn_top1', 'effective_rank', 'uniformity'])
     """
     measures: dict[str, Measure] = {}
+    # Of the rows alone.
     table = _unit(rows)  # (N, D)
     dim = rows.shape[1]
     if labels is not None:
@@ -158,6 +159,7 @@ def measure_bank(
     rank, evenness = measure_random_rows(len(rows), dim)
     measures["effective_rank"] = Measure(effective_rank(rows), rank)
     measures["uniformity"] = Measure(uniformity(rows), evenness)
+    # Of the two embeddings of an image.
     if f is not None and g is not None:
         image = _unit(f)
         transformed = _unit(g, f.shape)
@@ -170,6 +172,7 @@ def measure_bank(
         if count > 1:
             different_cosine = (count * mean_cosine - same_cosine) / (count - 1)
         measures["alignment"] = Measure(alignment(f, g), float(2 - 2 * different_cosine))
+    # Of embeddings and the rows of their images; chance is the mean over all rows.
     for name, embeddings in (("cos_f_m", f), ("cos_g_m", g)):
         if embeddings is not None and m is not None:
             unit = _unit(embeddings, (len(embeddings), dim))

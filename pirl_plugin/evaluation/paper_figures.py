@@ -33,6 +33,7 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
     parameters = published_parameters()
     figure = Figure(figsize=(8, 6.4), layout="constrained")
     axes = figure.subplots()
+    # The paper's circles.
     paper: list[Point] = []
     for row in _table(tables, 2)["rows"]:
         method = row["method"]
@@ -44,6 +45,7 @@ def draw_parameters(tables: Sequence[Mapping[str, Any]]) -> Figure:
             paper.append((parameters[method], percent, method))
     _label(axes, paper, left=False)
 
+    # Stars of runs. A run of another network has no place: its parameters are not known.
     runs: list[Point] = []
     for row in _table(tables, 2)["rows"]:
         measured = row["measured"][0]
@@ -100,6 +102,7 @@ def draw_layers(tables: Sequence[Mapping[str, Any]]) -> Figure:
         method = row["method"]
         if method not in ("PIRL", "Jigsaw") and not has_run:
             continue
+        # A method's run has the colour of its published line.
         nearest = row.get("nearest", method)
         colour = colours.setdefault(nearest, f"C{len(colours)}")
         if any(value is not None for value in published):

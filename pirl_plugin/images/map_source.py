@@ -49,6 +49,7 @@ class MapSource(ImageSource):
                 f"each image has a row in the memory bank; load the data without streaming, or "
                 f"give a list of the images"
             )
+        # Its "paths" are the numbers of the items; path_of makes names of them.
         super().__init__(kind, range(len(dataset)))  # type: ignore[arg-type]
         self.dataset = dataset
         self._items = dataset

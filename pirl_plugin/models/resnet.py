@@ -62,6 +62,7 @@ class WideResNet(ResNet):
 
     def __init__(self, depth: int, width: float = 1, small_stem: bool = False) -> None:
         block, stages = STAGES[depth]
+        # torchvision's layers have the usual widths: replace all that depend on the width.
         super().__init__(block, stages)
         self.inplanes = round(64 * width)
         self.conv1 = nn.Conv2d(3, self.inplanes, kernel_size=7, stride=2, padding=3, bias=False)
@@ -127,7 +128,7 @@ class ResNetTrunk(nn.Module):
             features = block(features)
             if name in blocks_asked_for:
                 outputs[name] = features
-            if len(outputs) == len(blocks_asked_for):
+            if len(outputs) == len(blocks_asked_for):  # no feature needs the later blocks
                 break
         return [outputs[FEATURES[key]] for key in keys]
 

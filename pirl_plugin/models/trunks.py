@@ -36,11 +36,12 @@ def trunk_width(trunk: Mapping[str, Any]) -> int | None:
     """
     name = trunk["NAME"]
     if name == "resnet":
-        return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])
+        return int(2048 * trunk["RESNETS"]["WIDTH_MULTIPLIER"])  # VISSL's begin with ResNet-50
     if name == "pirl_resnet":
         arguments = read_section(trunk.get("PIRL_RESNET") or {})
         return feature_width(arguments["depth"], arguments["width"])
     if name == "pirl_timm":
+        # timm knows the width only of a network; on "meta" it has no memory.
         with torch.device("meta"):
             return network_width(create_network(*read_timm_section(trunk.get("PIRL_TIMM") or {})))
     if name == "pirl_ensemble":

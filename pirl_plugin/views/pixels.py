@@ -126,6 +126,7 @@ def random_resized_crop_box(
             top = int(top_draw * (height - crop_h + 1))
             left = int(left_draw * (width - crop_w + 1))
             return top, left, crop_h, crop_w
+    # None fits: the largest central crop.
     crop_h = height
     crop_w = width
     if width < _RATIO[0] * height:
