@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,20 +10,25 @@ import torch
 
 
 def extract_features_on_cpu(module: Any) -> None:
-    """Never worked: feature extraction asserts a GPU and calls ``.cuda()`` on each batch."""
+    """Never worked: ``SelfSupervisionTrainer.extract`` asserts a GPU.
+
+    Its loop, ``_extract_split_features``, calls ``.cuda()`` on each batch. Both are so in VISSL
+    0.1.6 and in git main. The extraction of predictions, which only git main has, stays the host's.
+    """
     trainer = module.SelfSupervisionTrainer
     original = trainer.extract
-    if list(inspect.signature(original).parameters) != ["self", "output_folder"]:
-        return  # git main, whose extraction runs on a CPU and has more parameters
 
     @functools.wraps(original)
-    def extract(self: Any, output_folder: str) -> object:
+    def extract(self: Any, output_folder: str, **options: bool) -> object:
         task = self.task
-        if task.device.type != "cpu":
-            return original(self, output_folder)
+        if task.device.type != "cpu" or options.get("extract_predictions"):
+            return original(self, output_folder, **options)
         # The steps of the original, without its assertion.
         task.prepare_extraction(pin_memory=self.cfg.DATA.PIN_MEMORY)
-        self._add_dummy_layer()
+        if hasattr(task, "add_dummy_layer"):  # git main
+            task.add_dummy_layer()
+        else:
+            self._add_dummy_layer()
         task.init_distributed_data_parallel_model()
         layers = module.get_trunk_output_feature_names(self.cfg.MODEL) or ["heads"]
         for split in task.available_splits:

@@ -2,12 +2,17 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
 import torch
 from vissl.trainer.trainer_main import SelfSupervisionTrainer
 
 
-def _trainer(device, seen):
-    """The host's trainer with what its extraction uses of a task."""
+def _trainer(owner_of_dummy_layer, seen):
+    """The host's trainer with what its extraction uses of a task on a CPU.
+
+    ``owner_of_dummy_layer``: the trainer in VISSL 0.1.6, the task in git main.
+    """
 
     def model(images):
         seen.append(images)
@@ -27,24 +32,30 @@ def _trainer(device, seen):
         "data_idx": [torch.tensor([2, 0]), torch.tensor([1])],
     }
     trainer.task = SimpleNamespace(
-        device=torch.device(device),
+        device=torch.device("cpu"),
         model=model,
         prepare_extraction=lambda pin_memory: None,
         init_distributed_data_parallel_model=lambda: None,
         available_splits=["TRAIN"],
         dataloaders={"train": [batch]},
     )
-    trainer._add_dummy_layer = trainer._cleanup_task = lambda: None
+    trainer._cleanup_task = lambda: None
+    if owner_of_dummy_layer == "trainer":
+        trainer._add_dummy_layer = lambda: None
+    else:
+        trainer.task.add_dummy_layer = lambda: None
+        trainer._add_dummy_layer = None
     return trainer, batch
 
 
-def test_extraction__runs_on_a_cpu_with_the_hosts_own_loop(tmp_path, monkeypatch):
-    import numpy as np
-
+@pytest.mark.parametrize("owner_of_dummy_layer", ["trainer", "task"])
+def test_extraction__runs_on_a_cpu_with_the_hosts_own_loop(
+    owner_of_dummy_layer, tmp_path, monkeypatch
+):
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     cuda = torch.Tensor.cuda
     seen = []
-    trainer, batch = _trainer("cpu", seen)
+    trainer, batch = _trainer(owner_of_dummy_layer, seen)
     trainer.extract(str(tmp_path))
     written = {name: np.load(tmp_path / f"rank0_chunk0_train_heads_{name}.npy")
                for name in ("inds", "features", "targets")}  # fmt: skip
@@ -57,9 +68,8 @@ def test_extraction__runs_on_a_cpu_with_the_hosts_own_loop(tmp_path, monkeypatch
     assert torch.Tensor.cuda is cuda
 
 
-def test_extraction__on_a_gpu_is_the_hosts():
-    import inspect
-
-    source = inspect.unwrap(SelfSupervisionTrainer.extract)
-    assert source.__module__ == "vissl.trainer.trainer_main"
-    assert source is not SelfSupervisionTrainer.extract
+def test_extraction__on_a_gpu_is_the_hosts(tmp_path):
+    trainer, _ = _trainer("trainer", [])
+    trainer.task.device = torch.device("meta")  # as good as a GPU for the patch
+    with pytest.raises(AssertionError, match=r"Set MACHINE\.DEVICE = gpu"):
+        trainer.extract(str(tmp_path))
