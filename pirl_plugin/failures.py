@@ -93,30 +93,34 @@ def another_rank_ended(timeout_minutes: float) -> str:
     )
 
 
-def record(text: str, details: str, folder: Path | None) -> Path | None:
-    """Append a failure to ``failure.txt``; return its path, None if that fails.
+def record(text: str, details: str, folder: Path | None) -> str | None:
+    """Append a failure to ``failure.txt``.
 
     Earlier entries stay: torchrun starts a failed run again, in the same folder.
 
     Args:
-        text: the sentence, as on the console.
-        details: the traceback.
+        text: the sentence.
+        details: the traceback; empty for a refusal.
         folder: the run's folder; None for a new temporary folder.
+
+    Returns:
+        The sentence as written, which names the file if there are details; None if the file cannot
+        be written.
     """
     try:
-        folder = folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))
-        path = folder / FAILURE_FILE
+        path = (folder or Path(tempfile.mkdtemp(prefix="pirl_plugin_"))) / FAILURE_FILE
+        written = f"{text} (traceback in {path})" if details else text
         now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"{now}\n{text}\n{details}\n")
-        return path
+            file.write(f"{now}\n{written}\n{details}\n")
     except OSError:  # such as a full disk: the sentence is more important
         return None
+    return written
 
 
 def details_of(error: BaseException) -> str:
-    """Return an exception's traceback."""
-    return "".join(traceback.format_exception(error))
+    """Return an exception's traceback; empty for a refusal, whose sentence says everything."""
+    return "" if is_refusal(error) else "".join(traceback.format_exception(error))
 
 
 @contextmanager
@@ -136,11 +140,9 @@ def in_one_sentence(folder: Path | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         text = f"{PREFIX}{sentence(error)}"
-        path = None
-        if folder is not None or not is_refusal(error):
-            path = record(text, details_of(error), folder)
-        if path is not None and not is_refusal(error):
-            text += f" (traceback in {path})"
+        details = details_of(error)
+        if folder is not None or details:
+            text = record(text, details, folder) or text
         raise SystemExit(text) from None
 
 

@@ -23,7 +23,6 @@ from pirl_plugin.console import show_any_character
 from pirl_plugin.failures import FAILURE_FILE, PREFIX, another_rank_ended, in_one_sentence
 from pirl_plugin.settings import is_ours, require_host
 from pirl_plugin.vissl import network, torchrun
-from pirl_plugin.vissl.hangs import GRACE_S, second_signal_ends_process
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.rank import prepare_workers, run_rank
 from pirl_plugin.vissl.resume import signals
@@ -145,10 +144,11 @@ def _launch(
     local_rank = torchrun.local_rank()  # before the host sets LOCAL_RANK
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
+        # How the run ends: on a signal, or on any error in one sentence.
         stack.enter_context(_saying_how_to_resume())
         stack.enter_context(signals.listening())
-        stack.enter_context(second_signal_ends_process())
         stack.enter_context(in_one_sentence())
+        # Refuse mistakes before anything is written, once for all processes.
         if is_first:
             check_run(config, engine_name)
         folder = output_folder(config)
@@ -158,6 +158,7 @@ def _launch(
             if engine_name == "extract_features":
                 remove_old_results(config)
                 write_run_config(config, folder)
+        # Let the host start the ranks: in processes of their own, or here.
         start_page(config, is_first)
         network.choose_interface(config)
         start: Callable[..., None] = _Ranks(config, folder, node_id).start
@@ -231,7 +232,7 @@ class _Ranks:
 
         try:
             ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
-            while not ranks.join(grace_period=GRACE_S):
+            while not ranks.join(grace_period=signals.GRACE_S):
                 pass
         except ProcessException as error:
             self._end(error)
@@ -250,7 +251,7 @@ class _Ranks:
         # A rank that was killed wrote nothing. Then the others tell only of its silence.
         was_killed = getattr(error, "signal_name", None) is not None
         if sentences and not (was_killed and "another rank" in sentences[0]):
-            raise SystemExit(f"{sentences[0]} (traceback in {self._failures})") from None
+            raise SystemExit(sentences[0]) from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
         raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
 

@@ -16,7 +16,6 @@ from pirl_plugin.failures import PREFIX, Refused, details_of, rank_sentence, rec
 from pirl_plugin.processes import shorten_temporary_folder
 from pirl_plugin.settings import MICRO_BATCHES, num_micro_batches
 from pirl_plugin.vissl import torchrun
-from pirl_plugin.vissl.hangs import second_signal_ends_process
 from pirl_plugin.vissl.resume import signals
 
 if TYPE_CHECKING:
@@ -64,10 +63,10 @@ def run_rank(
     with contextlib.ExitStack() as stack:
         if is_spawned:
             stack.enter_context(signals.listening())
-            stack.enter_context(second_signal_ends_process())
-            if node_id == 0:
-                stack.enter_context(sharing_lock(folder))
         try:
+            if is_spawned and node_id == 0:
+                stack.enter_context(sharing_lock(folder))
+            # The host finds the process group, and makes none.
             _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
             _compare_ranks(config, checkpoint)
             run()
@@ -75,10 +74,10 @@ def run_rank(
                 distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
         except Exception as error:
             text = PREFIX + _sentence(error, config, rank, minutes)
-            path = record(text, details_of(error), folder)
-            if is_spawned and path:
+            written = record(text, details_of(error), folder)
+            if is_spawned and written is not None:
                 raise SystemExit(1) from None  # the launcher reads the sentence from the file
-            raise SystemExit(f"{text} (traceback in {path})" if path else text) from None
+            raise SystemExit(written or text) from None
 
 
 def prepare_workers(config: DictConfig | AttrDict) -> None:

@@ -5,7 +5,6 @@ import signal
 import socket
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,9 +12,8 @@ from omegaconf import OmegaConf
 from pirl_plugin import failures
 from pirl_plugin.settings import NOT_INSTALLED
 from pirl_plugin.vissl import network
-from pirl_plugin.vissl.resume import signals
 from tests.helpers.host_runs import host_script, run, settings, state
-from tests.helpers.launched import STEP, children, quiet, started
+from tests.helpers.launched import STEP, children, gone, quiet, started
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 TRAIN = [sys.executable, "-m", "pirl_plugin", "train"]
@@ -60,6 +58,24 @@ def test_rank__that_does_not_respond_ends_the_run(image_folder, tmp_path):
         os.kill(training.ranks()[1], signal.SIGSTOP)
         assert training.status() == 1
         assert "did not respond for 0.5 minutes" in quiet(training)
+
+
+@pytest.mark.slow
+def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_path):
+    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
+    with started(overrides, tmp_path / "console") as training:
+        training.wait_for(STEP, 2)
+        rank = training.ranks()[1]
+        os.kill(rank, signal.SIGSTOP)  # otherwise the ranks may end before the second run starts
+        training.process.kill()
+        training.process.wait()
+        second = run(*overrides, check=False)
+        assert second.returncode == 1
+        assert "another run writes to this folder" in second.stderr
+        # The system has sent SIGINT to the ranks, as torch asked it to: they save and end.
+        os.kill(rank, signal.SIGCONT)
+        assert gone(training, seconds=120)
+    assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
 
 
 def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
@@ -115,37 +131,6 @@ def test_rank_sentence__tells_causes_from_consequences():
     closed = failures.rank_sentence(RuntimeError("Connection closed by peer"), 1, 10)
     assert closed.startswith("rank 1: another rank ended")
     assert failures.rank_sentence(KeyError("a"), 1, 10) == "rank 1: KeyError: 'a'"
-
-
-def test_signals__outside_training_end_at_once_and_inside_set_the_request():
-    with pytest.raises(signals.Interrupted) as ended, signals.listening():
-        signal.raise_signal(signal.SIGTERM)
-    assert ended.value.code == 143
-    with signals.listening():
-        signals.current().polled = True  # as training does
-        signal.raise_signal(signal.SIGINT)
-        assert signals.requested() == signal.SIGINT
-
-
-def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
-    processes = [SimpleNamespace(pid=7, daemon=False), SimpleNamespace(pid=8, daemon=True)]
-    monkeypatch.setattr(signals.multiprocessing, "active_children", lambda: processes)
-    sent = []
-    with signals.listening():  # the launcher goes on, until its ranks end
-        monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
-        signal.raise_signal(signal.SIGUSR1)
-    assert sent == [(7, signal.SIGUSR1)]
-
-
-def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(monkeypatch):
-    handlers, niceness, seeded = {}, [], []
-    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    monkeypatch.setattr(os, "nice", niceness.append)
-    for on_cpu in (False, True):
-        signals.start_worker(seeded.append, on_cpu, 3)
-    assert handlers == dict.fromkeys(signals.STOPPING, signal.SIG_IGN)
-    assert niceness == [signals.NICE]
-    assert seeded == [3, 3]
 
 
 def test_interface__of_several_nodes_is_never_loopback(monkeypatch):

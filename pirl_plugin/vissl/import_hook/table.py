@@ -70,7 +70,7 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_REGISTRATION}:register_parts",
         f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
         f"{_RESUMING}:sample_what_is_left",
-        "pirl_plugin.vissl.hangs:watch_loaders",
+        "pirl_plugin.vissl.loader_timeout:limit_waits",
     ),
     "vissl.data.dataset_catalog": (
         f"{_PATCHES}.labels:data_paths_suffice",

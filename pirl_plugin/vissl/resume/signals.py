@@ -5,14 +5,24 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.util import Finalize
 from types import FrameType
 
+from pirl_plugin.failures import PREFIX
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
+GRACE_S = 5.0
+"""Time for the other ranks to end by themselves, seconds."""
+# Second signals that end a process. SLURM's SIGUSR1 only asks again.
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+# One Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again.
+_SAME_SIGNAL_S = 2.0
 NICE = 10  # of a loader worker. Not SCHED_IDLE: other programs would take all processor time
 
 
@@ -68,7 +78,9 @@ def requested() -> int:
 def listening() -> Iterator[None]:
     """Handle the signals of :data:`STOPPING`, in the main thread only: others receive no signals.
 
-    At its end, call the previous handler, such as submitit's, with the received signal.
+    After the first signal, a run saves and ends. A second SIGINT or SIGTERM ends the process at
+    once. At the end of the block, call the previous handler, such as submitit's, with the received
+    signal.
 
     Raises:
         Interrupted: a signal arrived outside training, and no rank process was running.
@@ -80,9 +92,17 @@ def listening() -> Iterator[None]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     handler = StopSignals()
     previous = {number: signal.signal(number, handler) for number in STOPPING}
+    # A main thread that waits in torch's C++ code runs no handler. But Python's own C code writes
+    # the number of each signal to this pipe, and another thread reads it.
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_await_second_signal, args=[reader], daemon=True).start()
     try:
         yield
     finally:
+        signal.set_wakeup_fd(earlier)
+        os.close(writer)  # ends the thread
         for number, previous_handler in previous.items():
             signal.signal(number, previous_handler)
         received = handler.requested
@@ -90,6 +110,46 @@ def listening() -> Iterator[None]:
             previous_handler = previous[signal.Signals(received)]
             if callable(previous_handler):
                 previous_handler(received, None)
+
+
+def _await_second_signal(reader: int) -> None:
+    first: float | None = None
+    while byte := os.read(reader, 1):
+        number = byte[0]
+        now = time.monotonic()
+        if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
+            continue
+        if first is None:
+            first = now
+        elif number in _ENDING and now - first >= _SAME_SIGNAL_S:
+            _end_on_second_signal(number)
+    os.close(reader)
+
+
+def _end_on_second_signal(number: int) -> None:
+    if any(not child.daemon for child in multiprocessing.active_children()):
+        time.sleep(GRACE_S)  # the launcher: its ranks got the signal too
+    name = signal.Signals(number).name
+    end_process(
+        f"{PREFIX}{name} again: the run has ended without saving; the same command resumes from "
+        f"the last checkpoint",
+        128 + number,
+    )
+
+
+def end_process(text: str, status: int) -> None:
+    """End this process and its children at once, from any thread.
+
+    Args:
+        text: the sentence for the console. A spawned rank does not print it, its launcher does.
+        status: the exit status.
+    """
+    if multiprocessing.parent_process() is None:
+        # The main thread may hold the lock of sys.stderr.
+        os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(status)
 
 
 def start_worker(then: Callable[[int], None], on_cpu: bool, worker: int) -> None:

@@ -1,52 +1,21 @@
-"""A process that hangs ends: on a second signal, and if its loader gives no batch in time."""
+"""A run ends if its loader gives no batch in time."""
 
-import gc
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
+from torch.utils.data import DataLoader
 
-from pirl_plugin.vissl.hangs import WaitLimit, WatchedBatches
+from pirl_plugin.vissl.loader_timeout import LimitedLoader, WaitLimit
 from tests.helpers.host_runs import settings
 from tests.helpers.launched import gone, quiet, started
-
-# A main thread that does nothing on signals, like one that waits in a read or a collective.
-DEAF = """
-import signal, time
-from pirl_plugin.vissl.hangs import second_signal_ends_process
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-    signal.signal(number, lambda number, frame: None)
-with second_signal_ends_process():
-    print("ready", flush=True)
-    while True:
-        time.sleep(60)
-"""
-
-
-def test_second_signal__ends_a_process_that_does_not_react():
-    with subprocess.Popen(
-        [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)  # one Ctrl-C may reach a process more than once
-        time.sleep(2.2)
-        process.send_signal(signal.SIGUSR1)  # SLURM asks again: no reason to lose the step
-        time.sleep(0.2)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 128 + signal.SIGTERM
-        assert process.stderr.read().startswith("pirl_plugin: SIGTERM again: ")
 
 
 def test_wait__that_takes_too_long_ends_the_process_and_leaves_its_stack(tmp_path):
     code = (
         "import os, pathlib, sys, time\n"
-        "from pirl_plugin.vissl.hangs import WaitLimit\n"
+        "from pirl_plugin.vissl.loader_timeout import WaitLimit\n"
         "limit = WaitLimit(0.01, pathlib.Path(sys.argv[1]))\n"
         "for number in range(3):\n"
         "    with limit.waiting(): time.sleep(0.3)\n"
@@ -63,15 +32,14 @@ def test_wait__that_takes_too_long_ends_the_process_and_leaves_its_stack(tmp_pat
     assert "in <module>" in (tmp_path / "failure.txt").read_text()
 
 
-def test_watched_batches__are_those_of_the_loader(tmp_path):
-    before = threading.active_count()
-    batches = WatchedBatches([1, 2, 3], WaitLimit(0.001, tmp_path))
-    assert threading.active_count() == before + 1
-    assert list(batches) == [1, 2, 3]
-    del batches
-    gc.collect()
-    time.sleep(0.1)
-    assert threading.active_count() == before
+def test_loader__gives_the_batches_of_the_hosts(tmp_path):
+    loader = LimitedLoader(DataLoader([1, 2, 3], batch_size=None), WaitLimit(1, tmp_path))
+    assert len(loader) == 3
+    assert loader.batch_size is None
+    for _ in range(2):
+        batches = iter(loader)
+        assert len(batches) == 3
+        assert list(batches) == [1, 2, 3]
 
 
 @pytest.mark.slow
