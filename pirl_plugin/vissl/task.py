@@ -109,9 +109,6 @@ class Task(Protocol):
     def get_global_batchsize(self) -> int:
         """Return the number of images in a step of all ranks."""
 
-    def prepare(self, pin_memory: bool = False) -> None:
-        """Build data, model, loss and optimiser, and load the checkpoint."""
-
     def prepare_extraction(self, pin_memory: bool = False) -> None:
         """Build data and model."""
 

@@ -96,6 +96,7 @@ class ExchangeHook(QuietHook):
         Raises:
             Refused: too many of the last images could not be read; all ranks raise it.
         """
+        # One sum of integers for everything: the numbers of images, and of ranks for each request.
         own_request = self.request()
         counts = [*_count_unreadable(sample)]
         counts += [int(own_request == request) for request in _REQUESTS]

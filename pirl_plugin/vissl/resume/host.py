@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 def save_whole(module: Any) -> None:
-    """Never worked: the host writes checkpoints in place, so an interruption destroys them.
+    """Never worked: an interruption leaves half a checkpoint.
 
-    Now they are written to another file, flushed and renamed, for all approaches.
+    ``CheckpointWriter`` calls Classy Vision's ``save_checkpoint``, which writes in place.
+    Now a checkpoint is written to another file, flushed and renamed, for all approaches.
     """
     in_place = module.save_checkpoint
 
@@ -45,9 +46,11 @@ def save_whole(module: Any) -> None:
 
 
 def link_newest(module: Any) -> None:
-    """Broke: ``checkpoint.torch`` is an absolute link, or a dangling link for a relative folder.
+    """Never worked: ``checkpoint.torch`` points nowhere after its folder has moved.
 
-    It breaks if the folder moves. A dangling link is never replaced: ``[Errno 17] File exists``.
+    ``create_file_symlink`` of ``vissl.utils.io`` makes an absolute link. With a relative
+    ``CHECKPOINT.DIR``, the link dangles from the start, and is never replaced: ``exists`` is false
+    for it, so ``symlink`` fails with ``[Errno 17] File exists``.
     """
     original = module.create_file_symlink
 
@@ -65,16 +68,17 @@ def link_newest(module: Any) -> None:
 
 
 def resume_from_what_loads(module: Any) -> None:
-    """Never worked: the host checks the names of files, not their content.
+    """Never worked: a damaged newest checkpoint ends every restart.
 
-    A final file of 0 bytes ends a run as finished, and a damaged newest file ends every restart.
+    ``is_training_finished`` and ``get_resume_checkpoint`` look at the names of files only. A final
+    file of 0 bytes even ends a run as finished.
     """
     host_finished = module.is_training_finished
     host_checkpoint = module.get_resume_checkpoint
 
     @functools.wraps(host_finished)
     def is_training_finished(cfg: AttrDict, checkpoint_folder: str) -> bool:
-        if not _applies(cfg, checkpoint_folder):
+        if not _resumes(cfg):
             return bool(host_finished(cfg, checkpoint_folder))
         # The host's link is to the newest checkpoint; we need the newest that loads.
         cfg.CHECKPOINT.USE_SYMLINK_CHECKPOINT_FOR_RESUME = False
@@ -91,7 +95,7 @@ def resume_from_what_loads(module: Any) -> None:
 
     @functools.wraps(host_checkpoint)
     def get_resume_checkpoint(cfg: AttrDict, checkpoint_folder: str) -> str | None:
-        if not _applies(cfg, checkpoint_folder):
+        if not _resumes(cfg):
             path: str | None = host_checkpoint(cfg, checkpoint_folder)
             return path
         point = _resume_point(cfg, checkpoint_folder)
@@ -105,24 +109,17 @@ def resume_from_what_loads(module: Any) -> None:
 
 
 def continue_within_epoch(module: Any) -> None:
-    """Broke: resuming within an epoch repeats the epoch, and continues after the run's end.
+    """Never worked: resuming within an epoch repeats the epoch, and continues after the run's end.
 
-    Also compare the images of the ranks: other numbers of steps would make them wait.
+    ``_compute_start_iter_from_checkpoint`` counts the steps done. But the host gives them only to a
+    sampler with ``set_start_iter``, which torch's ``DistributedSampler`` does not have; and they
+    are steps of the stopped run's batch size. :mod:`position` counts images instead.
     """
     from pirl_plugin.vissl.resume import position
 
     task = module.SelfSupervisionTask
-    prepare = task.prepare
     host_start_iter = task._compute_start_iter_from_checkpoint
     update_classy_state = task._update_classy_state
-
-    @functools.wraps(prepare)
-    def _prepare(self: Task, *args: Any, **kwargs: Any) -> object:
-        if not is_ours(self.config):
-            return prepare(self, *args, **kwargs)
-        result = prepare(self, *args, **kwargs)
-        _compare_images_of_ranks(self)
-        return result
 
     @functools.wraps(host_start_iter)
     def _compute_start_iter_from_checkpoint(self: Task, phase_type: str) -> int:
@@ -134,18 +131,21 @@ def continue_within_epoch(module: Any) -> None:
     def _update_classy_state(self: Task, state_dict: Mapping[str, Any] | None = None) -> object:
         if state_dict is None or not is_ours(self.config):
             return update_classy_state(self, state_dict)
-        self._set_classy_state(state_dict)  # the host replaces its error by an assertion
+        # The host would log an error of this call, and raise an assertion without the cause.
+        self._set_classy_state(state_dict)
         if self.train:
             position.find_place_in_schedule(self)
         return self
 
-    task.prepare = _prepare
     task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
     task._update_classy_state = _update_classy_state
 
 
 def sample_what_is_left(module: Any) -> None:
-    """Make the loader of our runs skip the batches done, and its workers ignore signals."""
+    """Make the training loader of our runs skip the batches done, and all workers ignore signals.
+
+    The extraction of features reads every training image.
+    """
     original = module.build_dataloader
 
     @functools.wraps(original)
@@ -155,19 +155,23 @@ def sample_what_is_left(module: Any) -> None:
         from pirl_plugin.vissl.resume.position import resuming_sampler
         from pirl_plugin.vissl.resume.signals import kill_workers_at_exit, start_worker
 
-        if is_ours(dataset.cfg) and kwargs.get("split") == "train":
+        config = dataset.cfg
+        if not is_ours(config):
+            return original(dataset, dataset_config, *args, **kwargs)
+        extracts = config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
+        if kwargs.get("split") == "train" and not extracts:
             kwargs.setdefault("get_sampler", resuming_sampler(module.get_sampler))
-            seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
-            on_cpu = dataset.cfg.MACHINE.DEVICE == "cpu"
-            kwargs["worker_init_fn"] = functools.partial(start_worker, seeds, on_cpu)
-            kill_workers_at_exit()
+        seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
+        on_cpu = config.MACHINE.DEVICE == "cpu"
+        kwargs["worker_init_fn"] = functools.partial(start_worker, seeds, on_cpu)
+        kill_workers_at_exit()
         return original(dataset, dataset_config, *args, **kwargs)
 
     module.build_dataloader = build_dataloader
 
 
-def _applies(config: AttrDict, folder: str) -> bool:
-    return is_ours(config) and bool(config.CHECKPOINT.AUTO_RESUME) and "://" not in folder
+def _resumes(config: AttrDict) -> bool:
+    return is_ours(config) and bool(config.CHECKPOINT.AUTO_RESUME)
 
 
 def _resume_point(config: AttrDict, folder: str) -> ResumePoint:
@@ -204,21 +208,3 @@ def _last_test_is_left(point: ResumePoint) -> bool:
     """
     lines = read_json_lines(Path(str(point.path)).with_name("metrics.json"))
     return not lines or int(lines[-1]["phase_idx"]) <= int(point.content["phase_idx"])
-
-
-def _compare_images_of_ranks(task: Task) -> None:
-    """Check that all ranks have the same number of images: of steps, and of rows. Collective.
-
-    Raises:
-        Refused: a rank differs from rank 0; all ranks raise it.
-    """
-    from pirl_plugin.distributed import gather_objects
-
-    ranks = gather_objects({phase: len(data) for phase, data in task.datasets.items()})
-    for rank, counts in enumerate(ranks):
-        for phase, count in counts.items():
-            if count != ranks[0][phase]:
-                raise Refused(
-                    f"config.DATA.{phase.upper()}.DATA_PATHS: rank {rank} has {count:,} images, "
-                    f"expected {ranks[0][phase]:,} as on rank 0; give all nodes the same images"
-                )

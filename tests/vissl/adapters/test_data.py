@@ -7,7 +7,6 @@ from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.vissl.adapters import data as data_adapters
 from pirl_plugin.vissl.adapters.data import PIRLDiskDataset, pirl_collator
-from pirl_plugin.vissl.resume.position import ResumingSampler
 
 
 def dataset(folder, name):
@@ -38,11 +37,3 @@ def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
     assert torch.equal(batch["images"][0][1], expected["images"])
     assert isinstance(dataset(tmp_path, "")[0][0], Image.Image)
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
-
-
-def test_sampler__goes_on_in_the_middle_of_an_epoch():
-    sampler = ResumingSampler(range(11), batch_size=2, num_replicas=2, rank=1, shuffle=True)
-    whole = list(sampler)
-    sampler.set_start_iter(2)
-    assert list(sampler) == whole[4:]
-    assert len(sampler) == 6

@@ -1,6 +1,7 @@
 """A run stops on a loss that is not finite, and where too many images cannot be read."""
 
 import logging
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from pirl_plugin.failures import Refused
 from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
 from pirl_plugin.vissl.sections import RunSettings, read_section
+from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 
 
@@ -18,6 +20,21 @@ def test_finite__names_the_step():
         FiniteHook().on_loss_and_meter(task)
     task.losses = [1.0]
     FiniteHook().on_loss_and_meter(task)
+
+
+def _start(rank, world_size):
+    task = FakeTask(datasets={"train": range(20 + rank)})
+    try:
+        ExchangeHook(1.0).on_start(task)
+    except Refused as error:
+        return str(error)
+
+
+def test_ranks__with_other_numbers_of_images_are_refused():
+    for sentence in run_in_processes(_start, 2):
+        assert sentence.startswith("config.DATA.TRAIN.DATA_PATHS: expected the same images on all")
+        assert re.search("20 (images )?on rank 0", sentence)
+        assert re.search("21 (images )?on rank 1", sentence)
 
 
 def task_of(images=20, bad=()):  # a window of 100

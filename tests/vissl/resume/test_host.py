@@ -9,10 +9,7 @@ from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_att
 
 from pirl_plugin.checkpoints.training_run import SECTION
 from pirl_plugin.failures import Refused
-from pirl_plugin.vissl.resume.host import _compare_images_of_ranks
 from pirl_plugin.vissl.resume.record import record_of
-from tests.helpers.processes import run_in_processes
-from tests.helpers.tasks import FakeTask
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")
 FINAL = "model_final_checkpoint_phase3.torch"
@@ -99,19 +96,6 @@ def test_resume__refuses_another_run(name, tmp_path):
         launch(compose(OURS[0], "config.OPTIMIZER.num_epochs=8"), tmp_path)  # train longer
     with pytest.raises(Refused, match="expected "):
         launch(compose("config=benchmark/pirl/quick_linear"), tmp_path)
-
-
-def _prepare_images(rank, world_size):
-    task = FakeTask(datasets={"train": range(20 + rank)})
-    try:
-        _compare_images_of_ranks(task)
-    except Refused as error:
-        return str(error)
-
-
-def test_ranks__with_other_numbers_of_images_are_refused():
-    for sentence in run_in_processes(_prepare_images, 2):
-        assert "DATA.TRAIN.DATA_PATHS: rank 1 has 21 images, expected 20" in sentence
 
 
 def test_approaches_of_vissl__are_resumed_as_the_host_does(tmp_path):

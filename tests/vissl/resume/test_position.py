@@ -3,10 +3,15 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from pirl_plugin.checkpoints.training_run import SECTION
 from pirl_plugin.vissl.resume.position import find_place_in_schedule, samples_done, steps_done
+from tests.helpers.configs import compose
+from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
+
+PATHS = [f"config.DATA.{split}.DATA_PATHS=[nowhere]" for split in ("TRAIN", "TEST")]
 
 
 def stopped_run(steps_per_epoch=3, phase=3):
@@ -41,3 +46,32 @@ def test_schedule__continues_at_the_image_where_it_stopped():
     task = stopped_run(phase=2)
     find_place_in_schedule(task)
     assert task.num_updates == 3 * 3 * 8 + 20
+
+
+class Numbers(list):
+    """A data set with the configuration of a run."""
+
+    cfg = None
+
+
+def _rows_read(rank, world_size):
+    """The rows that training and the extraction of features read of 9 images, in batches of 4."""
+    import vissl.data
+
+    rows = []
+    for name in ("linear_imagenet1k", "svm_voc07"):
+        config = compose(f"config=benchmark/pirl/{name}", *PATHS)
+        config.DATA.TRAIN.update(BATCHSIZE_PER_REPLICA=4, DROP_LAST=False)
+        config.DATA.TRAIN.COLLATE_FUNCTION = "default_collate"
+        data = Numbers(range(9))
+        data.cfg = config
+        loader = vissl.data.build_dataloader(
+            data, config.DATA.TRAIN, 0, False, "forkserver", torch.device("cpu"), split="train"
+        )
+        rows.append(len(torch.cat(list(loader))))
+    return rows
+
+
+def test_extraction__reads_every_image():
+    """Training leaves out a last batch of one image, because BatchNorm may need two values."""
+    assert run_in_processes(_rows_read, 1) == [[8, 9]]
