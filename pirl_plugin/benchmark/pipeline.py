@@ -89,6 +89,7 @@ def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[
 def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any]], Any]:
     """Return functions that read the folder as a batch, by name, and our source of images."""
     functions: dict[str, Callable[[], Any]] = {}
+    # At lightly's sizes, beside lightly: VISSL has no such config.
     if transform == "jigsaw_64":
         views = JigsawViews(image_size=64, patches_crop_size=64, patch_size=21)
         images = ImageDataset(folder, views)
@@ -98,6 +99,7 @@ def _pipelines(folder: Path, transform: str) -> tuple[dict[str, Callable[[], Any
             dataset = ImageFolder(folder, PIRLTransform())
             functions["lightly"] = _read(dataset, len(dataset), torch.utils.data.default_collate)
         return {"fused": _read(images, len(images), collate_views), **functions}, images.source
+    # At the paper's sizes, beside VISSL, which has only the jigsaw.
     dataset, collate = _host_pipeline(f"pretrain/pirl/{transform}_8node", folder)
     count = dataset.num_samples()
     if transform == "jigsaw":

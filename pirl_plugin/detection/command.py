@@ -66,6 +66,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
 
     from pirl_plugin.checkpoints.export import detectron2_options, export_checkpoint
 
+    # The data sets are read now: a wrong folder ends the command at once.
     config = setup.load_config(setup.find_config(options.config), options.options)
     if options.num_gpus is None:
         import torch
@@ -73,6 +74,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
     for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST):
         DatasetCatalog.get(name)
+    # What the folder's trials have in common; another run may not use it.
     checkpoint = options.checkpoint.resolve()
     weights = options.out / "weights.pkl"
     run: dict[str, object] = {
@@ -84,6 +86,7 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         "config_sha256": hashlib.sha256(str(config.dump()).encode()).hexdigest(),
     }
     claim_folder(options.out, run)
+    # The network's options follow from the exported trunk.
     trunk = export_checkpoint(
         checkpoint, weights, "detectron2", trunk=options.trunk, trust_pickle=options.trust_pickle
     )

@@ -128,11 +128,13 @@ def train_and_test(folder: str) -> None:
     trainer = new_trainer(config)
     trainer.resume_or_load(resume=True)
     model = getattr(trainer.model, "module", trainer.model)  # inside DistributedDataParallel
+    # Detectron2 skips weights that do not fit, with only a log line.
     if trainer.start_iter == 0:
         weights = pickle.loads(Path(config.MODEL.WEIGHTS).read_bytes())["model"]
         check_loaded(model.state_dict(), {n: torch.from_numpy(a) for n, a in weights.items()})
     trainer.train()
     measured = trainer.test(trainer.cfg, trainer.model)
+    # trainer.cfg has the batch and rate for the number of GPUs, config those of the file.
     if not comm.is_main_process():
         return
     solver = trainer.cfg.SOLVER

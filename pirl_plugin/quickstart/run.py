@@ -84,6 +84,7 @@ def run_quickstart(
         RuntimeError: a run of the host failed.
     """
     start = time.perf_counter()
+    # The images, and what an earlier call in this folder has finished.
     if folder is None:
         folder = out / "sample_data"
         epochs = epochs or _SAMPLE_EPOCHS
@@ -97,6 +98,7 @@ def run_quickstart(
         _print_summary(json.loads(results_file.read_text()), out)
         return
 
+    # Two networks: pre-trained, and as it was before its training.
     _announce(data, epochs, final_checkpoint(out / "pretrain") is not None)
     torch.manual_seed(seed)
     random_init = out / "random_init.torch"
@@ -104,6 +106,7 @@ def run_quickstart(
     pretrained = _pretrain(data, out / "pretrain", epochs, seed)
     checkpoints = {"random": random_init, "pirl": pretrained}
 
+    # Their accuracies; without classes, only the features for the report.
     print("Evaluating PIRL and random initialisation", flush=True)
     train = read_split(data.train, checkpoints, None if data.val else _UNLABELLED)
     test = read_split(data.val, checkpoints) if data.val else None
@@ -129,7 +132,7 @@ def run_host(
     out: Path,
     title: str,
     threads: int,
-    shown: bool = True,
+    shows_progress: bool = True,
     script: Sequence[str] | None = None,
 ) -> None:
     """Train or evaluate through the host's engine; its log is ``out/log.txt``.
@@ -139,7 +142,8 @@ def run_host(
         out: folder for the host's log, checkpoints and metrics.
         title: name of the run in messages.
         threads: number of threads of the run's process.
-        shown: whether the console shows the progress; otherwise it goes to ``out/console.log``.
+        shows_progress: whether the console shows the run's progress; otherwise it goes to
+            ``out/console.log``.
         script: the command that takes the overrides; None: ``pirl-plugin train``.
 
     Raises:
@@ -157,7 +161,7 @@ def run_host(
         subprocess.Popen(
             command,
             env={**os.environ, **variables},
-            stdout=None if shown else log,
+            stdout=None if shows_progress else log,
             stderr=log,
         ) as process,
     ):
@@ -258,7 +262,8 @@ def _linear_accuracies(
         if final_checkpoint(folder) is None:
             overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
             # Both take equally long, so one of them shows the remaining time for both.
-            run_host(overrides, folder, f"Linear benchmark, {name}", 1, shown=name == "pirl")
+            title = f"Linear benchmark, {name}"
+            run_host(overrides, folder, title, threads=1, shows_progress=name == "pirl")
         return round(linear_accuracy(folder)["res5"], 2)
 
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:  # one core each

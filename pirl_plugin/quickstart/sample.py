@@ -326,8 +326,8 @@ def _grid(side: int) -> tuple[Array, Array]:
     return down, across
 
 
-def _mix(one: Array, other: Array, share: Array) -> Array:
-    return one + (other - one) * share[..., None]
+def _mix(first: Array, second: Array, share: Array) -> Array:
+    return first + (second - first) * share[..., None]
 
 
 def _canvas(picture: Array) -> tuple[Image.Image, ImageDraw.ImageDraw]:

@@ -122,21 +122,19 @@ def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[s
 
 def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
     """Return the overrides of a model's benchmark: SVMs on VOC07, or linear classifiers."""
-    if options.voc is not None:
-        overrides = [
-            "config=benchmark/pirl/svm_voc07",
-            f"config.DATA.TRAIN.DATA_PATHS=[{quoted(options.voc)}]",
-            f"config.DATA.TEST.DATA_PATHS=[{quoted(options.voc)}]",
-            f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
-        ]
-        if options.scale == "quick":
-            size = f"config.DATA.TRAIN.RESIZE=[{IMAGE_SIZE},{IMAGE_SIZE}]"
-            overrides += ["+config/pirl/linear=resnet10", "+config/pirl/machines=cpu", size]
-    else:
-        overrides = quick_linear(data, checkpoint)
-        if options.scale == "paper":
-            overrides = [override for override in overrides if "NUM_CLASSES" not in override]
-            overrides[0] = "config=benchmark/pirl/linear_imagenet1k"
+    on_voc = options.voc is not None
+    is_quick = options.scale == "quick"
+    if is_quick and not on_voc:
+        return _merged(quick_linear(data, checkpoint), options.linear)
+    overrides = [
+        f"config=benchmark/pirl/{'svm_voc07' if on_voc else 'linear_imagenet1k'}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(options.voc if on_voc else data.train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(options.voc if on_voc else str(data.val))}]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+    ]
+    if is_quick:
+        size = f"config.DATA.TRAIN.RESIZE=[{IMAGE_SIZE},{IMAGE_SIZE}]"
+        overrides += ["+config/pirl/linear=resnet10", "+config/pirl/machines=cpu", size]
     return _merged(overrides, options.linear)
 
 

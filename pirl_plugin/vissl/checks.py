@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +58,8 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     if not is_ours(composed.config):
         return
     num_micro_batches(composed.config)  # other values depend on it
-    whole: Any = OmegaConf.to_container(composed, resolve=True)
-    config = whole["config"]
+    values: Any = OmegaConf.to_container(composed, resolve=True)
+    config = values["config"]
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
             read_section(kind, config, key)
@@ -71,6 +71,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
         raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
     _check_loss_keys(config["LOSS"]["name"], overrides)
     _check_rates(composed, overrides)
+    _check_milestones(composed)
 
 
 def _check_loss_keys(loss: str, overrides: Sequence[str]) -> None:
@@ -82,7 +83,7 @@ def _check_loss_keys(loss: str, overrides: Sequence[str]) -> None:
 
 
 def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check that the learning rates are positive, are the ones that are used, and fit the run."""
+    """Check that the learning rates are positive, and are the ones that are used."""
     from omegaconf import OmegaConf
 
     section = OmegaConf.select(composed, _LR)
@@ -101,18 +102,24 @@ def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
     for rate in rates if OmegaConf.is_list(rates) else [rates]:
         if not (isinstance(rate, (int, float)) and 0 < rate < math.inf):
             raise Refused(f"{_LR}.{used} = {rates}: expected a number above 0")
-    if section.name == "multistep":
-        epochs = composed.config.OPTIMIZER.num_epochs
-        milestones = list(section.milestones)
-        if milestones and not max(milestones) < epochs:
-            remedy = [
-                round(milestone * epochs / (max(milestones) + 1), 2) for milestone in milestones
-            ]
-            raise Refused(
-                f"{_LR}.milestones = {milestones}: expected epochs below "
-                f"config.OPTIMIZER.num_epochs = {epochs}; set "
-                f"'{_LR}.milestones=[{','.join(map(str, remedy))}]'"
-            )
+
+
+def _check_milestones(composed: DictConfig) -> None:
+    """Check that the epochs at which the learning rate changes are in the run."""
+    from omegaconf import OmegaConf
+
+    section = OmegaConf.select(composed, _LR)
+    if section.name != "multistep" or not section.milestones:
+        return
+    epochs = composed.config.OPTIMIZER.num_epochs
+    milestones = list(section.milestones)
+    last = max(milestones)
+    if last >= epochs:
+        in_run = [round(milestone * epochs / (last + 1), 2) for milestone in milestones]
+        raise Refused(
+            f"{_LR}.milestones = {milestones}: expected epochs below config.OPTIMIZER.num_epochs = "
+            f"{epochs}; set '{_LR}.milestones=[{','.join(map(str, in_run))}]'"
+        )
 
 
 def check_run(config: AttrDict, engine_name: str = "train") -> None:
@@ -165,28 +172,32 @@ def output_folder(config: AttrDict) -> Path:
     """Return the folder of a run; it is made.
 
     Raises:
-        Refused: it cannot be made, or this user may not write to it.
+        Refused: it is not on a file system, cannot be made, or this user may not write to it.
     """
     from vissl.utils.checkpoint import get_checkpoint_folder
 
     folder = config.CHECKPOINT.DIR
-    if "://" not in folder:  # else the host's path managers make it
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            reason = "" if os.access(folder, os.W_OK | os.X_OK) else "this user may not write to it"
-        except OSError as error:
-            reason = f"{error.strerror}: {error.filename}"
-        if reason:
-            raise Refused(
-                f"config.CHECKPOINT.DIR = {folder}: expected a folder that can be written to, but "
-                f"{reason}; give another folder"
-            )
+    expected = f"config.CHECKPOINT.DIR = {folder}: expected a folder that can be written to"
+    if "://" in folder:  # of the host's path managers, which cannot lock or replace files
+        raise Refused(f"{expected} on a file system of this machine; mount it, or give another")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "this user may not write to it"
+    except OSError as error:
+        reason = f"{error.strerror}: {error.filename}"
+    if reason:
+        raise Refused(f"{expected}, but {reason}; give another folder")
     return Path(get_checkpoint_folder(config))
 
 
 def splits_of(config: AttrDict) -> list[str]:
     """Return the splits that a run reads."""
-    return ["TRAIN"] * (not config.TEST_ONLY) + ["TEST"] * bool(config.TEST_MODEL)
+    splits = []
+    if not config.TEST_ONLY:
+        splits.append("TRAIN")
+    if config.TEST_MODEL:
+        splits.append("TEST")
+    return splits
 
 
 def _check_nodes(config: AttrDict) -> None:
@@ -245,15 +256,16 @@ def _check_precision(config: AttrDict) -> None:
     amp = config.MODEL.AMP_PARAMS
     if not amp.USE_AMP:
         return
-    ours = "config.HOOKS.PIRL_INPUT.autocast=bfloat16" if "PIRL_INPUT" in config.HOOKS else ""
+    # Our own mixed precision also runs on a CPU, and needs no apex.
+    autocast = "config.HOOKS.PIRL_INPUT.autocast=bfloat16" if "PIRL_INPUT" in config.HOOKS else ""
     if config.MACHINE.DEVICE == "cpu":
-        remedy = f"remove it, or set {ours} instead" if ours else "remove it"
+        remedy = f"remove it, or set {autocast} instead" if autocast else "remove it"
         raise Refused(f"config.MODEL.AMP_PARAMS.USE_AMP = true: expected a GPU; {remedy}")
     if amp.AMP_TYPE == "apex" and importlib.util.find_spec("apex") is None:
         remedy = "add config.MODEL.AMP_PARAMS.AMP_TYPE=pytorch"
         raise Refused(
             f"config.MODEL.AMP_PARAMS.AMP_TYPE = apex: expected apex, which is not installed; "
-            f"{remedy}{f', or replace USE_AMP by {ours}' if ours else ''}"
+            f"{remedy}{f', or replace USE_AMP by {autocast}' if autocast else ''}"
         )
 
 
@@ -288,22 +300,31 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
             f"list, with +config/pirl/datasets=filelist"
         )
     data_paths, _label_paths = get_data_files(split, config.DATA)  # of the catalog, or as given
-    return list(zip(data.DATA_SOURCES, data_paths, strict=True))
+    return list(zip(data.DATA_SOURCES, map(str, data_paths), strict=True))
 
 
 def _check_data(config: AttrDict) -> None:
-    """Check that there are images, and that training and test images have the same classes."""
+    """Check that there are images, and the classes of labelled folders."""
     from pirl_plugin.images.folders import class_folders
     from pirl_plugin.vissl.adapters.data import check_source
 
-    classes = {}  # folder of images -> names of its class folders
+    classes: dict[str, set[str]] = {}
     for split in splits_of(config):
         for source, path in sources_of(config, split):
-            check_source(config, source, str(path), split)
+            check_source(config, source, path, split)
             if source == DISK_FOLDER and list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
                 classes[path] = set(class_folders(path))
-    if not classes:
-        return
+    if classes:
+        _check_classes(config, classes)
+
+
+def _check_classes(config: AttrDict, classes: Mapping[str, set[str]]) -> None:
+    """Check that all splits have the same classes, and that the head has as many.
+
+    Args:
+        config: the host's configuration.
+        classes: folder of images → names of its class folders; the training images come first.
+    """
     train, *tests = classes
     for test in tests:
         in_one_only = classes[train] ^ classes[test]

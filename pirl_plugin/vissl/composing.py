@@ -83,36 +83,52 @@ def _readable_override(override: str) -> str:
     Raises:
         Refused: Hydra cannot read it.
     """
+    key, equals, text = override.partition("=")
+    value, reason = _parse(override)
+    if _PATH_KEYS.fullmatch(key.lstrip("+")):
+        path = _quoted_path(text.strip(), value)
+        if path is not None:
+            return f"{key}={path}"
+    if not reason:
+        return override
+    if not equals:
+        raise Refused(f"{override}: expected KEY=VALUE; {reason}")
+    remedy = f"{key}={quoted(text)}"
+    in_shell = shlex.quote(remedy) if set('"$`\\!') & set(remedy) else f'"{remedy}"'
+    raise Refused(f"{override}: expected a value in Hydra's syntax ({reason}); write {in_shell}")
+
+
+def _parse(override: str) -> tuple[Any, str]:
+    """Return the value of an override; and why Hydra cannot use it, which is empty if it can."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    key, equals, text = override.partition("=")
     try:
         parsed = OverridesParser.create().parse_override(override)
-        is_read = not parsed.is_sweep_override()
-        value = parsed.value() if is_read else None
-        reason = "it has several values"
     except HydraException as error:
-        is_read = False
-        value = None
-        reason = str(error).splitlines()[0]
-    if _PATH_KEYS.fullmatch(key.lstrip("+")):
-        path = re.sub(r"^\[(.*)\]$", r"\1", text.strip(), flags=re.DOTALL)
-        parts = value if isinstance(value, list) else [value]
-        is_text = all(isinstance(part, str) for part in parts)
-        if not _SYNTAX.fullmatch(path) and (not is_text or os.path.exists(path)):
-            readable = quoted(os.path.expanduser(path))
-            # VISSL's own configs need the list that the user wrote.
-            return f"{key}={readable}" if path == text.strip() else f"{key}=[{readable}]"
-    if not is_read:
-        if not equals:
-            raise Refused(f"{override}: expected KEY=VALUE; {reason}")
-        remedy = f"{key}={quoted(text)}"
-        in_shell = shlex.quote(remedy) if set('"$`\\!') & set(remedy) else f'"{remedy}"'
-        raise Refused(
-            f"{override}: expected a value in Hydra's syntax ({reason}); write {in_shell}"
-        )
-    return override
+        return None, str(error).splitlines()[0]
+    if parsed.is_sweep_override():
+        return None, "it has several values"
+    return parsed.value(), ""
+
+
+def _quoted_path(text: str, value: Any) -> str | None:
+    """Return the text of a path in quotes; None if Hydra reads it as the user meant it.
+
+    Args:
+        text: one path, or one in brackets, which VISSL's own configs need.
+        value: what Hydra has read; None if it cannot read the text.
+    """
+    path = re.sub(r"^\[(.*)\]$", r"\1", text, flags=re.DOTALL)
+    if _SYNTAX.fullmatch(path):
+        return None
+    parts = value if isinstance(value, list) else [value]
+    is_text = all(isinstance(part, str) for part in parts)
+    # Hydra also reads a folder "a,b" in brackets, but as two paths.
+    if is_text and not os.path.exists(path):
+        return None
+    in_quotes = quoted(os.path.expanduser(path))
+    return in_quotes if path == text else f"[{in_quotes}]"
 
 
 def _expand_paths(config: DictConfig) -> None:
@@ -156,9 +172,9 @@ def _trunk_width(*, _root_: DictConfig) -> int | None:
     return trunk_width(_root_.config.MODEL.TRUNK)
 
 
-def _times(one: int, other: int) -> int:
+def _times(first: int, second: int) -> int:
     """``${pirl_times:9,KEY}``: the product of two numbers, such as 9 and a width."""
-    return int(one * other)
+    return int(first * second)
 
 
 def _batch(images: int, *, _root_: DictConfig) -> int:

@@ -13,6 +13,9 @@ from pirl_plugin.settings import quoted, require_host
 from pirl_plugin.vissl import labelled
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pirl_plugin.checkpoints.trunk import Trunk
     from pirl_plugin.evaluation.data import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -37,17 +40,10 @@ def main(arguments: list[str]) -> int:
     (top1,) = linear_accuracy(options.out).values()
     print(f"Fine-tuned: top-1 {top1:.2f} % of {len(images.test):,} test images")
     if options.scratch:
-        folder = options.out / "scratch"
-        random = [
-            "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
-            f"config.CHECKPOINT.DIR={quoted(folder)}",
-        ]
-        command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, *random]
-        print("The same from random weights:", flush=True)
-        status = subprocess.run(command, check=False).returncode  # one run of the host a process
+        status = _train_from_scratch(options.out / "scratch", overrides)
         if status != 0:
             return status
-        (scratch_top1,) = linear_accuracy(folder).values()
+        (scratch_top1,) = linear_accuracy(options.out / "scratch").values()
         print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
     print(write_classifier(options.out, images.classes))
     return 0
@@ -84,6 +80,18 @@ def limit_overrides(images: LabelledImages, fraction: float | None) -> list[str]
     ]
 
 
+def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
+    """Run the same training from random weights; return its exit status."""
+    print("The same from random weights:", flush=True)
+    from_random = [
+        "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=",
+        f"config.CHECKPOINT.DIR={quoted(folder)}",
+    ]
+    # In a process of its own: the host cannot run twice in one.
+    command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, *from_random]
+    return subprocess.run(command, check=False).returncode
+
+
 def write_classifier(folder: Path, classes: list[str]) -> str:
     """Write the classifier of a finished fine-tuning for torchvision or timm.
 
@@ -110,30 +118,37 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     if len(classes) != len(weight):  # lists with numbers may leave some out, such as 0 and 3
         classes = [str(number) for number in range(len(weight))]
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
-    images = trunk.preprocessing
     if trunk.timm:
         out = folder / "classifier"
         write_timm_folder(trunk, out, (weight, bias))
-        lines = (
+        code = (
             f'model = timm.create_model("local-dir:{out}", pretrained=True)\n'
             f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
         )
     else:
         out = folder / "classifier.pth"
-        write_state_dict({**trunk.tensors, "fc.weight": weight, "fc.bias": bias}, images, out)
-        network = f"torchvision.models.resnet{trunk.depth}(num_classes={len(weight)})"
-        if not trunk.is_usual:
-            network = (
-                f"pirl_plugin.WideResNet({trunk.depth}, {trunk.width:g}, {trunk.small_stem})\n"
-                f"model.fc = torch.nn.Linear({weight.shape[1]}, {len(weight)})"
-            )
-        lines = (
-            f"model = {network}\n"
-            f'model.load_state_dict(torch.load("{out}", weights_only=True))\n'
-            f"normalize = torchvision.transforms.Normalize({list(images.mean)}, {list(images.std)})"
-            f"  # {images.size}-px images"
+        tensors = {**trunk.tensors, "fc.weight": weight, "fc.bias": bias}
+        write_state_dict(tensors, trunk.preprocessing, out)
+        code = _code_to_load(out, trunk, weight)
+    return f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{code}"
+
+
+def _code_to_load(file: Path, trunk: Trunk, weight: Tensor) -> str:
+    """Return the code that loads the classifier of a ResNet; ``weight``: (classes, width)."""
+    num_classes, width = weight.shape
+    network = f"torchvision.models.resnet{trunk.depth}(num_classes={num_classes})"
+    if not trunk.is_usual:
+        network = (
+            f"pirl_plugin.WideResNet({trunk.depth}, {trunk.width:g}, {trunk.small_stem})\n"
+            f"model.fc = torch.nn.Linear({width}, {num_classes})"
         )
-    return f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{lines}"
+    images = trunk.preprocessing
+    return (
+        f"model = {network}\n"
+        f'model.load_state_dict(torch.load("{file}", weights_only=True))\n'
+        f"normalize = torchvision.transforms.Normalize({list(images.mean)}, {list(images.std)})"
+        f"  # {images.size}-px images"
+    )
 
 
 def _fraction(text: str) -> float:

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from pirl_plugin.checkpoints.read import open_checkpoint
-from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config, section_of
+from pirl_plugin.checkpoints.training_run import (
+    RUN_CONFIG,
+    CheckpointName,
+    read_config,
+    run_config,
+    section_of,
+)
 from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.evaluation.paper_tables import Run
 from pirl_plugin.evaluation.published import DETECTION_ROWS, LAYERS, published_tables
@@ -128,12 +134,7 @@ def read_record(checkpoint: Path) -> Record:
         except ValueError:  # not a checkpoint of the host, such as a file of torchvision
             content = {}
     section = section_of(content)
-    if "config" in section:
-        config = json.loads(section["config"])
-    else:
-        # Beside a link, or beside its target.
-        files = [folder / RUN_CONFIG for folder in (checkpoint.parent, checkpoint.resolve().parent)]
-        config = next((read_config(file) for file in files if file.is_file()), None)
+    config = run_config(checkpoint)
     return Record(
         config,
         _epochs_done(checkpoint, content),
@@ -174,7 +175,7 @@ def read_run(path: Path) -> Run:
     """
     if (path / "results.json").is_file():
         return _read_detection(path)
-    # SVMs leave no checkpoint.
+    # What was measured. SVMs leave no checkpoint, but train_config.yaml.
     record = read_record(final_checkpoint(path) or path / "checkpoint.torch")
     config = record.config or read_config(path / RUN_CONFIG)
     evaluation = config["MODEL"]["FEATURE_EVAL_SETTINGS"]
@@ -183,6 +184,8 @@ def read_run(path: Path) -> Run:
     if not labelled or data not in BENCHMARKS:
         raise Refused(f"{path}: expected a benchmark on one of {', '.join(BENCHMARKS)}")
     benchmark = BENCHMARKS[data]
+
+    # The figures: of the best layer, and for Table 7 of all layers.
     with_svms = evaluation["EXTRACT_TRUNK_FEATURES_ONLY"]
     top1 = svm_map(path, config) if with_svms else linear_accuracy(path)
     best = max(top1, key=lambda layer: top1[layer])
@@ -190,9 +193,10 @@ def read_run(path: Path) -> Run:
         figures = {benchmark.column: top1[best]}
     else:
         figures = {benchmark.column: linear_accuracy(path, benchmark.top)[best]}
-    if benchmark.top == 1 and not with_svms:  # Table 7
+    if benchmark.top == 1 and not with_svms:
         figures |= {f"{benchmark.column} {layer}": top1[layer] for layer in LAYERS if layer in top1}
 
+    # Which row: its pre-training is the paper's, and so is the benchmark.
     row, differs = _origin_of_benchmark(config, record)
     overrides = [f"config=benchmark/pirl/{benchmark.config}"]
     if row == "PIRL-ens":
@@ -336,6 +340,7 @@ def _read_detection(path: Path) -> Run:
     name = Path(config).stem
     if name not in DETECTION_ROWS or results["mean"] is None:
         raise Refused(f"{path}: expected finished trials of {', '.join(DETECTION_ROWS)}")
+    # Which row: the weights' pre-training, and the config that the paper uses for it.
     table, rows = DETECTION_ROWS[name]
     weights = Path(results.get("weights") or "unknown")
     row, differs = origin_of(str(weights))
@@ -345,6 +350,7 @@ def _read_detection(path: Path) -> Run:
         differs["config"] = (name, f"that of {row}")
     if config != name and not _is_our_file(Path(config), name):
         differs["config"] = (config, name)
+    # The file may have been replaced since.
     digest = results.get("weights_sha256")
     if digest and weights.is_file() and sha256_of(weights) != digest:
         differs["weights"] = ("another file now", "the file that was measured")

@@ -10,7 +10,7 @@ from pathlib import Path
 from pirl_plugin.arguments import user_path
 from pirl_plugin.evaluation.paper_figures import draw_layers, draw_parameters
 from pirl_plugin.evaluation.paper_tables import Run, has_measured, lay_out, markdown
-from pirl_plugin.failures import Refused
+from pirl_plugin.failures import PREFIX, Refused, sentence
 from pirl_plugin.files import write_text
 from pirl_plugin.vissl.paper_runs import read_run
 
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
             runs[folder.resolve()] = read_run(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             status = 1
-            print(f"pirl_plugin: {folder}: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"{PREFIX}{folder}: {sentence(error)}", file=sys.stderr)
     if not runs:
         names = ", ".join(map(str, options.runs))
         raise Refused(f"{names}: expected folders of finished runs; name at least one")

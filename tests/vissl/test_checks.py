@@ -156,6 +156,9 @@ def test_output_folder__that_cannot_be_written_to_is_named(tmp_path):
     config = compose(QUICK, f"config.CHECKPOINT.DIR={tmp_path}/file/out")
     with pytest.raises(Refused, match=r"DIR = .*/file/out: .*Not a directory.*give another folder"):
         checks.output_folder(config)
+    config.CHECKPOINT.DIR = "s3://bucket/out"
+    with pytest.raises(Refused, match=r"DIR = s3://bucket/out: .* on a file system"):
+        checks.output_folder(config)
 
 
 def test_benchmark__is_refused_where_classes_do_not_fit(image_folder, tmp_path):

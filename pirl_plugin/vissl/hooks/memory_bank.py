@@ -89,6 +89,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     start = time.monotonic()
     if rank() == 0:
         logging.info(f"PIRL: filling the memory bank, {task.loss.bank.num_rows:,} rows")
+    # The host's model computes each input of this list (multi_input_with_head_mapping_forward).
     heads = task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"]
     try:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
@@ -101,6 +102,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads
     if rank() == 0:
         logging.info(f"PIRL: filled the memory bank in {time.monotonic() - start:.0f} s")
+    # The first step gets the first batch again.
     task.recreate_data_iterator(
         "train",
         epoch=task.phase_idx,

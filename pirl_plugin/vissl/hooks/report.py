@@ -99,9 +99,9 @@ class ProgressHook(QuietHook):
     def on_start(self, task: Task) -> None:
         """Show the number of images, epochs and steps."""
         self._began = time.monotonic()
-        done = self._steps_done(task)
-        if done:
-            _say(f"resumed   at step {done:,} of {task.max_iteration:,}")
+        steps_done = self._steps_done(task)
+        if steps_done:
+            _say(f"resumed   at step {steps_done:,} of {task.max_iteration:,}")
         if "train" in task.datasets:
             images = f"{len(task.datasets['train']):,} images"
             epochs = counted(task.num_train_phases, "epoch")
@@ -115,23 +115,23 @@ class ProgressHook(QuietHook):
         """Show the step, if the progress line is due."""
         if rank() != 0 or not task.train:
             return
-        done = self._steps_done(task)
+        steps_done = self._steps_done(task)
         if self._first_step is None:
-            self._first_step = (time.monotonic(), done)
+            self._first_step = (time.monotonic(), steps_done)
             return
         per_epoch = max(task.max_iteration // max(task.num_train_phases, 1), 1)
-        step = min(done - task.train_phase_idx * per_epoch, per_epoch)
+        step = min(steps_done - task.train_phase_idx * per_epoch, per_epoch)
         is_last = step == per_epoch and task.train_phase_idx + 1 == task.num_train_phases
         if not (is_last or LINE.due()):
             return
         began, first = self._first_step
-        steps_per_s = (done - first) / max(time.monotonic() - began, 1e-9)
+        steps_per_s = (steps_done - first) / max(time.monotonic() - began, 1e-9)
         LINE.write(
             f"epoch {task.train_phase_idx + 1}/{task.num_train_phases}  "
             f"step {step:,}/{per_epoch:,}  "
             f"{steps_per_s * self._images_per_step:,.0f} images/s  "
             f"loss {float(task.last_batch.loss):.4f}  "
-            f"{span((task.max_iteration - done) / steps_per_s)} left"
+            f"{span((task.max_iteration - steps_done) / steps_per_s)} left"
         )
 
     def on_phase_end(self, task: Task) -> None:

@@ -27,8 +27,8 @@ def give_whole_sample_to_our_transforms(module: Any) -> None:
     """Make the host pass the row and validity of an image to our transforms, besides pixels."""
     types = importlib.import_module("vissl.data.ssl_transforms.ssl_transforms_wrapper")
     names = types.DEFAULT_TRANSFORM_TYPES["TRANSFORMS_WITH_OVERWRITE_ENTIRE_BATCH"]
-    _, ours = PARTS[module.__name__]
-    names.extend(name for name in ours if name not in names)
+    _, transforms = PARTS[module.__name__]
+    names.extend(name for name in transforms if name not in names)
 
 
 def let_data_limit_apply_to_our_sources(module: Any) -> None:

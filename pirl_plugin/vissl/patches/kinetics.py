@@ -6,7 +6,10 @@ import types
 
 
 def alias_kinetics400(module: types.ModuleType) -> None:
-    """Broke: torchvision 0.15 renamed ``Kinetics400`` to ``Kinetics``; Classy Vision imports it."""
+    """Broke: torchvision 0.15 renamed ``Kinetics400`` to ``Kinetics``.
+
+    ``classy_vision.dataset`` imports the old name, so no module of the host can be imported.
+    """
     from torchvision.datasets import kinetics
 
     if not hasattr(kinetics, "Kinetics400"):

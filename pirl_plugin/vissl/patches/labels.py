@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def data_paths_suffice(module: Any) -> None:
-    """Broke: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError`` unless in a catalog."""
+    """Never worked: ``DATA_PATHS`` without ``LABEL_PATHS`` raises ``KeyError``.
+
+    ``get_data_files`` then looks for labels in the catalog, by ``DATASET_NAMES``. It leaves out a
+    path of labels that does not exist.
+    """
     original: Callable[..., tuple[list[str], list[str]]] = module.get_data_files
 
     @functools.wraps(original)
@@ -37,10 +41,11 @@ def data_paths_suffice(module: Any) -> None:
 
 
 def labels_of_our_sources(module: Any) -> None:
-    """Broke: ``load_labels`` supports only a few label sources; ours give ``get_labels()``.
+    """Never worked: ``load_labels`` takes labels only from files and from torchvision's data sets.
 
-    It reads label files with ``allow_pickle=True``, which can run code in them. Our runs refuse a
-    file with pickled objects, or with another number of labels than there are images.
+    Ours give ``get_labels()``, like those of torchvision. ``load_labels`` reads files with
+    ``allow_pickle=True``, which can run code in them. Our runs refuse a file with pickled objects,
+    or with another number of labels than there are images.
     """
     dataset = module.GenericSSLDataset
     original = dataset.load_labels

@@ -36,14 +36,14 @@ def refuse_mismatches(module: Any) -> None:
         skip_layers: list[str],
         replace_prefix: str | None = None,
         append_prefix: str | None = None,
-        **more: object,
+        **options: object,  # strict, in git main
     ) -> object:
         prefixes = (replace_prefix, append_prefix)
         if is_ours(config) and not any(prefixes):  # with prefixes, the user describes the layout
             state_dict = _checked(config, model, state_dict, skip_layers)
             state_dict_key_name = "classy_state_dict"
         return original(
-            config, model, state_dict, state_dict_key_name, skip_layers, *prefixes, **more
+            config, model, state_dict, state_dict_key_name, skip_layers, *prefixes, **options
         )
 
     module.init_model_from_consolidated_weights = init_model_from_consolidated_weights

@@ -210,7 +210,7 @@ def differences(
     settings = _settings(config, weights_of(config))
     expected_settings = _settings(expected, expected_weights or weights_of(expected))
     differs: Differences = {}
-    for key in {**expected_settings, **settings}:
+    for key in {**expected_settings, **settings}:  # in the order of the configuration
         if _is_in(key, free):
             continue
         value = settings.get(key, NOT_SET)
@@ -327,13 +327,13 @@ def _is_repeated(key: str, differs: Differences) -> bool:
     A part of a list repeats any key outside lists. A key outside lists repeats a key of the same
     name in a higher section, or before it at the same height.
     """
-    same = [other for other, values in differs.items() if values == differs[key]]
-    settable = [other for other in same if "[" not in other]
+    same = [name for name, values in differs.items() if values == differs[key]]
+    settable = [name for name in same if "[" not in name]
     if "[" in key:
         return bool(settable)
-    name = key.rpartition(".")[2].casefold()
-    namesakes = [other for other in settable if other.rpartition(".")[2].casefold() == name]
-    return key != min(namesakes, key=lambda other: other.count("."))
+    last_part = key.rpartition(".")[2].casefold()
+    namesakes = [name for name in settable if name.rpartition(".")[2].casefold() == last_part]
+    return key != min(namesakes, key=lambda name: name.count("."))
 
 
 def _content_of(file: str) -> str:
