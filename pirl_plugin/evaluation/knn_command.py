@@ -87,7 +87,7 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     if not (len(train_labels) and len(test_labels)):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
     votes = []
-    for features in features_of_trunks:  # one network's at a time are in memory
+    for features in features_of_trunks:  # of files, one is in memory at a time
         gallery = features[row_of[is_measured & is_train]]
         queries = features[row_of[is_measured & ~is_train]]
         votes.append(vote_by_k(gallery, queries, train_labels, test_labels, options, device))

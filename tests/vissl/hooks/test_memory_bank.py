@@ -83,7 +83,7 @@ def test_hooks__name_a_row_that_a_gpu_found_outside(task):
     task.losses = [torch.nan]
     hook = MemoryBankHook(ExchangeHook(1.0))
     hook.on_loss_and_meter(task)  # another cause
-    task.loss.bank._indices.add(torch.tensor([4, ROWS]))
+    task.loss.bank.index_check.note(torch.tensor([4, ROWS]))
     task.losses = [1.0]
     hook.on_loss_and_meter(task)  # the host has not waited yet
     task.losses = [torch.nan]
