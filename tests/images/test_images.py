@@ -82,6 +82,13 @@ def test_decode__xmp_before_the_orientation():
     assert torch.equal(decode_image(damaged), decode_image(encoded("JPEG")))
 
 
+def test_decode__bmp_with_the_bytes_of_a_jpegs_block():
+    data = bytearray(encoded("BMP"))
+    data[54:54] = bytes(256)  # the pixels begin at byte 310
+    data[2:14] = b"\0\xc0\0\0\0\0\x10\0\x36\x01\0\0"  # a block of 16 × 54 pixels, without its 0xFF
+    assert torch.equal(decode_image(data), decode_image(encoded("BMP")))
+
+
 def test_decode__16_bit_grey_and_large_jpegs():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
