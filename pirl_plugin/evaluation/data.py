@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.datasets import HuggingFaceSource
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import SPLITS, FolderSource, class_folders, find_split
+from pirl_plugin.images.folders import SPLITS, FolderSource, find_split
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, DISK_HF, DISK_SHARDS
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.sources import ImageSource, open_source
@@ -32,7 +32,7 @@ class LabelledImages:
     Attributes:
         train: source of the training images.
         test: source of the test images.
-        classes: names of the classes 0, 1, …; the numbers themselves if they have no names.
+        classes: names of the classes 0, 1, …; if they have no names, all numbers up to the largest.
     """
 
     train: ImageSource
@@ -64,19 +64,40 @@ def open_labelled(root: Path) -> LabelledImages:
             f"found {content}"
         )
     train, test = splits.values()
-    class_names = [class_names_of(source) for source in (train, test)]
-    if class_names[0] != class_names[1]:
-        different = sorted(set(class_names[0]) ^ set(class_names[1]))
+    check_same_classes(root, train, test)
+    used = used_classes(train)
+    if len(used) < 2:
+        raise Refused(
+            f"--data = {root}: expected two or more classes in {train.path}, found {len(used)}; "
+            f"make a folder for each class"
+        )
+    if train.classes is None:
+        return LabelledImages(train, test, [str(number) for number in range(int(used[-1]) + 1)])
+    return LabelledImages(train, test, train.classes)
+
+
+def check_same_classes(root: Path, train: ImageSource, test: ImageSource) -> None:
+    """Check that a label means the same in both splits, and that both have the same classes.
+
+    Names are numbered in their order, for each split by itself. So both splits need all names.
+    Numbers mean the same in any split, and the test images may lack some.
+
+    Raises:
+        ValueError: they have different classes, or one has none.
+    """
+    of_train = used_classes(train)
+    of_test = used_classes(test)
+    if train.classes is None and test.classes is None:
+        fits = set(of_test) <= set(of_train)
+        different = [name for name in of_test if name not in of_train]
+    else:
+        fits = of_train == of_test
+        different = sorted(set(of_train) ^ set(of_test))
+    if not fits:
         raise Refused(
             f"--data = {root}: expected the same classes in {train.path} and {test.path}, found "
-            f"{len(class_names[0])} and {len(class_names[1])}; look at {', '.join(different[:3])}"
+            f"{len(of_train)} and {len(of_test)}; look at {', '.join(different[:3])}"
         )
-    if len(class_names[0]) < 2:
-        raise Refused(
-            f"--data = {root}: expected two or more classes in {train.path}, found "
-            f"{len(class_names[0])}; make a folder for each class"
-        )
-    return LabelledImages(train, test, class_names[0])
 
 
 def open_splits(root: Path) -> dict[str, ImageSource]:
@@ -99,15 +120,9 @@ def open_splits(root: Path) -> dict[str, ImageSource]:
     return {"": source}
 
 
-def num_classes(images: LabelledImages) -> int:
-    """Return the number of a classifier's outputs: one more than the largest class."""
-    labels = [*images.train.labels(), *images.test.labels()]
-    return max(len(images.classes), int(max(labels)) + 1)
-
-
 def labels_of(source: ImageSource) -> NDArray[np.int64] | None:
     """Return the class of each image; None if the source has no classes."""
-    if isinstance(source, FolderSource) and not class_folders(source.path):
+    if source.classes == []:  # a folder without class folders
         return None
     try:
         return source.labels()
@@ -115,17 +130,13 @@ def labels_of(source: ImageSource) -> NDArray[np.int64] | None:
         return None
 
 
-def class_names_of(source: ImageSource) -> list[str]:
+def used_classes(source: ImageSource) -> list[str]:
     """Return the names of the classes 0, 1, …; for classes without names, the used numbers.
 
     Raises:
         ValueError: the source has no classes.
     """
-    if isinstance(source, FolderSource):
-        return class_folders(source.path)
-    labels = source.labels()
-    if isinstance(source, HuggingFaceSource):
-        for kind in source.dataset.features.values():
-            if hasattr(kind, "names"):  # the first column of classes, which labels() reads
-                return list(kind.names)
-    return source.classes or [str(label) for label in np.unique(labels[labels >= 0]).tolist()]
+    labels = source.labels()  # a list without labels finds its classes here
+    if source.classes is not None:
+        return source.classes
+    return [str(label) for label in np.unique(labels[labels >= 0]).tolist()]

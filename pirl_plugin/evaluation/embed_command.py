@@ -10,15 +10,18 @@ from pirl_plugin import arguments as kinds
 def main(arguments: list[str]) -> None:
     """Run the command: write the features, and name the images that cannot be read."""
     options = _parse(arguments)
-    from pirl_plugin.evaluation.data import labels_of, open_splits
+    from pirl_plugin.evaluation.data import check_same_classes, labels_of, open_splits
     from pirl_plugin.evaluation.feature_file import FeatureFile, fill
     from pirl_plugin.evaluation.network import describe_features, load_network
 
     trunk = load_network(options)
     splits = open_splits(options.data)
-    for source in splits.values():
-        classes = "without classes" if labels_of(source) is None else "with classes"
+    has_classes = [labels_of(source) is not None for source in splits.values()]
+    for source, known in zip(splits.values(), has_classes, strict=True):
+        classes = "with classes" if known else "without classes"
         print(f"{len(source):,} images of {source.path}, {classes}")
+    if len(splits) == 2 and all(has_classes):  # a label in the file has one meaning
+        check_same_classes(options.data, *splits.values())
     print(f"crops of {trunk.preprocessing}", flush=True)
 
     file = FeatureFile(options.out, describe_features(options, trunk, splits), options.data, splits)

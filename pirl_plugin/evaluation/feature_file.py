@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 
-from pirl_plugin.evaluation.data import class_names_of, labels_of
+from pirl_plugin.evaluation.data import labels_of
 from pirl_plugin.evaluation.features import Crops, compute_features
 from pirl_plugin.failures import MissingPackage, Refused
 from pirl_plugin.files import atomic_write, remove, write_json
@@ -169,10 +169,8 @@ class FeatureFile:
 
     def _class_names(self, columns: Mapping[str, Any]) -> list[str]:
         """Return the names of the classes 0, 1, …; none if the labels are only numbers."""
-        if "labels" not in columns:
-            return []
-        names = class_names_of(next(iter(self._splits.values())))
-        return names if columns["labels"].max() < len(names) else []
+        classes = next(iter(self._splits.values())).classes
+        return classes if classes and "labels" in columns else []
 
     def _table_columns(self) -> dict[str, Any]:
         """Return the columns of a table: ``file``, and if known ``label``, ``class``, ``split``."""

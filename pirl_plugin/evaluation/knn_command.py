@@ -182,7 +182,7 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
 
     results = measured.results
     images = measured.images
-    names = dict(enumerate(images.classes))
+    names = images.classes
     train_rows = measured.is_measured[: len(images.train)].nonzero()[:, 0].tolist()
     test_rows = measured.is_measured[len(images.train) :].nonzero()[:, 0].tolist()
     train_labels = images.train.labels()
@@ -190,12 +190,12 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
     queries = []
     for number in evenly_spaced(len(test_rows), _SHOWN_QUERIES):
         row = test_rows[number]
-        label = names.get(int(test_labels[row]), str(test_labels[row]))
-        query = Query(Picture(small_picture(images.test[row][0]), label))
+        name = names[int(test_labels[row])]
+        query = Query(Picture(small_picture(images.test[row][0]), name))
         for neighbor in measured.nearest[number].tolist():
             train_row = train_rows[neighbor]
-            label = names.get(int(train_labels[train_row]), str(train_labels[train_row]))
-            query.neighbors.append(Picture(small_picture(images.train[train_row][0]), label))
+            name = names[int(train_labels[train_row])]
+            query.neighbors.append(Picture(small_picture(images.train[train_row][0]), name))
         queries.append(query)
 
     count = results["test_images"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.folders import SPLITS
-from pirl_plugin.images.hugging_face import image_column
+from pirl_plugin.images.hugging_face import class_names, image_column
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource
@@ -106,6 +106,7 @@ class HuggingFaceSource(MapSource):
             )
         super().__init__(dataset)
         self.path = folder
+        self.classes = class_names(dataset)
 
 
 def _split_of(dataset: Mapping[str, Any], split: str, folder: str) -> str:

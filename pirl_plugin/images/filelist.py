@@ -83,7 +83,8 @@ class FileListSource(ImageSource):
         if self._labels is None:
             folders = [os.path.dirname(path) for path in self.paths()]
             parent = os.path.dirname(os.path.abspath(folders[0]))
-            numbers = {name: number for number, name in enumerate(class_folders(parent))}
+            self.classes = class_folders(parent)
+            numbers = {name: number for number, name in enumerate(self.classes)}
             try:
                 labels = [numbers[os.path.basename(folder)] for folder in folders]
             except KeyError as error:

@@ -75,6 +75,7 @@ class FolderSource(ImageSource):
             counts = textwrap.shorten(counts, 1000, placeholder=" …")
             warn_once(f"{folder}: skipped: {counts}{remedy}")
         super().__init__(folder, images)
+        self.classes: list[str] = class_folders(folder)
 
     def labels(self) -> NDArray[np.int64]:
         """Return the number of each image's first-level subfolder in name order: int64 (N,).
@@ -82,7 +83,7 @@ class FolderSource(ImageSource):
         Images in the folder itself have class 0, or -1 (no class) if there are subfolders. A
         warning counts them, and names subfolders without images.
         """
-        names = class_folders(self.path)
+        names = self.classes
         numbers = {name: number for number, name in enumerate(names)}
         numbers[""] = -1 if names else 0
         labels = np.empty(len(self), np.int64)

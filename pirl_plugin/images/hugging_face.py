@@ -38,6 +38,16 @@ def encoded_images(dataset: Any, column: str) -> Any:
     return dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
 
 
+def class_names(dataset: Any) -> list[str] | None:
+    """Return the names of the first column of classes; None if there is none."""
+    import datasets
+
+    for kind in dataset.features.values():
+        if isinstance(kind, datasets.ClassLabel):
+            return list(kind.names)
+    return None
+
+
 def labels(dataset: Any) -> NDArray[np.int64]:
     """Return the class of each row, int64 (N,): the first column of classes, or ``label``.
 

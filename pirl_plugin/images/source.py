@@ -38,7 +38,8 @@ class ImageSource:
         ValueError: there are fewer than two images.
     """
 
-    classes: list[str] | None = None  # names of the labels 0, 1, … of a list with names
+    classes: list[str] | None = None
+    """Names of the labels 0, 1, …; None if the labels are only numbers, or if there are none."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
 
     Args:
         folder: of the run.
-        classes: names of the classes; they are written to ``classes.txt``.
+        classes: name of each output; they are written to ``classes.txt``.
 
     Returns:
         What was written, and the code that loads it.
@@ -115,8 +115,6 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
     weight = head["0.clf.0.weight"]
     bias = head["0.clf.0.bias"]
-    if len(classes) != len(weight):  # lists with numbers may leave some out, such as 0 and 3
-        classes = [str(number) for number in range(len(weight))]
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
     if trunk.timm:
         out = folder / "classifier"

@@ -53,7 +53,7 @@ def run_overrides(
     import torch
 
     from pirl_plugin.checkpoints.load import save_trunk
-    from pirl_plugin.evaluation.data import SOURCE_NAMES, num_classes
+    from pirl_plugin.evaluation.data import SOURCE_NAMES
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle or weights.suffix == ".safetensors":
@@ -67,7 +67,7 @@ def run_overrides(
             f"config.DATA.{split}.DATA_SOURCES=[{name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
         ]
-    classes = num_classes(images)
+    classes = len(images.classes)
     preprocessing = trunk.preprocessing
     overrides += [
         f"config.MODEL.HEAD.NUM_CLASSES={classes}",

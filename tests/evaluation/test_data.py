@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.evaluation.data import num_classes, open_labelled, open_splits
+from pirl_plugin.evaluation.data import open_labelled, open_splits
 from tests.helpers.host_tools import write_classes
 
 
@@ -14,20 +14,39 @@ def test_open_labelled__finds_the_usual_names_of_splits(tmp_path):
     images = open_labelled(tmp_path)
     assert images.test.path.endswith("validation")
     assert images.classes == ["class0", "class1"]
-    assert num_classes(images) == 2
 
 
-def test_open_labelled__of_lists_with_numbers(tmp_path):
+@pytest.mark.parametrize(
+    ("train", "val", "largest"),
+    [
+        ((-1, 0, 3, 3), (0, 0, 3, 3), 3),  # -1: no class
+        ((1, 1, 3, 3), (1, 1, 1, 1), 3),  # no test image of a class
+        ((1, 1, 3, 3), (0, 1, 3, 3), None),
+    ],
+)
+def test_open_labelled__of_lists_with_numbers(train, val, largest, tmp_path):
     data = write_classes(tmp_path / "data", {"train": 4, "val": 4}, separable=True)
-    for split in ("train", "val"):
+    for split, labels in (("train", train), ("val", val)):
         files = sorted((data / split).rglob("*.png"))
-        lines = [f"{file},{3 * int(file.parent.name[-1])}" for file in files]  # 0 and 3
-        if split == "train":
-            lines[0] = f"{files[0]},-1"  # no class
+        lines = [f"{file},{label}" for file, label in zip(files, labels, strict=True)]
         (tmp_path / f"{split}.csv").write_text("\n".join(lines))
-    images = open_labelled(tmp_path)
-    assert images.classes == ["0", "3"]
-    assert num_classes(images) == 4  # a classifier has an output for each number
+    if largest is None:
+        with pytest.raises(ValueError, match=r"the same classes .* found 2 and 3; look at 0"):
+            open_labelled(tmp_path)
+    else:  # a classifier has an output for each number
+        assert open_labelled(tmp_path).classes == [str(number) for number in range(largest + 1)]
+
+
+def test_open_labelled__of_lists_without_labels_compares_the_names_of_folders(tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 6, "val": 6}, separable=True, classes=3)
+    for path in (data / "val" / "class1").iterdir():
+        path.unlink()
+    (data / "val" / "class1").rmdir()
+    for split in ("train", "val"):
+        files = sorted(map(str, (data / split).rglob("*.png")))
+        (tmp_path / f"{split}.txt").write_text("\n".join(files))
+    with pytest.raises(ValueError, match=r"found 3 and 2; look at class1"):
+        open_labelled(tmp_path)
 
 
 def test_open_labelled__of_a_hugging_face_data_set_with_two_splits(tmp_path):

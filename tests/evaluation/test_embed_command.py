@@ -82,6 +82,9 @@ def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path):
     again = (tmp_path / "f.csv").stat().st_mtime_ns
     embed(checkpoint, data, tmp_path / "f.csv")
     assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
+    (data / "test" / "class0").rename(data / "test" / "other")
+    with pytest.raises(ValueError, match=r"expected the same classes .* look at class0, other"):
+        embed(checkpoint, data, tmp_path / "g.csv")
 
 
 def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
