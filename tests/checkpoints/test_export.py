@@ -154,13 +154,13 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
 
 
 def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path):
-    trunk = small_trunk(10, 0.5)
+    trunk = small_trunk(10, 0.5, SMALL_STEM=True)
     source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
     found = export_checkpoint(source, tmp_path / "out.pth", "torchvision")
     lines = loading_lines(found, "torchvision", tmp_path / "out.pth")
-    assert "WideResNet(depth=10, width=0.5, small_stem=False)" in lines
+    assert "WideResNet(depth=10, width=0.5, small_stem=True)" in lines
     for to, out in (("timm", "folder"), ("detectron2", "out.pkl")):
-        with pytest.raises(ValueError, match=r"no ResNet-10 of width 0\.5: .*models=resnet18"):
+        with pytest.raises(ValueError, match=r"no ResNet-10 of width 0\.5, 3×3 .*models=resnet18"):
             export_checkpoint(source, tmp_path / out, to)
         assert not (tmp_path / out).exists()
 
