@@ -58,7 +58,8 @@ def write_linear_report(
 
     from pirl_plugin.evaluation.report import Accuracy, write_report
 
-    counts = np.unique(images.test.labels(), return_counts=True)[1]
+    labels = images.test.labels()
+    counts = np.bincount(labels[labels >= 0])  # -1: no class
     rows = [Accuracy(layer, top1, len(images.test)) for layer, top1 in accuracies.items()]
     settings = {
         "Checkpoint": options.checkpoint.resolve(),
