@@ -65,6 +65,8 @@ def test_embed__writes_tables_with_the_same_values(checkpoint, photos, tmp_path)
     assert np.array_equal(np.array(values, np.float32), whole)
     table = pandas.read_parquet(embed(checkpoint, photos, tmp_path / "f.parquet"))
     assert np.array_equal(np.stack(table["features"]), whole)
+    progress = [(tmp_path / f"f.{kind}.json").read_text() for kind in ("csv", "parquet")]
+    assert progress[0] == progress[1]  # with it, the same command finds the file whole
     with pytest.raises(ValueError, match=r"f\.txt: expected a name that ends in \.npz, \.csv"):
         embed(checkpoint, photos, tmp_path / "f.txt")
 

@@ -22,6 +22,7 @@ from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.images import prepare
 from pirl_plugin.images.sources import open_source
 from pirl_plugin.vissl.checks import sources_of
@@ -71,6 +72,10 @@ def indexed(path):
     open_source(path.parent)
 
 
+def features(path):
+    FeatureFile(path, {}, path.parent, {})
+
+
 def detection_config(path):
     """Read a config as Detectron2 does; it is not installed, and its class is fvcore's."""
     from fvcore.common.config import CfgNode
@@ -108,6 +113,10 @@ def index(planted, path):
     np.savez(path, tars=objects, sizes=[0], names=["0.png"], members=[0])
 
 
+def progress(planted, path):
+    np.savez(path, progress=np.array(planted, dtype=object))
+
+
 def saved(planted, path):
     torch.save({"classy_state_dict": planted}, path)
 
@@ -127,6 +136,8 @@ def document(planted, path):
         ("images.npy", pickled, listed),
         ("index.npz", index, indexed),
         ("index.npz", pickled, indexed),
+        ("features.npz", progress, features),
+        ("features.npz", pickled, features),
         ("model.torch", saved, read_checkpoint),
         ("model.torch", pickled, read_checkpoint),
         ("train_config.yaml", document, read_config),
@@ -136,6 +147,7 @@ def document(planted, path):
 def test_planted_code__is_refused_and_not_run(name, write, read, tmp_path):
     write(Planted(tmp_path / "ran"), tmp_path / name)
     words = r"(?i)pickle|Python objects|unsafe|safe loading|no array of strings|constructor"
+    words += "|expected features that this command wrote"
     with pytest.raises(Exception, match=words):
         read(tmp_path / name)
     assert not (tmp_path / "ran").exists()
