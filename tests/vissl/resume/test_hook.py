@@ -14,10 +14,12 @@ from vissl.utils.checkpoint import CheckpointWriter
 from pirl_plugin.checkpoints.training_run import section_of
 from pirl_plugin.failures import Refused
 from pirl_plugin.sharded_bank import ShardedMemoryBank
+from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.resume.folder import find_newest
-from pirl_plugin.vissl.resume.hook import CheckpointHook
+from pirl_plugin.vissl.resume.hook import CheckpointHook, _images_of
+from tests.helpers.images import save_grey
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 
@@ -213,6 +215,26 @@ def test_epochs__are_saved_with_shards_and_old_ones_are_removed(tmp_path):
     hook.on_start(task)
     assert torch.equal(again.bank.rows, bank.rows)
     assert not again.bank.awaits_load
+
+
+@pytest.mark.parametrize("name", ["", "list.txt"])
+def test_images__of_a_moved_folder_or_list_are_the_same(name, tmp_path):
+    def images():
+        kind = "filelist" if name else "folder"
+        config = {"SEED_VALUE": 0, "DATA": {"TRAIN": {}}}
+        source = PIRLDiskDataset(config, f"pirl_disk_{kind}", str(folder / name), "TRAIN")
+        data = type("Data", (list,), {"data_objs": [source]})([None] * 2)
+        return _images_of(FakeTask(datasets={"train": data}))
+
+    folder = tmp_path / "a"
+    for number in range(2):
+        save_grey(folder / "cat" / f"{number}.png")
+    (folder / "list.txt").write_text("cat/0.png\ncat/1.png\n")
+    before = images()
+    folder = folder.rename(tmp_path / "b")
+    assert images() == before
+    assert before["TRAIN"]["count"] == 2
+    assert len(before["TRAIN"]["sha256"]) == 64
 
 
 def test_host__writes_whole_files(tmp_path, monkeypatch):

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.training_run import SECTION
-from pirl_plugin.vissl.resume.position import find_place_in_schedule, samples_done, steps_done
+from pirl_plugin.vissl.resume.position import (
+    find_place_in_schedule,
+    samples_done,
+    start_epoch,
+    steps_done,
+)
 from tests.helpers.configs import compose
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -75,3 +80,13 @@ def _rows_read(rank, world_size):
 def test_extraction__reads_every_image():
     """Training leaves out a last batch of one image, because BatchNorm may need two values."""
     assert run_in_processes(_rows_read, 1) == [[8, 9]]
+
+
+def test_epoch__that_goes_on_has_the_rate_of_its_start():
+    task = stopped_run()
+    task.num_updates = 92
+    rates_at = []
+    task.optimizer.on_epoch = lambda where: rates_at.append(task.num_updates)
+    assert start_epoch(task) == 72
+    assert rates_at == [72]
+    assert task.num_updates == 92

@@ -63,6 +63,19 @@ def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
     assert sent == [(7, signal.SIGUSR1)]
 
 
+def test_signals__reach_the_earlier_handler_at_the_end():
+    received = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: received.append(number))
+    try:
+        with signals.listening():
+            signals.current().polled = True
+            signal.raise_signal(signal.SIGUSR2)
+            assert received == []
+        assert received == [signal.SIGUSR2]  # submitit puts the job in the queue again
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
 def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(monkeypatch):
     handlers, niceness, seeded = {}, [], []
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
