@@ -185,3 +185,17 @@ def test_overlays__go_together_over_every_config(name):
     assert (made.brightness, made.hue, made.jitter_p, made.photometric_p) == (0.8, 0.2, 0.8, 0)
     plain = build_transform(compose(name).DATA.TRAIN.TRANSFORMS[0]).views.photometric
     assert (plain.blur_p, plain.brightness) == (0, 0.4)
+
+
+@pytest.mark.parametrize("name", ["own_images", "quick_jigsaw"])
+def test_npid__sees_only_the_images(name):
+    config = compose(name, "+config/pirl/transforms=npid")
+    (transform,) = config.DATA.TRAIN.TRANSFORMS
+    jigsaw = compose(name).DATA.TRAIN.TRANSFORMS[0]
+    assert transform["name"] == "PIRLImage"
+    for key in ("image_size", "image_scale", "photometric"):
+        assert transform[key] == jigsaw[key]
+    assert list(config.DATA.TRAIN.INPUT_KEY_NAMES) == ["images"]
+    (head,) = config.MODEL.HEAD.PARAMS
+    assert head[1]["num_patches"] == 1
+    assert config.LOSS.pirl_loss.lambda_invariance == 0
