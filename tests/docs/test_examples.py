@@ -42,6 +42,7 @@ def run_here(name, folder, monkeypatch, *arguments):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(torchvision.models, "resnet18", small_resnet18)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # Lightning counts only
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert torch.load("trunk.pth", weights_only=True)
