@@ -10,7 +10,6 @@ import torch
 
 from tests.helpers.images import save_grey
 
-pytest.importorskip("sklearn", reason="the claims need pip install pirl-plugin[claims]")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
 

@@ -231,24 +231,34 @@ def equal_time_epochs(runs: list[dict[str, Any]], epochs: int) -> dict[str, int]
     return {method: round(epochs * longest / used) for method, used in seconds.items()}
 
 
-def main() -> None:
-    """Run what is missing in ``peers.json``."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def shared_options(description: str) -> argparse.ArgumentParser:
+    """Return a parser of the options that :class:`Comparison` reads, and of lengths and seeds.
+
+    Args:
+        description: docstring of a script; the help shows its first line.
+    """
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
-    parser.add_argument("--out", type=Path, required=True, help="folder of peers.json")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--epochs", type=int, default=40, help="for equal numbers of images")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--epochs", type=int, default=40, help="passes over the images")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
-    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of 32 images")
-    parser.add_argument("--selection-epochs", type=int, help="of the choice; as --epochs")
-    parser.add_argument("--chosen", type=Path, help="a peers.json whose choice is taken")
     parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="of the ResNet")
     parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--autocast", action="store_true", help="train in bfloat16")
     parser.add_argument("--workers", type=int, default=0, help="of the loader")
+    return parser
+
+
+def main() -> None:
+    """Run what is missing in ``peers.json``."""
+    parser = shared_options(__doc__)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of 32 images")
+    parser.add_argument("--selection-epochs", type=int, help="of the choice; as --epochs")
+    parser.add_argument("--chosen", type=Path, help="a peers.json whose choice is taken")
     parser.add_argument("--equal-images-only", action="store_true", help="no runs at equal time")
     options = parser.parse_args()
 

@@ -10,12 +10,10 @@ the tenth of the training images that no figure uses; without it, seeds 1, 2, â€
 
 from __future__ import annotations
 
-import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from peers import Comparison
+from peers import Comparison, shared_options
 from torch.utils.data import Subset
 
 from pirl_plugin.files import write_json
@@ -52,19 +50,9 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Run what is missing in ``recipes.json``."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
-    parser.add_argument("--out", type=Path, required=True, help="folder of recipes.json")
+    parser = shared_options(__doc__)
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--choose", action="store_true", help="seed 0, on the training images")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--depth", type=int, choices=(10, 18, 50), default=10, help="of the ResNet")
-    parser.add_argument("--width", type=float, default=0.5, help="of the ResNet")
-    parser.add_argument("--image-size", type=int, default=64)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--autocast", action="store_true", help="train in bfloat16")
-    parser.add_argument("--workers", type=int, default=0, help="of the loader")
     options = parser.parse_args()
 
     comparison = Comparison(options)
