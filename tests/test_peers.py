@@ -73,11 +73,9 @@ def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys)
 
 def test_recipes__train_with_their_settings(monkeypatch, photos, tmp_path):
     words = ["--data", photos, "--out", tmp_path, "--epochs", 1, "--seeds", 1, "--image-size", 48]
-    run(monkeypatch, recipes, *words, "--recipes", "rate 0.06, λ 0.5, MLP heads")
+    run(monkeypatch, recipes, *words, "--recipes", "rate 0.06, MLP heads")
     (row,) = json.loads((tmp_path / "recipes.json").read_text())["runs"]
-    assert row["trunk"] == (
-        "pirl_jigsaw_batch32_rate0.06_lambda_invariance0.5_hidden_dim512_1epochs_seed1.pth"
-    )
+    assert row["trunk"] == ("pirl_jigsaw_batch32_rate0.06_hidden_dim512_1epochs_seed1.pth")
 
 
 @pytest.mark.parametrize("name", ["simclr", "moco_v2", "byol"])

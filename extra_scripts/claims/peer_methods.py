@@ -38,6 +38,17 @@ class Method(nn.Module):
         """Update what the optimiser does not move."""
 
 
+# SimCLR's colour augmentation (Chen et al. 2020, app. A), for images too small for its blur.
+SIMCLR_COLOURS = {
+    "brightness": 0.8,
+    "contrast": 0.8,
+    "saturation": 0.8,
+    "hue": 0.2,
+    "jitter_p": 0.8,
+    "photometric_p": 0.0,
+}
+
+
 class PIRL(Method):
     """PIRL with the settings of ``quick_jigsaw``; with λ = 0 and only the image it is NPID.
 
@@ -45,6 +56,7 @@ class PIRL(Method):
         task: ``jigsaw``, ``rotation`` or ``none``.
         lambda_invariance: λ of Eq. 5, without a task 0.
         hidden_dim: width of the heads' hidden layer; None: linear heads, as in the paper.
+        colours: augmentation of the colours: ``paper`` or ``simclr``.
     """
 
     def __init__(
@@ -56,16 +68,19 @@ class PIRL(Method):
         task: str,
         lambda_invariance: float = 0.75,
         hidden_dim: int | None = None,
+        colours: str = "paper",
     ) -> None:
         super().__init__()
-        scale = (0.2, 1.0)
+        augmentation: dict[str, Any] = {"image_scale": (0.2, 1.0)}
+        if colours == "simclr":
+            augmentation |= SIMCLR_COLOURS
         if task == "jigsaw":
             patches = {"patches_crop_size": image_size * 3 // 2, "patch_size": image_size * 3 // 8}
-            self.views = pirl.JigsawViews(image_size, image_scale=scale, **patches)
+            self.views = pirl.JigsawViews(image_size, **patches, **augmentation)
         elif task == "rotation":
-            self.views = pirl.RotationViews(image_size, image_scale=scale)
+            self.views = pirl.RotationViews(image_size, **augmentation)
         else:
-            self.views = pirl.ImageViews(image_size, image_scale=scale)
+            self.views = pirl.ImageViews(image_size, **augmentation)
         self.transformed = {"jigsaw": "patches", "rotation": "rotated", "none": None}[task]
         heads = {"f": pirl.PIRLHead(width, hidden_dim=hidden_dim)}
         if self.transformed:

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from peer_methods import METHODS
+from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
@@ -55,8 +56,8 @@ class Comparison:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.train = ImageFolder(options.data / "train")
-        self.test = ImageFolder(options.data / "val")
+        self.classes, self.train = decoded(options.data / "train")
+        _, self.test = decoded(options.data / "val")
         numbers = range(len(self.train))
         self.tenth = [number for number in numbers if number % 10 == 0]
         self.rest = [number for number in numbers if number % 10]
@@ -180,7 +181,7 @@ class Comparison:
         installed = {found.name for found in distributions()}  # PIRL and NPID need no lightly
         return {
             "data": options.data.resolve().name,
-            "classes": len(self.train.classes),
+            "classes": len(self.classes),
             "train_images": len(self.rest),
             "selection_images": len(self.tenth),
             "val_images": len(self.test),
@@ -194,6 +195,15 @@ class Comparison:
                 **{package: version(package) for package in PACKAGES if package in installed},
             },
         }
+
+
+def decoded(folder: Path) -> tuple[list[str], list[tuple[Image.Image, int]]]:
+    """Return the classes and the decoded images, with labels, of ``folder/CLASS/*``.
+
+    They are decoded only once, so that the time of a run is its method's.
+    """
+    images = ImageFolder(folder)
+    return images.classes, list(images)
 
 
 def channels_last(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
