@@ -296,7 +296,9 @@ def main() -> None:
             run = (method, 0, batch, rate, epochs, tenth)
             add("selection", key, lambda run=run: comparison.run(*run))
     else:
-        content["selection"] = json.loads(options.chosen.read_text("utf-8"))["selection"]
+        other = json.loads(options.chosen.read_text("utf-8"))
+        content["selection_setting"] = other["setting"]
+        content["selection"] = other["selection"]
     chosen = {method: choose(content["selection"], method) for method in options.methods}
     for seed in options.seeds:
         key = {"method": "random", "seed": seed, "compared_at": "untrained"}
