@@ -5,6 +5,7 @@ import math
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
 
 import peers  # noqa: E402
+import peers_report  # noqa: E402
 import recipes  # noqa: E402
 
 
@@ -45,6 +47,40 @@ def test_equal_time_epochs__give_each_method_the_time_of_the_slowest():
     assert peers.equal_time_epochs(rows, 40) == {"npid": 100, "pirl_jigsaw": 40}
 
 
+def runs_of(method, accuracies, budget="equal images"):
+    return [
+        {"method": method, "seed": seed, "compared_at": budget, "knn_top1": accuracy}
+        for seed, accuracy in enumerate(accuracies, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peer", "mean", "verdict"),
+    # Student's 97.5 % quantile with two degrees of freedom is 4.303: half widths 2.48 and 0.25.
+    [([49, 48, 47], 2.0, "undecided"), ([48, 47.9, 48.1], 2.0, "ahead"), ([60, 60, 60], -10, "")],
+)
+def test_difference__follows_from_students_interval_of_paired_seeds(peer, mean, verdict):
+    rows = pd.DataFrame(runs_of("pirl_jigsaw", [50, 50, 50]) + runs_of("npid", peer))
+    found = peers_report.difference(rows, "npid", "knn_top1")
+    assert found["mean"] == pytest.approx(mean)
+    assert found["verdict"] == (verdict or "behind")
+    if verdict:
+        deviation = pd.Series(peer).std()
+        assert found["half_width"] == pytest.approx(4.303 * deviation / 3**0.5, abs=1e-3)
+
+
+def test_difference__of_two_seeds_is_undecided():
+    rows = pd.DataFrame(runs_of("pirl_jigsaw", [50, 50]) + runs_of("npid", [1, 1.1]))
+    assert peers_report.difference(rows, "npid", "knn_top1")["verdict"] == "undecided"
+
+
+def test_runs_at__equal_time_takes_the_slowest_methods_only_runs():
+    runs = runs_of("pirl_jigsaw", [50]) + runs_of("npid", [40])
+    runs += runs_of("npid", [45], "equal time") + runs_of("random", [20], "untrained")
+    rows = peers_report.runs_at({"runs": runs}, "equal time").set_index("method")
+    assert rows["knn_top1"].to_dict() == {"pirl_jigsaw": 50, "npid": 45, "random": 20}
+
+
 def run(monkeypatch, module, *words):
     monkeypatch.setattr(sys, "argv", ["script", *map(str, words)])
     module.main()
@@ -65,6 +101,12 @@ def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys)
     assert trained["cpu_seconds"] > 0
     trunk = torch.load(tmp_path / "trunks" / trained["trunk"], weights_only=True)
     assert "layer4.0.conv1.weight" in trunk
+    monkeypatch.setattr(sys, "argv", ["script", str(tmp_path)])
+    content["runs"] += [{**row, "method": "pirl_jigsaw"} for row in content["runs"][1:]]
+    file.write_text(json.dumps(content))
+    peers_report.main()
+    assert "| NPID |" in (tmp_path / "peers.md").read_text()
+    assert (tmp_path / "peers.svg").stat().st_size > 1000
     capsys.readouterr()
     run(monkeypatch, peers, *words)
     assert capsys.readouterr().out == ""  # nothing is trained again

@@ -1,0 +1,173 @@
+"""Write the tables and the figure of a comparison with peers.
+
+    python extra_scripts/claims/peers_report.py FOLDER
+
+Reads ``FOLDER/peers.json`` and writes ``peers.md`` and ``peers.svg`` beside it. Needs no images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy import stats
+
+LABELS = {
+    "pirl_jigsaw": "PIRL (jigsaw)",
+    "pirl_rotation": "PIRL (rotation)",
+    "npid": "NPID",
+    "simclr": "SimCLR",
+    "moco_v2": "MoCo v2",
+    "byol": "BYOL",
+    "random": "untrained",
+}
+MEASURES = {"knn_top1": "kNN", "linear_top1": "linear"}
+REFERENCE = "pirl_jigsaw"
+LEVEL = 0.95
+
+
+def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
+    """Return the runs of a budget, and the untrained networks.
+
+    At equal time, a method that trains as long as the slowest has its runs of equal images.
+
+    Args:
+        content: of ``peers.json``.
+        budget: ``equal images`` or ``equal time``.
+    """
+    rows = pd.DataFrame(content["runs"])
+    chosen = rows[rows["compared_at"].isin([budget, "untrained"])]
+    if budget == "equal time" and "equal time" in set(rows["compared_at"]):
+        slowest = set(rows["method"]) - set(chosen["method"])
+        same = rows[rows["method"].isin(slowest) & (rows["compared_at"] == "equal images")]
+        chosen = pd.concat([chosen, same])
+    return chosen
+
+
+def difference(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
+    """Compare a method with PIRL (jigsaw), seed by seed.
+
+    Args:
+        rows: of one budget.
+        method: the other method.
+        measure: a key of ``MEASURES``.
+
+    Returns:
+        ``mean`` of PIRL's lead, points; ``half_width`` of Student's 95 % interval of the mean;
+        ``verdict``: ``ahead`` (of PIRL), ``behind`` or ``undecided``.
+    """
+    by_seed = rows.pivot(index="seed", columns="method", values=measure)
+    leads = (by_seed[REFERENCE] - by_seed[method]).dropna()
+    mean = leads.mean()
+    if len(leads) < 3:
+        return {"mean": mean, "half_width": None, "verdict": "undecided"}
+    half_width = stats.t.ppf((1 + LEVEL) / 2, len(leads) - 1) * leads.sem()
+    verdict = "undecided"
+    if mean > half_width:
+        verdict = "ahead"
+    elif mean < -half_width:
+        verdict = "behind"
+    return {"mean": mean, "half_width": half_width, "verdict": verdict}
+
+
+def accuracy_table(content: dict[str, Any], budget: str) -> str:
+    """Return means ± standard deviations of each method, and PIRL's lead, as a Markdown table."""
+    rows = runs_at(content, budget)
+    lines = [
+        "| | kNN | linear | images seen | processor time, s | PIRL's lead, kNN | linear |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for method, label in LABELS.items():
+        own = rows[rows["method"] == method]
+        if own.empty:
+            continue
+        leads = ["", ""]
+        if method not in (REFERENCE, "random"):
+            leads = [lead_words(difference(rows, method, measure)) for measure in MEASURES]
+        cells = [
+            label,
+            *(spread(own[measure]) for measure in MEASURES),
+            f"{own['images'].mean():,.0f}",
+            f"{own['cpu_seconds'].mean():,.0f}",
+            *leads,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def lead_words(found: dict[str, Any]) -> str:
+    """Return a difference as ``+1.2 ± 0.5, ahead``."""
+    if found["half_width"] is None:
+        return f"{found['mean']:+.1f}"
+    return f"{found['mean']:+.1f} ± {found['half_width']:.1f}, {found['verdict']}"
+
+
+def spread(values: Iterable[float]) -> str:
+    """Return mean ± standard deviation over the seeds."""
+    numbers = pd.Series([*values], dtype=float)
+    return f"{numbers.mean():.1f} ± {numbers.std():.1f}"
+
+
+def selection_table(content: dict[str, Any]) -> str:
+    """Return what each batch and rate reached on the images that choose, as a Markdown table."""
+    rows = pd.DataFrame(content["selection"])
+    rows["setting"] = [f"{row['batch']}, {row['rate_of_32_images']}" for _, row in rows.iterrows()]
+    rows["accuracy"] = [f"{row['knn_top1']} / {row['linear_top1']}" for _, row in rows.iterrows()]
+    table = rows.pivot(index="method", columns="setting", values="accuracy")
+    settings = list(dict.fromkeys(rows["setting"]))
+    lines = [f"| batch, rate | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+    for method in dict.fromkeys(rows["method"]):
+        lines.append(f"| {LABELS[method]} | {' | '.join(table.loc[method, settings])} |")
+    return "\n".join(lines)
+
+
+def figure(content: dict[str, Any]) -> Figure:
+    """Draw a dot for each run and a bar for each mean, at both budgets."""
+    drawn = Figure(figsize=(9, 3.4), layout="constrained")
+    budgets = ["equal images", "equal time"]
+    panels = drawn.subplots(1, len(MEASURES))
+    for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
+        axes.set_title(f"{title}, top-1 (%)", fontsize=10)
+        for offset, budget, color in zip((0.2, -0.2), budgets, ("C0", "C1"), strict=True):
+            rows = runs_at(content, budget)
+            for place, method in enumerate(reversed(LABELS)):
+                values = rows.loc[rows["method"] == method, measure]
+                if values.empty:
+                    continue
+                heights = [place + offset] * len(values)
+                axes.barh(place + offset, values.mean(), height=0.36, color=color, alpha=0.35)
+                axes.plot(values, heights, ".", color=color, markersize=5)
+        axes.set_yticks(range(len(LABELS)), [LABELS[method] for method in reversed(LABELS)])
+        axes.grid(axis="x", alpha=0.25)
+        axes.set_xlim(left=20)
+    handles = [matplotlib.patches.Patch(color=color, alpha=0.5) for color in ("C0", "C1")]
+    drawn.legend(handles, budgets, loc="outside lower center", ncols=2, frameon=False)
+    return drawn
+
+
+def main() -> None:
+    """Write the tables and the figure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="with peers.json")
+    folder = parser.parse_args().folder
+    content = json.loads((folder / "peers.json").read_text("utf-8"))
+    budgets = [
+        budget
+        for budget in ("equal images", "equal time")
+        if any(row["compared_at"] == budget for row in content["runs"])
+    ]
+    tables = [f"At {budget}:\n\n{accuracy_table(content, budget)}" for budget in budgets]
+    tables.append(f"The choice of batch and rate, kNN / linear:\n\n{selection_table(content)}")
+    (folder / "peers.md").write_text("\n\n".join(tables) + "\n", "utf-8")
+    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
+    figure(content).savefig(folder / "peers.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
