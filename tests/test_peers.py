@@ -1,4 +1,4 @@
-"""extra_scripts/claims/peers.py: what is chosen, how long a method trains, and that runs resume."""
+"""extra_scripts/claims: peers.py, its report, recipes.py and few_labels.py."""
 
 import json
 import math
@@ -14,6 +14,7 @@ from tests.helpers.images import save_grey
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
 
+import few_labels  # noqa: E402
 import peers  # noqa: E402
 import peers_report  # noqa: E402
 import recipes  # noqa: E402
@@ -128,3 +129,22 @@ def test_peers__of_lightly_train(monkeypatch, photos, tmp_path, name):
     row = json.loads((tmp_path / "peers.json").read_text())["runs"][1]
     assert row["method"] == name
     assert math.isfinite(row["loss"])
+
+
+@pytest.mark.slow
+def test_few_labels__start_from_the_methods_network_or_random_weights(
+    monkeypatch, photos, tmp_path, capfd
+):
+    words = ["--data", photos, "--out", tmp_path, "--epochs", 1, "--seeds", 1, "--image-size", 48]
+    words += ["--methods", "npid", "pirl_jigsaw", "--batches", 8, "--rates", 0.03]
+    run(monkeypatch, peers, *words, "--equal-images-only")
+    monkeypatch.setattr(few_labels, "EPOCHS", {0.1: 1, 1.0: 1})
+    words = ["+config/pirl/machines=cpu", "--data", photos, "--peers", tmp_path]
+    words += ["--out", tmp_path / "few", "--seeds", 1, "--fractions", 0.1]
+    run(monkeypatch, few_labels, *words)
+    rows = json.loads((tmp_path / "few" / "few_labels.json").read_text())
+    assert [row["start"] for row in rows] == ["pirl_jigsaw", "npid", "random"]
+    assert (tmp_path / "few" / "few_labels.svg").stat().st_size > 1000
+    logs = {row["start"]: tmp_path / "few" / f"{row['start']}_0.1_1" / "log.txt" for row in rows}
+    assert "npid_batch8" in logs["npid"].read_text()
+    assert "trunks/" not in logs["random"].read_text().partition("WEIGHTS_INIT")[2][:300]

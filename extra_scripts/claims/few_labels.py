@@ -1,0 +1,114 @@
+"""Fine-tune the networks of ``peers.py`` on a part of the labels.
+
+    python extra_scripts/claims/few_labels.py --data DIR --peers OUT --out OUT2
+
+``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, and ``OUT`` is the folder of ``peers.py``. For
+each seed, ``pirl-plugin finetune`` trains PIRL's network, NPID's, and the same network from random
+weights, on the same images. Writes ``few_labels.json`` and ``few_labels.svg``. Finished runs are
+not repeated: the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+from peers_report import LABELS
+
+from pirl_plugin.evaluation.linear_run import linear_accuracy
+from pirl_plugin.files import write_json
+
+STARTS = ("pirl_jigsaw", "npid", "random")
+# Fraction of the labels → epochs: few images need many passes.
+EPOCHS = {0.01: 300, 0.05: 100, 0.1: 60, 1.0: 10}
+IMAGE_SIZE = 64  # as in peers.py
+
+
+def trunk_file(peers: Path, method: str, seed: int) -> Path:
+    """Return the network of a method's run at equal images."""
+    runs = json.loads((peers / "peers.json").read_text("utf-8"))["runs"]
+    (run,) = (
+        row
+        for row in runs
+        if row["method"] == method and row["seed"] == seed and row["compared_at"] == "equal images"
+    )
+    return peers / "trunks" / run["trunk"]
+
+
+def command(
+    options: argparse.Namespace, start: str, seed: int, fraction: float, out: Path
+) -> list[str]:
+    """Return the command of a fine-tuning."""
+    # From random weights, the file only says which network it is.
+    trunk = trunk_file(options.peers, "pirl_jigsaw" if start == "random" else start, seed)
+    epochs = EPOCHS[fraction]
+    words = [sys.executable, "-m", "pirl_plugin", "finetune", "--checkpoint", str(trunk)]
+    words += ["--data", str(options.data), "--size", str(IMAGE_SIZE), "--out", str(out)]
+    if fraction < 1:
+        words += ["--fraction", str(fraction)]
+        words += [f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.SEED={seed}"]
+    if start == "random":
+        words += ["config.MODEL.WEIGHTS_INIT.PARAMS_FILE="]
+    words += [f"config.OPTIMIZER.num_epochs={epochs}", f"config.TEST_EVERY_NUM_EPOCH={epochs}"]
+    return [*words, f"config.SEED_VALUE={seed}", *options.overrides]
+
+
+def figure(runs: list[dict[str, Any]]) -> Figure:
+    """Draw a dot for each run, and lines of means over the seeds."""
+    rows = pd.DataFrame(runs)
+    drawn = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = drawn.subplots()
+    for color, start in zip(("C3", "C0", "0.4"), STARTS, strict=True):
+        own = rows[rows["start"] == start]
+        label = "random weights" if start == "random" else f"from {LABELS[start]}"
+        means = own.groupby("fraction")["top1"].mean()
+        axes.plot(100 * means.index, means, color=color, label=label)
+        axes.plot(100 * own["fraction"], own["top1"], ".", color=color)
+    fractions = sorted(set(rows["fraction"]))
+    axes.set_xscale("log")
+    axes.set_xticks([100 * f for f in fractions], [f"{100 * f:g} %" for f in fractions])
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel="Labels used", ylabel="Fine-tuned, top-1 (%)")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return drawn
+
+
+def main() -> None:
+    """Run what is missing in ``few_labels.json``, and draw it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
+    parser.add_argument("--peers", type=Path, required=True, help="folder of peers.py")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--fractions", type=float, nargs="+", choices=EPOCHS, default=list(EPOCHS))
+    parser.add_argument("overrides", nargs="*", help="KEY=VALUE of the configuration")
+    options = parser.parse_args()
+    file = options.out / "few_labels.json"
+    runs: list[dict[str, Any]] = []
+    if file.is_file():
+        runs = json.loads(file.read_text("utf-8"))
+    for fraction, seed, start in itertools.product(options.fractions, options.seeds, STARTS):
+        key = {"start": start, "seed": seed, "fraction": fraction}
+        if any(key.items() <= run.items() for run in runs):
+            continue
+        out = options.out / f"{start}_{fraction}_{seed}"
+        subprocess.run(command(options, start, seed, fraction, out), check=True)
+        (top1,) = linear_accuracy(out).values()
+        runs.append({**key, "epochs": EPOCHS[fraction], "top1": round(top1, 2)})
+        write_json(file, runs)
+        print(json.dumps(runs[-1]), flush=True)
+    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
+    figure(runs).savefig(options.out / "few_labels.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
