@@ -149,6 +149,9 @@ class MemoryBank(nn.Module):
             embeddings: ``(B, dim)`` f(v_I), normalised here.
             momentum: weight of the old rows; None: the bank's own.
 
+        Returns:
+            The result of :meth:`move` for this rank's rows.
+
         Raises:
             ValueError: the embeddings have another shape; a row is outside the bank. On a GPU, a
                 later call raises this.
@@ -218,7 +221,7 @@ class MemoryBank(nn.Module):
         # In float64 the order of sums does not matter.
         embeddings = embeddings.to(wide_type(self.rows.device))
         norms = embeddings.norm(dim=1, keepdim=True)  # n×1
-        valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n
+        valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n; NaN is not below either
         left_out = ~valid
         f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(left_out[:, None], 0)  # n×D
 
@@ -241,11 +244,13 @@ class MemoryBank(nn.Module):
         new = torch.where(moves[:, None], new, old)
         # All entries of a row write the same value, that of their place.
         self.rows[index] = new[place]
+        # If any row moves, all entries are of rows that move.
         self.visited[index] = self.visited[index] | (last_moving >= 0)
         in_a_place = moves.to(f.dtype)  # 1 for each row that moves
         return torch.stack([(moved_norms[:, 0] * in_a_place).sum(), in_a_place.sum()]).float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        # Take only the device from `fn`: that of `half()` would also cast the rows.
         device = fn(self.visited[:0]).device
         if device != self.rows.device:
             self.rows = self.rows.to(device)

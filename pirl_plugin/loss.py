@@ -108,6 +108,7 @@ class PIRLLoss(nn.Module):
                 f"images: take info_nce, with a temperature such as 0.2, or fewer negatives"
             )
 
+    # torch.compile cannot trace into the compiled draw: it runs the loss as it is.
     @torch._disable_dynamo
     def forward(
         self,
@@ -146,8 +147,10 @@ class PIRLLoss(nn.Module):
         self.bank.index_check.check(index)
 
         used = [name for name in outputs if weight_of[name] > 0]  # T of them
+        # The caller's autocast would compute the scores in half precision.
         with torch.autocast(device_type=index.device.type, enabled=False):
-            outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,), on a GPU
+            # Only on a GPU: on a CPU, the check has refused such an index.
+            outside = index != index.clamp(-1, self.bank.num_rows - 1)  # (B,)
             valid = (index >= 0) & ~outside  # (B,)
             invalid = ~valid[:, None]  # (B, 1)
             rows = torch.where(valid, index, 0)  # (B,)
@@ -371,8 +374,8 @@ class PIRLLoss(nn.Module):
                 or a value of its state cannot be used.
         """
         config = self.config
-        expected = {"step", "seed", "norm_constant", "temperature", "placement"}
-        missing = sorted(expected - state.keys()) if isinstance(state, dict) else sorted(expected)
+        found = state.keys() if isinstance(state, dict) else set()
+        missing = sorted({"step", "seed", "norm_constant", "temperature", "placement"} - found)
         check("the loss's state in the checkpoint", state, not missing, f"the keys {missing} too")
         step = state["step"]
         seed = state["seed"]
@@ -392,6 +395,7 @@ class PIRLLoss(nn.Module):
         if estimated and state["temperature"] == config.temperature:
             self.norm_constant = z
         if isinstance(self.bank, ShardedMemoryBank):
+            # Before the first step, the shards are still the random rows of the seed.
             self.bank.awaits_load = step > 0
 
 

@@ -17,7 +17,7 @@ _SHARED = -2  # key of a draw that the whole batch shares
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _SHIFTS = (30, 27, 31)
-_WORD = 0xFFFFFFFF
+_HALF_WORD = 0xFFFFFFFF
 _MOST_IMAGES = 2**31
 
 
@@ -138,7 +138,7 @@ def draw_for_batch(
     # The images to leave out, in ascending order. Repeated and missing ones become `num_images`,
     # which no draw reaches: their number is not known without waiting for a GPU.
     ordered = batch.masked_fill(batch < 0, num_images).sort().values
-    repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]
+    repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]  # of no image, nothing
     taken = ordered.masked_fill(repeated, num_images).sort().values
     num_free = num_images - (taken < num_images).sum(dim=0, keepdim=True)
 
@@ -185,8 +185,8 @@ def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
         return drawn
     kernels = triton_kernels(keys.device)
     if kernels:
-        drawn = kernels.integers(keys, bounds, count)
-        return drawn
+        numbers: Tensor = kernels.integers(keys, bounds, count)
+        return numbers
     return _integers_of_tensors(keys, bounds, count)
 
 
@@ -194,8 +194,10 @@ def _integers_of_tensors(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
     """Return the numbers of :func:`_integers`, by operations of torch on any device."""
     words = _words(keys, count)
     bounds = bounds[:, None]
-    low = (words & _WORD).mul_(bounds).bitwise_right_shift_(32)
-    high = words.bitwise_right_shift_(32).bitwise_and_(_WORD)
+    # The product has 95 bits, so each half of a word is multiplied alone: 32 + 31 bits fit int64.
+    low = (words & _HALF_WORD).mul_(bounds).bitwise_right_shift_(32)
+    # A shift of int64 copies the sign to the left; the mask removes the copies.
+    high = words.bitwise_right_shift_(32).bitwise_and_(_HALF_WORD)
     return low.addcmul_(high, bounds).bitwise_right_shift_(32)
 
 

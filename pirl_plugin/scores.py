@@ -98,19 +98,22 @@ class BankScores:
 
         if kernels:
             for images in blocks:
-                arguments = (self.table, self.drawn[images])
-                score = partial(kernels.score_drawn, *arguments)
-                yield images, score, partial(kernels.sum_drawn, *arguments)
+                drawn = self.drawn[images]
+                score = partial(kernels.score_drawn, self.table, drawn)
+                yield images, score, partial(kernels.sum_drawn, self.table, drawn)
             return
-        # A shared draw is gathered once, 1×N×D; others a block at a time, b×N×D, in one buffer.
-        buffer = self.queries.new_empty((1 if is_shared else size) * count, dim)
-        if is_shared:
+        if is_shared:  # gather the rows once for all blocks: 1×N×D
+            buffer = self.queries.new_empty(count, dim)
             rows = gather_rows(self.table, self.drawn[0], buffer)[None]
+            for images in blocks:
+                yield images, partial(score_rows, rows), partial(sum_rows, rows)
+            return
+        # Gather the rows of each block, b×N×D, into the same memory.
+        buffer = self.queries.new_empty(size * count, dim)
         for images in blocks:
-            if not is_shared:
-                drawn = self.drawn[images].reshape(-1)
-                gathered = gather_rows(self.table, drawn, buffer[: len(drawn)])
-                rows = gathered.view(-1, count, dim)
+            drawn = self.drawn[images].reshape(-1)
+            gathered = gather_rows(self.table, drawn, buffer[: len(drawn)])
+            rows = gathered.view(-1, count, dim)
             yield images, partial(score_rows, rows), partial(sum_rows, rows)
 
     def _block_size(self, gathers_rows: bool) -> int:
@@ -163,7 +166,7 @@ class _Estimate(torch.autograd.Function):
             # Σ_k ∂L/∂s_k · m_k: b×T×D
             gradient[images] = weighted_sum(by_negatives.view(*block, -1))
         gradient += by_positives[:, :, None] * own_rows[:, None]
-        ctx.save_for_backward(gradient.div_(scores.temperature))
+        ctx.save_for_backward(gradient.div_(scores.temperature))  # the scores are over τ
         return values
 
     @staticmethod
@@ -272,7 +275,7 @@ def triton_kernels(device: torch.device) -> ModuleType | None:
         if kernels.draws_as_specified(device):
             return kernels
         reason = "its numbers are wrong on this GPU"
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError:  # no fault of Triton: the advice below would be wrong
         raise
     except Exception as error:  # Triton and the compilers that it starts raise many types
         reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

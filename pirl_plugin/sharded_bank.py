@@ -169,6 +169,7 @@ class _Route:
         to_send = counts[:ranks]
         to_receive = all_to_all(to_send, [1] * ranks, [1] * ranks)
         self._sent, self._received = torch.stack([to_send, to_receive]).tolist()
+        # Images that are left out are last.
         self._order = owners.argsort(stable=True)[: sum(self._sent)]
 
     def send(self, values: Tensor) -> Tensor:

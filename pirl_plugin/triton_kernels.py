@@ -44,7 +44,7 @@ def _score_kernel(
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Write ``scores[b, t, n] = queries[b, t] · table[drawn[b, n]]`` for a tile of n and all t."""
-    image = tl.program_id(1).to(tl.int64)
+    image = tl.program_id(1).to(tl.int64)  # positions in a large batch exceed 32 bits
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
     row_numbers = tl.load(drawn + image * N + n, mask=n < N, other=0)
