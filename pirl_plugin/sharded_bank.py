@@ -61,11 +61,6 @@ class ShardedMemoryBank(MemoryBank):
 
     def fetch(self, index: Tensor) -> Tensor:
         """See :meth:`MemoryBank.fetch`. Collective; each rank gets its B rows in float32."""
-        if self.awaits_load:
-            raise RuntimeError(
-                "the memory bank's shards were not loaded with the loss's checkpoint: call "
-                "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
-            )
         route = self._route(index)
         rows = self.rows[route.send(index) // self._ranks]
         return route.send_back(rows, len(index)).float()
@@ -77,6 +72,7 @@ class ShardedMemoryBank(MemoryBank):
 
     def _route(self, index: Tensor) -> _Route:
         """Return the way of the images' rows; this waits for a GPU once."""
+        self._check_loaded()
         if self._ranks != world_size():
             raise RuntimeError(
                 f"the sharded memory bank was made for {self._ranks} ranks, but there are "
@@ -88,12 +84,21 @@ class ShardedMemoryBank(MemoryBank):
         self.index_check.refuse_noted()  # the GPU has just been waited for
         return route
 
+    def _check_loaded(self) -> None:
+        """Raise ``RuntimeError`` if the rows are still random, and not those of a checkpoint."""
+        if self.awaits_load:
+            raise RuntimeError(
+                "the memory bank's shards were not loaded with the loss's checkpoint: call "
+                "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
+            )
+
     def save(self, folder: str | Path) -> dict[str, str]:
         """Write one file for each rank into ``folder``. Collective.
 
         Returns:
             Name → SHA-256 of each file, the same on all ranks, for the checkpoint.
         """
+        self._check_loaded()
         folder = Path(folder)
         checksums: dict[str, str] = {}
         name = f"rank_{self._rank}_of_{self._ranks}.torch"

@@ -5,6 +5,7 @@ import torch
 
 from pirl_plugin.bank import MemoryBank
 from pirl_plugin.distributed import rank, world_size
+from pirl_plugin.loss import PIRLLoss
 from pirl_plugin.sharded_bank import ShardedMemoryBank
 from tests.helpers.processes import run_in_processes
 
@@ -75,3 +76,22 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"No such file .*rank_1_of_2\.torch"):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.torch": ""})
+
+
+def test_bank__that_awaits_its_shards_gives_takes_and_saves_no_rows(tmp_path):
+    settings = {"embedding_dim": 4, "num_negatives": 8, "bank": {"placement": "sharded"}}
+    index, f = torch.arange(3), torch.randn(3, 4)
+    stopped = PIRLLoss(20, **settings)
+    stopped.update(index, f)
+    stopped.bank.save(tmp_path)
+    resumed = PIRLLoss(20, **settings)
+    resumed.load_state_dict(stopped.state_dict())
+    for use in (
+        lambda: resumed(f, f, index),
+        lambda: resumed.update(index, f),
+        lambda: resumed.bank.save(tmp_path),
+    ):
+        with pytest.raises(RuntimeError, match="shards were not loaded"):
+            use()
+    resumed.bank.load(tmp_path)
+    assert torch.equal(resumed.bank.rows, stopped.bank.rows)
