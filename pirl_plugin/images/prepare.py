@@ -217,7 +217,7 @@ class _Copies(Dataset[Result]):
                 name = Path(self._name(row))
                 # WebDataset's key ends at the first dot of the name, so it may not contain a dot.
                 key = str(name.with_name(name.stem.replace(".", "_")))
-                if key in keys:
+                while key in keys:  # a longer key can be that of another image, too
                     key = f"{key}_{len(keys)}"
                 keys.add(key)
                 _add(tar, f"{key}{extension or name.suffix.lower()}", content)

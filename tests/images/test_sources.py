@@ -166,6 +166,15 @@ def test_shards__keep_that_an_image_is_in_no_class_folder(tmp_path):
     assert open_source(tmp_path / "out").labels().tolist() == [-1, 0, 1]
 
 
+def test_shards__hold_every_image_whatever_the_names(tmp_path):
+    # The key of b.2.png is b_2. A second image b must not get this key, the next in line.
+    for number, name in enumerate(("b.2.png", "b.jpg", "b.png")):
+        save_grey(tmp_path / "in" / "cat" / name, 40 * number)
+    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
+    source = open_source(tmp_path / "out")
+    assert [int(source[row][0][0, 0, 0]) for row in range(len(source))] == [0, 40, 80]
+
+
 def test_index__names_a_missing_tar(shards):
     (shards / "shard-000001.tar").unlink()
     with pytest.raises(ValueError, match=r"lists 3 tars, and shard-000001\.tar is missing"):
