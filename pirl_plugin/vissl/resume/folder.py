@@ -70,10 +70,11 @@ def locked(folder: Path) -> Iterator[None]:
         Refused: another run holds the lock.
     """
     with (folder / ".lock").open("a+") as lock:
-        # Alone at first; then the ranks may share it.
-        if not _lock(lock.fileno(), alone=True):
+        # Alone at first; then the ranks may share it. The change is not atomic (flock(2)): another
+        # launcher may get the lock in between.
+        file = lock.fileno()
+        if not (_lock(file, alone=True) and _lock(file, alone=False)):
             raise _held(folder)
-        _lock(lock.fileno(), alone=False)
         yield
 
 
@@ -199,6 +200,7 @@ class RunFolder:
             name: name of the checkpoint.
             shards: folder of its shards, relative to the run's folder; None without shards.
         """
+        # At the end of the order, even if an earlier checkpoint had this name.
         self._saved.pop(name, None)
         self._saved[name] = shards
         names = list(self._saved)
