@@ -34,6 +34,7 @@ from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     PAPER,
     Differences,
+    data_set_of,
     differences,
     shown,
     weights_of,
@@ -329,7 +330,7 @@ def _data_set(config: Mapping[str, Any]) -> str:
     """Return the data set of training, by its name in :data:`IMAGES` if it is there."""
     names = []
     for name in map(str, config["DATA"]["TRAIN"]["DATASET_NAMES"]):
-        short = re.sub(r"^pirl_|_(folder|filelist)$", "", name)
+        short = data_set_of(name)
         names.append(short if short in IMAGES else name)
     return "+".join(names)
 

@@ -98,6 +98,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
                 return
             images = _images_of(task)
             resumed = Path(task.checkpoint_path).resolve() if task.checkpoint_path else None
+            # Before anything is removed or written: a refused run leaves the folder as it was.
             if resumed is not None:
                 refuse_other_images(images, section, resumed)
             self._record = record_of(self._config, images)
@@ -130,7 +131,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         Raises:
             SystemExit: 128 plus the signal's number, after the checkpoint is written.
         """
-        super().on_step(task)  # CHECKPOINT_ITER_FREQUENCY
+        super().on_step(task)  # CHECKPOINT_ITER_FREQUENCY, which may have saved this step
         agreed = self._exchange.agreed
         if task.train and agreed and self._saved_iteration != task.iteration:
             self._save_now(task)
@@ -168,6 +169,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             self._finish(task, name, mode)
 
     def _save_now(self, task: Task) -> None:
+        # With a frequency of 1, the host saves at any step.
         if hasattr(LogLossMetricsCheckpointHook, "checkpoint_model"):
             self.checkpoint_model(task, self.world_size, 1, task.iteration, "iteration")
         else:
@@ -205,7 +207,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         self._saved_at = time.monotonic()
         self._saved_iteration = task.iteration
         if mode == "iteration":
-            task.local_iteration_num += 1
+            task.local_iteration_num += 1  # as before _prepare
         # Only now is the new checkpoint whole on the disk.
         if rank() == 0:
             shards = None if self._shards is None else shards_of_step(self._shards[0])
@@ -246,11 +248,12 @@ def _images_of(task: Task) -> dict[str, Images]:
     for phase, data in task.datasets.items():
         split = phase.upper()
         images[split] = {"count": len(data)}
-        for source in getattr(data, "data_objs", [])[:1]:
-            if isinstance(source, PIRLDiskDataset):
-                folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
-                paths = map(source.source.path_of, range(len(source)))
-                images[split]["sha256"] = digest_of(paths, folder)
+        source = next(iter(getattr(data, "data_objs", [])), None)  # a run of ours has one source
+        if isinstance(source, PIRLDiskDataset):
+            # Below the folder of the images or of their list: both may be moved.
+            folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
+            paths = map(source.source.path_of, range(len(source)))
+            images[split]["sha256"] = digest_of(paths, folder)
     return images
 
 

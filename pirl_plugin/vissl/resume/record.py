@@ -83,6 +83,7 @@ PAPER = (*_FREE, "SEED_VALUE", "LOSS.pirl_loss.bank.seed")
 
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
+_END_OF_FILE = 1 << 16  # bytes
 # Scheduler → the rate that the host replaces if it scales rates with the batch: it is not read.
 _REPLACED = {
     "constant": "value",
@@ -244,7 +245,8 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
     mapping = config.to_dict() if hasattr(config, "to_dict") else config
     values: dict[str, Any] = json.loads(json.dumps(mapping, default=str))
     initial = (values.get("MODEL") or {}).get("WEIGHTS_INIT") or {}
-    if os.path.isfile(file := initial.get("PARAMS_FILE") or ""):
+    file = initial.get("PARAMS_FILE") or ""
+    if os.path.isfile(file):
         initial["PARAMS_FILE"] = os.path.abspath(file)
     return values
 
@@ -269,12 +271,13 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
             _undo_scaling(scheduler)
     # The sections of other losses are not read.
     losses = values.get("LOSS") or {}
-    values["LOSS"] = {key: losses[key] for key in ("name", losses.get("name")) if key in losses}
+    read = [key for key in ("name", losses.get("name")) if key in losses]
+    values["LOSS"] = {key: losses[key] for key in read}
 
     settings: dict[str, object] = {}
     for key, value in _leaves("", values):
         if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
-            value = [re.sub(r"^pirl_|_(folder|filelist)$", "", str(name)) for name in value]
+            value = [data_set_of(str(name)) for name in value]
         settings[key] = value
     settings.update(weights)
     # Ranks may share the batch in any way. Micro-batches are parts of BATCHSIZE_PER_REPLICA.
@@ -282,6 +285,16 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
     ranks = config["DISTRIBUTED"]["NUM_NODES"] * config["DISTRIBUTED"]["NUM_PROC_PER_NODE"]
     settings[GLOBAL_BATCH] = batch * ranks
     return settings
+
+
+def data_set_of(name: str) -> str:
+    """Return the data set of an entry of ``DATASET_NAMES``: a folder and a list have the same.
+
+    Example:
+        >>> data_set_of("imagenet1k_folder"), data_set_of("pirl_imagenet1k_1percent")
+        ('imagenet1k', 'imagenet1k_1percent')
+    """
+    return re.sub(r"^pirl_|_(folder|filelist)$", "", name)
 
 
 def _undo_scaling(scheduler: dict[str, Any]) -> None:
@@ -294,7 +307,8 @@ def _undo_scaling(scheduler: dict[str, Any]) -> None:
     if kind == "cosine":
         scheduler["end_value"] = _ratio(scheduler["end_value"], scheduler["start_value"])
     elif kind in ("multistep", "step"):
-        scheduler["values"] = [_ratio(v, scheduler["values"][0]) for v in scheduler["values"]]
+        first = scheduler["values"][0]
+        scheduler["values"] = [_ratio(rate, first) for rate in scheduler["values"]]
     elif kind == "composite":
         for part in scheduler["schedulers"]:
             _undo_scaling(part)
@@ -343,10 +357,10 @@ def _content_of(file: str) -> str:
     """
     if not os.path.isfile(file):
         return file
-    with Path(file).open("rb") as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - (1 << 16)))
-        return f"a file of {size} bytes, CRC {zlib.crc32(opened.read()):08x}"
+    with Path(file).open("rb") as weights:
+        size = weights.seek(0, os.SEEK_END)
+        weights.seek(max(0, size - _END_OF_FILE))
+        return f"a file of {size} bytes, CRC {zlib.crc32(weights.read()):08x}"
 
 
 def _value_at(config: Mapping[str, Any], key: str) -> Any:
@@ -357,4 +371,5 @@ def _value_at(config: Mapping[str, Any], key: str) -> Any:
 
 
 def _text(value: object) -> str:
+    """Return a value in words; an empty text keeps its quotes."""
     return value if isinstance(value, str) and value else json.dumps(value)

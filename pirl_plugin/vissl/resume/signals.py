@@ -95,7 +95,7 @@ def listening() -> Iterator[None]:
     # A main thread that waits in torch's C++ code runs no handler. But Python's own C code writes
     # the number of each signal to this pipe, and another thread reads it.
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    os.set_blocking(writer, False)  # as Python demands it
     earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_await_second_signal, args=[reader], daemon=True).start()
     try:
@@ -106,6 +106,8 @@ def listening() -> Iterator[None]:
         for number, previous_handler in previous.items():
             signal.signal(number, previous_handler)
         received = handler.requested
+        # Python's own handler of SIGINT would raise KeyboardInterrupt in place of the exception
+        # that ends the run, which has the sentence and the exit status.
         if received and received != signal.SIGINT:
             previous_handler = previous[signal.Signals(received)]
             if callable(previous_handler):
@@ -113,15 +115,16 @@ def listening() -> Iterator[None]:
 
 
 def _await_second_signal(reader: int) -> None:
-    first: float | None = None
+    """Read the numbers of signals from a pipe, until it is closed, and end the process."""
+    first_at: float | None = None
     while byte := os.read(reader, 1):
         number = byte[0]
         now = time.monotonic()
         if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
             continue
-        if first is None:
-            first = now
-        elif number in _ENDING and now - first >= _SAME_SIGNAL_S:
+        if first_at is None:
+            first_at = now
+        elif number in _ENDING and now - first_at >= _SAME_SIGNAL_S:
             _end_on_second_signal(number)
     os.close(reader)
 
