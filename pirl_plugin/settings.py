@@ -62,4 +62,7 @@ def quoted(path: str | Path) -> str:
     text = str(path)
     if "/" in text and re.fullmatch(r"[A-Za-z0-9_./+-]+", text):  # "2024" would be a number
         return text
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", r"\'"), text) + "'"
+    # In quotes, Hydra reads a backslash as an escape only before a quote: double the backslashes
+    # before each quote and before the end, and escape the quotes.
+    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", r"\'"), text)
+    return f"'{escaped}'"

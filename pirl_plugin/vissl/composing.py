@@ -248,7 +248,7 @@ def _half_of_images(most: int, *, _root_: DictConfig) -> int:
     try:
         (path,) = data.DATA_PATHS
         (source,) = data.DATA_SOURCES
-        if source == DISK_FOLDER:
+        if source == DISK_FOLDER:  # more images do not change the result: stop counting
             count = sum(1 for _ in islice(find_images(path), 2 * most))
         else:
             count = len(open_source(path, source))

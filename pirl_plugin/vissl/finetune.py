@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -69,9 +70,11 @@ def limit_overrides(images: LabelledImages, fraction: float | None) -> list[str]
 
     if fraction is None:
         return []
-    counts = np.unique(images.train.labels(), return_counts=True)[1]
+    _, counts = np.unique(images.train.labels(), return_counts=True)
+    # The host refuses fewer images than classes, and draws no image of a class twice.
     limit = max(round(fraction * len(images.train)), len(counts))
-    balanced = bool(counts.min() >= -(-limit // len(counts)))
+    per_class = math.ceil(limit / len(counts))
+    balanced = bool(counts.min() >= per_class)
     drawn = "equally many of each class" if balanced else "drawn at random"
     print(f"trains on {limit:,} of {len(images.train):,} images, {drawn}", flush=True)
     return [

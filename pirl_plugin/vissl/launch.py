@@ -115,7 +115,13 @@ def guard_launcher(module: Any) -> None:
     ) -> None:
         run = functools.partial(
             work,
-            *(local_rank, cfg, node_id, dist_run_id, engine_name, checkpoint_path, *args),
+            local_rank,
+            cfg,
+            node_id,
+            dist_run_id,
+            engine_name,
+            checkpoint_path,
+            *args,
             **kwargs,
         )
         if is_ours(cfg):
@@ -245,7 +251,10 @@ class _Ranks:
         """End the launcher with the cause of the ranks' end."""
         code = getattr(error, "exit_code", 1)
         for number in signals.STOPPING:
-            if code == 128 + number or (code == -number and number == signals.requested()):
+            saved_and_ended = code == 128 + number
+            # The launcher's signal kills a rank that does not listen yet.
+            was_killed_by_us = code == -number and number == signals.requested()
+            if saved_and_ended or was_killed_by_us:
                 raise signals.Interrupted(number) from None
         sentences = self._sentences()
         # A rank that was killed wrote nothing. Then the others tell only of its silence.

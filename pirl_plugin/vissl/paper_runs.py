@@ -322,7 +322,8 @@ def compose(*overrides: str) -> dict[str, Any]:
     # Benchmarks take the size of images from the weights. The paper's size is that without a file.
     no_weights = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=''"
     composed = compose_hydra_configuration([*paths, no_weights, *overrides])
-    config: dict[str, Any] = convert_to_attrdict(composed, dump_config=False)[1]
+    config: dict[str, Any]
+    _, config = convert_to_attrdict(composed, dump_config=False)
     return config
 
 

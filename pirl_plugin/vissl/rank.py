@@ -61,6 +61,8 @@ def run_rank(
     prepare_workers(config)
     _keep_environment_out_of_the_log()
     with contextlib.ExitStack() as stack:
+        # If the launcher is this process, it listens and holds the folder's lock already. It locks
+        # on the first node only.
         if is_spawned:
             stack.enter_context(signals.listening())
         try:

@@ -36,7 +36,8 @@ def main(arguments: list[str]) -> int:
         write_text(options.out / "results.json", text + "\n")
         draw_parameters(tables).savefig(options.out / "figure_2.png", dpi=200)
         draw_layers(tables).savefig(options.out / "figure_5.png", dpi=200)
-    print(text if options.json else markdown([table for table in tables if has_measured(table)]))
+    measured = [table for table in tables if has_measured(table)]
+    print(text if options.json else markdown(measured))
     return status
 
 

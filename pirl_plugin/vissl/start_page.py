@@ -60,7 +60,7 @@ def start_page(config: AttrDict, is_first: bool) -> None:
 
     from pirl_plugin import __version__
 
-    os.environ.setdefault(_VARIABLE, "page")
+    os.environ.setdefault(_VARIABLE, "page")  # spawned ranks read it too
     if not is_first:
         return
     split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN

@@ -100,6 +100,7 @@ class PIRLEnsemble(nn.Module):
                     raise Refused(
                         f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"
                     )
+                # The comparison allows other parts in the file, and missing counters of batch norm.
                 trunk.load_state_dict(weights, strict=False)
             self.members.append(trunk)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -151,13 +152,13 @@ def split(batch: Inputs, largest: int, views: int = 1) -> list[Inputs]:
         sizes = _even_sizes(len(batch) // views, largest)
         return list(_parts(batch, sizes))
     sizes = _even_sizes(min(map(len, batch.values())), largest)
-    columns = {name: _parts(tensor, sizes) for name, tensor in batch.items()}
-    return [{name: column[i] for name, column in columns.items()} for i in range(len(sizes))]
+    parts_of_inputs = [_parts(tensor, sizes) for tensor in batch.values()]
+    return [dict(zip(batch, parts, strict=True)) for parts in zip(*parts_of_inputs, strict=True)]
 
 
 def _even_sizes(images: int, largest: int) -> list[int]:
     """Return the numbers of images in ⌈images / largest⌉ parts; they differ by at most 1."""
-    num_parts = -(-images // largest)
+    num_parts = math.ceil(images / largest)
     return [len(part) for part in torch.arange(images).tensor_split(num_parts)]
 
 

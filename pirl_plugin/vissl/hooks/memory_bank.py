@@ -75,7 +75,8 @@ class MemoryBankHook(QuietHook):
             FloatingPointError, ValueError: see :meth:`PIRLLoss.update`.
         """
         if task.train:
-            task.loss.update(self._index, image_and_transformed(task.last_batch.model_output)[0])
+            f_image, _ = image_and_transformed(task.last_batch.model_output)
+            task.loss.update(self._index, f_image)
 
 
 @torch.no_grad()
@@ -97,7 +98,8 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
             exchange.exchange(task, sample)
             with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
                 output = task.model(sample["input"])
-            task.loss.fill_bank(sample["target"], image_and_transformed(output)[0])
+            f_image, _ = image_and_transformed(output)
+            task.loss.fill_bank(sample["target"], f_image)
     finally:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads
     if rank() == 0:

@@ -52,8 +52,11 @@ class PIRLReportHook(QuietHook):
 
 def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
     """Return the means over ranks of the loss's terms. Collective."""
-    terms = loss.last_step.terms
-    return {name: float(sum_over_ranks(v.clone()) / world_size()) for name, v in terms.items()}
+    means = {}
+    for name, term in loss.last_step.terms.items():
+        total = sum_over_ranks(term.clone())  # a copy: it sums in place
+        means[name] = float(total / world_size())
+    return means
 
 
 def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
