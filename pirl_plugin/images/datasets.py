@@ -90,9 +90,9 @@ class HuggingFaceSource(MapSource):
         self.num_splits = 1
         if os.path.isfile(folder):
             dataset = datasets.Dataset.from_parquet(folder)
-        elif {"dataset_dict.json", "state.json"} & set(os.listdir(folder)):
+        elif {"dataset_dict.json", "state.json"} & set(os.listdir(folder)):  # of save_to_disk
             dataset = datasets.load_from_disk(folder)
-        else:
+        else:  # parquet files
             dataset = datasets.load_dataset(folder)
         if isinstance(dataset, dict):
             name = _split_of(dataset, "train" if split == "train" else "val", folder)

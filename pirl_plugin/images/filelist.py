@@ -167,7 +167,10 @@ def _split_header(
     """
     filled = _without_comments(file, rows)
     beginning = list(islice(filled, 2))
-    first, second = [*(cells for _, cells in beginning), [], []][:2]
+    if not beginning:
+        return [], filled
+    _, first = beginning[0]
+    _, second = beginning[-1]  # the first again, if there is only one
     has_names = _names_a_column(first)
     header: list[str] = []
     if not _has_image(first) and (has_names or _has_image(second)):
@@ -216,6 +219,6 @@ def _columns(file: str, header: list[str]) -> tuple[int, int | None]:
 def _split(line: str) -> list[str]:
     """Split ``path label``; a path may contain spaces."""
     line = line.strip()
-    path, *label = line.rsplit(None, 1) or [""]
-    has_label = _has_image([path]) and not _has_image([line])
-    return [path, *label] if has_label else [line]
+    words = line.rsplit(None, 1)
+    has_label = len(words) == 2 and _has_image(words[:1]) and not _has_image([line])
+    return words if has_label else [line]

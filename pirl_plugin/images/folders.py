@@ -122,8 +122,9 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
     skipped = Counter() if skipped is None else skipped
     extensions = image_extensions()
     start = len(os.path.join(folder, ""))
-    top = next(_walk(folder, skipped))
-    classes = (sorted(_walk(os.path.join(folder, name), skipped)) for name in top[1])
+    top = next(_walk(folder, skipped))  # the folder itself
+    _, class_names, _ = top
+    classes = (sorted(_walk(os.path.join(folder, name), skipped)) for name in class_names)
     for walk in itertools.chain([[top]], classes):
         for path, _, names in walk:
             for name in sorted(names):
@@ -137,7 +138,8 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the sorted names of the first-level subfolders that are read: the classes."""
-    return next(_walk(os.fspath(folder), Counter()))[1]
+    _, subfolders, _ = next(_walk(os.fspath(folder), Counter()))
+    return subfolders
 
 
 def find_split(root: str | os.PathLike[str], split: str, lists: bool = False) -> Path | None:
@@ -183,13 +185,18 @@ def refuse_splits(folder: str | os.PathLike[str]) -> None:
 
 
 def _walk(top: str, skipped: Counter[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk as ``os.walk``, but only folders that are read, in sorted order."""
+    """Walk as ``os.walk``, but only folders that are read, in sorted order.
+
+    Yields:
+        Path of a folder, and the names of its subfolders and files.
+    """
 
     def fail(error: OSError) -> None:
         raise error  # otherwise a class would be missing
 
     for path, folders, files in os.walk(top, onerror=fail, followlinks=True):
         visible = [name for name in folders if name[0] != "." and not _leads_back(path, name)]
+        # In place: os.walk goes on into the folders of this list, in its order.
         folders[:] = sorted(name for name in visible if _is_read(path, name))
         skipped.update(f"{name}{os.sep}" for name in set(visible) - set(folders))
         yield path, folders, files

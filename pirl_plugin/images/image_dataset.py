@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -122,7 +123,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
     def _generator(self, row: int) -> np.random.Generator | None:
         """Return the generator of an image's next views; None: torch's generator seeds it."""
         epoch = int(self._epochs.array[row])
-        self._epochs.array[row] = -1
+        self._epochs.array[row] = -1  # the views after these are new, unless set_epoch is called
         return None if epoch < 0 else image_generator(self.seed, epoch, row)
 
     def _blank_views(self) -> dict[str, Any]:
@@ -138,14 +139,15 @@ class ImageDataset(Dataset[dict[str, Any]]):
         return self._blank
 
     def _first_readable(self) -> torch.Tensor:
-        step = -(-len(self) // _ROWS_TO_TRY)
-        for row in range(0, len(self), step):
+        distance = math.ceil(len(self) / _ROWS_TO_TRY)
+        rows = range(0, len(self), distance)
+        for row in rows:
             pixels, is_valid = self.source[row]
             if is_valid:
                 return pixels
         raise Refused(
-            f"{self.source.path}: none of {len(range(0, len(self), step))} images can be read, "
-            f"expected images; the warnings above name the reasons"
+            f"{self.source.path}: none of {len(rows)} images can be read, expected images; the "
+            f"warnings above name the reasons"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import tarfile
 import warnings
@@ -136,7 +137,7 @@ class _Copies(Dataset[Result]):
         self._per_item = options.shards or _BLOCK
 
     def __len__(self) -> int:
-        return -(-len(self._images) // self._per_item)
+        return math.ceil(len(self._images) / self._per_item)
 
     def __getitem__(self, item: int) -> Result:
         start = item * self._per_item

@@ -112,7 +112,8 @@ class ImageSource:
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths that this process and its loader workers have found."""
-        return [printable(self.path_of(int(row))) for row in self._unreadable.array.nonzero()[0]]
+        rows = np.flatnonzero(self._unreadable.array).tolist()
+        return [printable(self.path_of(row)) for row in rows]
 
 
 @functools.cache

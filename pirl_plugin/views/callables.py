@@ -79,7 +79,8 @@ def _takes_generator(function: Callable[..., Any]) -> bool:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     required = [parameter for parameter in positional if parameter.default is parameter.empty]
-    return len(required) == 2 or any(parameter.name == "rng" for parameter in positional[1:2])
+    has_rng = len(positional) > 1 and positional[1].name == "rng"
+    return len(required) == 2 or has_rng
 
 
 @contextmanager

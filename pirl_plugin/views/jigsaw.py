@@ -79,7 +79,8 @@ class JigsawViews(Views):
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         image = self._standard_view(pixels, rng)
-        return {"images": image, "patches": self._shuffled(pixels, rng)[1]}
+        _, patches = self._shuffled(pixels, rng)
+        return {"images": image, "patches": patches}
 
     def _shuffled(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """Return the order's number in the set, and uint8 (grid², 3, P, P) in that order."""

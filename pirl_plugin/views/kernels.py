@@ -430,7 +430,7 @@ def render(
     """
     views = np.empty((len(rows), 3, size, size), np.uint8)
     _render(canvas, corners, rows, views)
-    for v in (rows[:, EQUALIZE] + rows[:, BLUR]).nonzero()[0]:
+    for v in np.flatnonzero(rows[:, EQUALIZE] + rows[:, BLUR]):
         view = Image.fromarray(views[v].transpose(1, 2, 0).copy())
         if rows[v, EQUALIZE]:
             view = ImageOps.equalize(view)

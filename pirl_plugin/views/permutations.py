@@ -119,5 +119,5 @@ def _fill_up(chosen: _Orders, size: int, num_patches: int, rng: np.random.Genera
         pool = rng.permuted(np.tile(np.arange(num_patches, dtype=np.int16), (2 * size, 1)), axis=1)
     candidates = np.concatenate([chosen, pool])
     # The first place of each order: the chosen ones stay first, and repetitions go.
-    first = np.unique(candidates, axis=0, return_index=True)[1]
+    _, first = np.unique(candidates, axis=0, return_index=True)
     return candidates[np.sort(first)[:size]]

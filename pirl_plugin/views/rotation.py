@@ -27,7 +27,8 @@ class RotationViews(Views):
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         image = self._standard_view(pixels, rng)
-        return {"images": image, "rotated": self._turned(pixels, rng)[1]}
+        _, rotated = self._turned(pixels, rng)
+        return {"images": image, "rotated": rotated}
 
     def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """Return the number of quarter turns, counter-clockwise, and a view rotated by it."""
