@@ -327,8 +327,10 @@ def check_momentum(name: str, momentum: float) -> None:
 def _advise_huge_pages(tensor: Tensor) -> Tensor:
     """Ask Linux for huge pages for a new tensor: random reads then need fewer address look-ups."""
     if sys.platform == "linux" and tensor.nbytes >= 32 * _HUGE_PAGE:
-        start = -(-tensor.data_ptr() // _HUGE_PAGE) * _HUGE_PAGE
-        length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE_PAGE * _HUGE_PAGE
+        # The whole pages inside the tensor.
+        first = tensor.data_ptr()
+        start = (first + _HUGE_PAGE - 1) // _HUGE_PAGE * _HUGE_PAGE
+        length = (first + tensor.nbytes - start) // _HUGE_PAGE * _HUGE_PAGE
         madvise = ctypes.CDLL(None).madvise
         madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         madvise(start, length, mmap.MADV_HUGEPAGE)

@@ -51,7 +51,10 @@ def usable_cores() -> int:
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
         return int(limit)
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     return max(1, int(min(cores, _container_cores())))
 
 

@@ -80,7 +80,8 @@ def _host_pipeline(name: str, folder: Path, *words: str) -> tuple[Any, Callable[
     from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
     overrides = [f"config={name}", f"config.DATA.TRAIN.DATA_PATHS=[{quoted(folder)}]", *words]
-    config = convert_to_attrdict(compose_hydra_configuration(overrides), dump_config=False)[1]
+    composed = compose_hydra_configuration(overrides)
+    _, config = convert_to_attrdict(composed, dump_config=False)
     train = config.DATA.TRAIN
     collate = get_collator(train.COLLATE_FUNCTION, train.get("COLLATE_FUNCTION_PARAMS") or {})
     return build_dataset(config, "TRAIN"), collate

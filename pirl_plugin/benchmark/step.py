@@ -85,7 +85,8 @@ def _measure(
 
     def share(*parts: str) -> float:
         places = [_PARTS.index(part) for part in parts]
-        return statistics.median(sum(s[place] for place in places) / sum(s) for s in timed)
+        shares = [sum(seconds[place] for place in places) / sum(seconds) for seconds in timed]
+        return statistics.median(shares)
 
     total = statistics.median(map(sum, timed))
     return {
@@ -116,7 +117,8 @@ def _training_step(
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4)
     inputs = []
     for name, count in (("images", batch), ("patches", 9 * batch)):
-        repeated = views[name].repeat(-(-count // len(views[name])), 1, 1, 1)[:count].contiguous()
+        times = math.ceil(count / len(views[name]))
+        repeated = views[name].repeat(times, 1, 1, 1)[:count].contiguous()
         inputs.append(repeated.pin_memory() if options.device == "cuda" else repeated)
 
     def step(end_part: Callable[[], None]) -> None:

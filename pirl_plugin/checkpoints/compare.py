@@ -27,7 +27,8 @@ def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str
         >>> print(compare(net, {"conv.weight": torch.ones(4)}))
         1 of another shape: conv.weight (4,), expected (2,); 1 of 2 missing: bn.bias
     """
-    other_shapes, missing = [], []
+    other_shapes = []
+    missing = []
     for name, value in expected.items():
         shape = tuple(value.shape) if isinstance(value, Tensor) else value
         if name in found and tuple(found[name].shape) != shape:

@@ -92,10 +92,9 @@ def export_checkpoint(
     elif to == "detectron2":
         _write_detectron2(exported, out)
     elif to == "vissl":
+        state = _unshared(exported.vissl_state())
         with atomic_write(out) as file:
-            torch.save(
-                vissl_checkpoint(_unshared(exported.vissl_state()), exported.preprocessing), file
-            )
+            torch.save(vissl_checkpoint(state, exported.preprocessing), file)
     elif to == "safetensors":
         _write_safetensors(exported, out)
     else:
@@ -116,8 +115,10 @@ def loading_lines(trunk: Trunk, to: str, out: Path) -> str:
         ]
         return shlex.join(overrides)
     if to == "detectron2":
-        keys = {"MODEL.WEIGHTS": str(out), **detectron2_options(trunk)}
-        return f"config.merge_from_list({[item for pair in keys.items() for item in pair]})"
+        keys_and_values: list[object] = ["MODEL.WEIGHTS", str(out)]
+        for key, value in detectron2_options(trunk).items():
+            keys_and_values += [key, value]
+        return f"config.merge_from_list({keys_and_values})"
     if to == "timm":
         return (
             f'model = timm.create_model("local-dir:{out}", pretrained=True, num_classes=0)\n'

@@ -99,8 +99,9 @@ def _numpy_globals() -> list[Any]:
     """Return safe classes, which run no code: numpy's arrays and numbers, and script options."""
     types = ("float16", "float32", "float64", "int32", "int64", "bool")
     dtypes = [type(np.dtype(name)) for name in types]
-    reconstruct = np.zeros(0).__reduce__()[0]
-    scalar = np.float64(0).__reduce__()[0]
+    # The functions that pickle calls for an array and for a number.
+    reconstruct, *_ = np.zeros(0).__reduce__()
+    scalar, *_ = np.float64(0).__reduce__()
     named = []
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 1 and 2
         named += [(reconstruct, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
@@ -109,6 +110,7 @@ def _numpy_globals() -> list[Any]:
 
 def _first_sentence(error: Exception) -> str:
     message = str(error).strip()
+    # torch's message begins with advice to load the file without the protection.
     after_advice = re.search(r"WeightsUnpickler error: (.+)", message)
     first = after_advice[1] if after_advice else re.split(r"\.\s|\n", message)[0]
     return f"{type(error).__name__}: {first[:200]}".removesuffix(": ")

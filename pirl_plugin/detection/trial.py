@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from detectron2.layers import ShapeSpec
     from torch import Tensor
 
-CONFIG, RESULT = "trial.yaml", "result.json"
+CONFIG = "trial.yaml"
+RESULT = "result.json"
 METRICS = ("AP", "AP50", "AP75")
 # The pre-trained tensors in a C4 or FPN model; all other tensors start from random values.
 _PRETRAINED = re.compile(

@@ -71,9 +71,11 @@ def open_labelled(root: Path) -> LabelledImages:
             f"--data = {root}: expected two or more classes in {train.path}, found {len(used)}; "
             f"make a folder for each class"
         )
-    if train.classes is None:
-        return LabelledImages(train, test, [str(number) for number in range(int(used[-1]) + 1)])
-    return LabelledImages(train, test, train.classes)
+    classes = train.classes
+    if classes is None:
+        largest = int(used[-1])
+        classes = [str(number) for number in range(largest + 1)]
+    return LabelledImages(train, test, classes)
 
 
 def check_same_classes(root: Path, train: ImageSource, test: ImageSource) -> None:

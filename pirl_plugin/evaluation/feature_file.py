@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -265,7 +266,8 @@ def read_half_features(path: Path) -> Tensor:
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         features = np.empty(shape, np.float16)
-        for part in np.array_split(features, -(-len(features) // _BLOCK)):  # views
+        num_parts = math.ceil(len(features) / _BLOCK)
+        for part in np.array_split(features, num_parts):  # views: writing fills `features`
             content = file.read(part.size * dtype.itemsize)
             part[:] = np.frombuffer(content, dtype).reshape(part.shape)
     return torch.from_numpy(features)

@@ -86,13 +86,15 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     test_labels = labels[is_measured & ~is_train]
     if not (len(train_labels) and len(test_labels)):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
-    votes = []
+    accuracies = []  # of each network, for each k
+    neighbors = []  # of each network, (M, max k)
     for features in features_of_trunks:  # of files, one is in memory at a time
         gallery = features[row_of[is_measured & is_train]]
         queries = features[row_of[is_measured & ~is_train]]
-        votes.append(vote_by_k(gallery, queries, train_labels, test_labels, options, device))
+        by_k, nearest = vote_by_k(gallery, queries, train_labels, test_labels, options, device)
+        accuracies.append(by_k)
+        neighbors.append(nearest)
     # Results: of the checkpoint, and of an untrained network beside it.
-    accuracies = [of_network for of_network, _ in votes]
     most_frequent = train_labels.mode().values
     results = {
         "benchmark": "knn",
@@ -110,7 +112,8 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
         "test_images": len(test_labels),
         "unreadable": int((~readable).sum()),
     }
-    return MeasuredKNN(results, images, is_measured, votes[0][1][:, :_SHOWN_NEIGHBORS].cpu())
+    shown = neighbors[0][:, :_SHOWN_NEIGHBORS].cpu()
+    return MeasuredKNN(results, images, is_measured, shown)
 
 
 def network_features(
@@ -183,6 +186,7 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
     results = measured.results
     images = measured.images
     names = images.classes
+    # `nearest` counts only the measured images: their rows in the sources.
     train_rows = measured.is_measured[: len(images.train)].nonzero()[:, 0].tolist()
     test_rows = measured.is_measured[len(images.train) :].nonzero()[:, 0].tolist()
     train_labels = images.train.labels()

@@ -153,7 +153,7 @@ def measure_bank(
     dim = rows.shape[1]
     if labels is not None:
         accuracy = leave_one_out_accuracy(rows, labels, k)  # checks them
-        counts = labels.unique(return_counts=True)[1]
+        _, counts = labels.unique(return_counts=True)
         if len(counts) > 1:  # with one class, every guess is right
             measures["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
     rank, evenness = measure_random_rows(len(rows), dim)

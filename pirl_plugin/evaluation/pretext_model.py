@@ -59,7 +59,7 @@ class PretextModel:
     @torch.no_grad()
     def embed_images(self, images: Tensor) -> Tensor:
         """Compute f(v_I) of uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
-        features: Tensor = self.trunk(self._normalized(images), ["flatten"])[0]
+        (features,) = self.trunk(self._normalized(images), ["flatten"])
         embeddings = features if self.f is None else self.f(features)
         return embeddings.cpu()
 
@@ -71,8 +71,10 @@ class PretextModel:
             transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
         """
         trunk = self.transformed_trunk or self.trunk
-        features: Tensor = trunk(self._normalized(transformed.flatten(0, 1)), ["flatten"])[0]
-        if self.g is not None:  # (B·P, width) -> (B, D)
+        patches = transformed.flatten(0, 1)  # (B·P, 3, H, W)
+        features: Tensor
+        (features,) = trunk(self._normalized(patches), ["flatten"])  # (B·P, width)
+        if self.g is not None:
             return self.g(features).cpu()
         return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
 

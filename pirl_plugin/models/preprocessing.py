@@ -80,7 +80,11 @@ class Preprocessing:
 
     def value(self, name: str) -> float:
         """Return ``size``, or a value of a channel, such as ``mean0`` or ``std2``."""
-        return self.size if name == "size" else getattr(self, name[:-1])[int(name[-1])]
+        if name == "size":
+            return self.size
+        of_channels = {"mean": self.mean, "std": self.std}[name[:-1]]
+        channel = int(name[-1])
+        return of_channels[channel]
 
     def record(self) -> dict[str, Any]:
         """Return the values for a file of weights; :meth:`from_record` reads them."""

@@ -139,10 +139,12 @@ def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             f"MODEL.TRUNK.PIRL_TIMM = {dict(section)}: expected NAME, a network of timm, and "
             f"OPTIONS, keyword arguments of timm.create_model; write {{NAME: resnet50}}"
         )
-    # Convert the configuration's classes to plain lists and dictionaries.
-    options = json.dumps(
-        section.get("OPTIONS") or {}, default=lambda v: dict(v) if hasattr(v, "keys") else list(v)
-    )
+
+    def plain(value: Any) -> object:
+        """Convert a class of the configuration to a plain dictionary or list."""
+        return dict(value) if hasattr(value, "keys") else list(value)
+
+    options = json.dumps(section.get("OPTIONS") or {}, default=plain)
     return str(section["NAME"]), json.loads(options)
 
 

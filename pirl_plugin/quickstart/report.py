@@ -150,12 +150,9 @@ def neighbor_queries(train: Split, test: Split | None) -> list[dict[str, Any]]:
         query: dict[str, Any] = {"query": _shown(split, row), "num_same": {}}
         for name in split.features:
             features = split.features[name][row : row + 1]
-            if test is None:  # the nearest image is the query itself
-                indices = find_neighbors(features, train.features[name], _NUM_NEIGHBORS + 1)[0]
-                nearest = indices[0, 1:].tolist()
-            else:
-                indices = find_neighbors(features, train.features[name], _NUM_NEIGHBORS)[0]
-                nearest = indices[0].tolist()
+            first = 1 if test is None else 0  # the nearest of all images is the query itself
+            rows, _ = find_neighbors(features, train.features[name], first + _NUM_NEIGHBORS)
+            nearest = rows[0, first:].tolist()
             query[name] = [_shown(train, neighbor) for neighbor in nearest]
             query["num_same"][name] = sum(train_classes[index] == label for index in nearest)
         queries.append(query)

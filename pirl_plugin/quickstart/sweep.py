@@ -111,11 +111,11 @@ def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[s
         f"config={_CONFIGS[options.scale, model.method]}",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
     ]
-    if options.scale == "quick":
+    is_quick = options.scale == "quick"
+    if is_quick:
         overrides.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
     if model.method == "PIRL":
-        quick = options.scale == "quick"
-        overrides.append(quick_negatives(data) if quick else "+config/pirl/epochs=analysis_400")
+        overrides.append(quick_negatives(data) if is_quick else "+config/pirl/epochs=analysis_400")
     value = f"{SWEEPS[options.name].key}={model.value}"
     return _merged(overrides, [*options.overrides, value])
 
@@ -126,10 +126,16 @@ def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list
     is_quick = options.scale == "quick"
     if is_quick and not on_voc:
         return _merged(quick_linear(data, checkpoint), options.linear)
+    config = "linear_imagenet1k"
+    train = data.train
+    test = data.val
+    if on_voc:
+        config = "svm_voc07"
+        train = test = options.voc
     overrides = [
-        f"config=benchmark/pirl/{'svm_voc07' if on_voc else 'linear_imagenet1k'}",
-        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(options.voc if on_voc else data.train)}]",
-        f"config.DATA.TEST.DATA_PATHS=[{quoted(options.voc if on_voc else str(data.val))}]",
+        f"config=benchmark/pirl/{config}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(test))}]",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]
     if is_quick:
@@ -140,9 +146,14 @@ def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list
 
 def _merged(overrides: Sequence[str], replacing: Sequence[str]) -> list[str]:
     """Return all overrides; one of ``replacing`` replaces another with the same key."""
-    keys = {override.partition("=")[0].lstrip("+~") for override in replacing}
-    remaining = [word for word in overrides if word.partition("=")[0].lstrip("+~") not in keys]
+    keys = {_key_of(override) for override in replacing}
+    remaining = [override for override in overrides if _key_of(override) not in keys]
     return [*remaining, *replacing]
+
+
+def _key_of(override: str) -> str:
+    key, _, _ = override.partition("=")
+    return key.lstrip("+~")
 
 
 def run_sweep(options: argparse.Namespace) -> None:
