@@ -229,7 +229,8 @@ class MemoryBank(nn.Module):
         # written to row 0, which keeps its value.
         last_moving = index.masked_fill(left_out, -1).amax()
         index = torch.where(valid, index, last_moving.clamp_min(0))
-        # Entries of the same row share a place: the first place of the row in the sorted index.
+        # Entries of the same row share a place: the first place of the row in the sorted index. The
+        # other places of a row stay empty: index 5, 2, 5 is sorted 2, 5, 5 and has places 1, 0, 1.
         sorted_index = index.sort().values
         place = torch.searchsorted(sorted_index, index)  # n
         count = f.new_zeros(len(f)).index_add_(0, place, valid.to(f.dtype))  # n

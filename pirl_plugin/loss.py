@@ -169,7 +169,8 @@ class PIRLLoss(nn.Module):
             means = sums * (world_size() / num_valid)  # (T,)
             terms = dict(zip(used, means.unbind(), strict=True))
             loss = torch.stack([weight_of[name] * term for name, term in terms.items()]).sum()
-            # DistributedDataParallel waits for a gradient of every head, also of an unused one.
+            # DistributedDataParallel waits for a gradient of every head, also of an unused one. An
+            # output that is not finite shows in the loss, too: 0 times it is NaN.
             for name, output in outputs.items():
                 if name not in terms:
                     loss = loss + 0 * output.masked_fill(invalid, 0).float().sum()

@@ -55,7 +55,10 @@ class CheckpointName:
 
 
 def final_checkpoint(folder: Path) -> Path | None:
-    """Return the last checkpoint of a finished run; None if there is none."""
+    """Return the last checkpoint of a finished run; None if there is none.
+
+    The name is enough: with this plugin, a checkpoint gets its name when it is whole.
+    """
     for path in folder.glob("model_*.torch"):
         name = CheckpointName.parse(path.name)
         if name is not None and name.is_final:

@@ -68,8 +68,8 @@ def main(overrides: list[str]) -> int:
     from vissl.hooks import default_hook_generator
     from vissl.utils import distributed_launcher
 
-    gc.freeze()  # what is imported is not looked at again, until the exit
-    atexit.register(gc.unfreeze)
+    gc.freeze()  # what is imported is not looked at again
+    atexit.register(gc.unfreeze)  # otherwise Triton reports leaks
     gc.enable()
     if config.SLURM.USE_SLURM:
         distributed_launcher.launch_distributed_on_slurm(config, args.engine_name)
@@ -162,6 +162,7 @@ def _launch(
         if is_first:
             stack.enter_context(locked(folder))
             if engine_name == "extract_features":
+                # In this order: old results beside the new configuration would pass for new ones.
                 remove_old_results(config)
                 write_run_config(config, folder)
         # Let the host start the ranks: in processes of their own, or here.

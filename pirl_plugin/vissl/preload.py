@@ -19,14 +19,14 @@ def _prepare_worker() -> None:
     """Give a forked process the default handlers, and let it end with this server."""
     _handle_stopping_signals(signal.SIG_DFL)
     _prctl_pr_set_pdeathsig(signal.SIGKILL)  # a worker whose read hangs notices nothing
-    if os.getppid() != _SERVER:
+    if os.getppid() != _SERVER:  # it ended before that call: no signal will come
         os._exit(1)
 
 
 # Ranks save at a signal to the whole process group. Without this server, their workers would end
 # first.
 _handle_stopping_signals(signal.SIG_IGN)
-gc.disable()
+gc.disable()  # imports then take less time
 finder.install()
 
 import vissl.utils.distributed_launcher  # noqa: E402, F401  (it imports all of the host)
@@ -39,6 +39,7 @@ from pirl_plugin.vissl.rank import RANK_PROCESS  # noqa: E402
 if RANK_PROCESS in os.environ:
     # End with the rank: a worker watches only its parent, which is this server.
     _prctl_pr_set_pdeathsig(signal.SIGKILL)
+    # Compare numbers: in a container, a rank may be process 1, which adopts orphans elsewhere.
     if os.environ[RANK_PROCESS] != str(os.getppid()):
         os._exit(1)
 os.register_at_fork(after_in_child=_prepare_worker)

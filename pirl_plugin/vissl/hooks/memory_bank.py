@@ -96,6 +96,7 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
         for sample in _samples(task):
             exchange.exchange(task, sample)
+            # As in a step with the host's mixed precision.
             with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
                 output = task.model(sample["input"])
             f_image, _ = image_and_transformed(output)

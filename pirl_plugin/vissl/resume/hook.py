@@ -219,6 +219,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if bank is None or bank.replicated:
             return
         step = int(task.loss.step)
+        # Two checkpoints of one step, within an epoch and at its end, share their shards.
         if self._shards is None or self._shards[0] != step:
             checksums = bank.save(Path(task.checkpoint_folder) / shards_of_step(step))
             self._shards = (step, checksums)
@@ -252,7 +253,7 @@ def _images_of(task: Task) -> dict[str, Images]:
         if isinstance(source, PIRLDiskDataset):
             # Below the folder of the images or of their list: both may be moved.
             folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
-            paths = map(source.source.path_of, range(len(source)))
+            paths = map(source.source.path_of, range(len(source)))  # a list could take gigabytes
             images[split]["sha256"] = digest_of(paths, folder)
     return images
 
