@@ -151,6 +151,16 @@ class _Copies(Dataset[Result]):
     def _name(self, row: int) -> str:
         return os.path.relpath(self._images.path_of(row), self._images.path)
 
+    def _jpeg_name(self, row: int) -> str:
+        """Return the name of an image's copy if it is a JPEG; no other copy has this name."""
+        path = self._images.path_of(row)
+        if Path(path).suffix.lower() in _JPEG_SUFFIXES:
+            return self._name(row)
+        ending = ".jpg"
+        while os.path.exists(f"{path}{ending}"):  # such as a.png beside another image a.png.jpg
+            ending = f".copy{ending}"
+        return f"{self._name(row)}{ending}"
+
     def _resized(
         self, rows: Sequence[int], problems: list[str]
     ) -> Iterator[tuple[int, bytes | bytearray, str]]:
@@ -188,12 +198,13 @@ class _Copies(Dataset[Result]):
         """Make the missing copies of a block of images."""
         missing = []
         for row in rows:
-            copy = self._out / self._name(row)
-            if not copy.exists() and not copy.with_name(f"{copy.name}.jpg").exists():
+            unchanged = self._out / self._name(row)
+            jpeg = self._out / self._jpeg_name(row)
+            if not unchanged.exists() and not jpeg.exists():
                 missing.append(row)
         problems: list[str] = []
         for row, content, extension in self._resized(missing, problems):
-            target = self._out / f"{self._name(row)}{extension}"
+            target = self._out / (self._jpeg_name(row) if extension else self._name(row))
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished = target.with_name(f".unfinished.{block}")
             unfinished.write_bytes(content)

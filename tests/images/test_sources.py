@@ -175,6 +175,23 @@ def test_shards__hold_every_image_whatever_the_names(tmp_path):
     assert [int(source[row][0][0, 0, 0]) for row in range(len(source))] == [0, 40, 80]
 
 
+def test_prepare__copies_every_image_whatever_the_names(tmp_path):
+    names = ("a.png", "a.png.jpg", "a.png.copy.jpg", "b.jpg")
+    for number, name in enumerate(names):
+        save_grey(tmp_path / "in" / name, 40 * number)
+    command = [str(tmp_path / "in"), str(tmp_path / "out"), "--size", "4", "--workers", "0"]
+    prepare.main(command)
+    copies = {
+        path.name: Image.open(path).getpixel((0, 0))[0] for path in tmp_path.glob("out/*.jpg")
+    }
+    assert copies == {
+        "a.png.copy.copy.jpg": 0,
+        "a.png.jpg": 40,
+        "a.png.copy.jpg": 80,
+        "b.jpg": 120,
+    }
+
+
 def test_index__names_a_missing_tar(shards):
     (shards / "shard-000001.tar").unlink()
     with pytest.raises(ValueError, match=r"lists 3 tars, and shard-000001\.tar is missing"):
