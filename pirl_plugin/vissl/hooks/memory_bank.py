@@ -14,8 +14,8 @@ from torch import Tensor
 from pirl_plugin.distributed import on_all_ranks, rank, sum_over_ranks
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.hooks.faults import ExchangeHook
-from pirl_plugin.vissl.resume.hook import scaler_of
+from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
+from pirl_plugin.vissl.resume.hook import scaler_of, stop
 
 if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
@@ -86,6 +86,9 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
     The network is in training mode: BatchNorm takes the statistics of each batch or micro-batch, as
     in training. It gets only the images, the last input. Afterwards the host's loader restarts the
     epoch with the same views.
+
+    Raises:
+        SystemExit: a signal asked the run to end.
     """
     start = time.monotonic()
     if rank() == 0:
@@ -96,6 +99,9 @@ def _fill(task: Task, exchange: ExchangeHook) -> None:
         task.config["MODEL"]["MULTI_INPUT_HEAD_MAPPING"] = heads[-1:]
         for sample in _samples(task):
             exchange.exchange(task, sample)
+            # The pass may take longer than a cluster waits, and there is nothing to save yet.
+            if exchange.agreed > SAVE:
+                stop(exchange.agreed, "while the bank was filled; the same command starts again")
             # As in a step with the host's mixed precision.
             with torch.autocast("cuda", torch.float16, enabled=scaler_of(task) is not None):
                 output = task.model(sample["input"])

@@ -136,8 +136,8 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         if task.train and agreed and self._saved_iteration != task.iteration:
             self._save_now(task)
         if agreed > SAVE:
-            stopped = f"after step {task.iteration}, which is saved" if task.train else "in a test"
-            _stop(agreed, f"{stopped}; the same command resumes from {task.checkpoint_folder}")
+            where = f"after step {task.iteration}, which is saved" if task.train else "in a test"
+            stop(agreed, f"{where}; the same command resumes from {task.checkpoint_folder}")
 
     def on_end(self, task: Task) -> None:
         """From now on, let signals end the process at once: no step reads them any more."""
@@ -265,9 +265,18 @@ def _poll_signals(polled: bool) -> None:
         handler.polled = polled
 
 
-def _stop(number: int, stopped: str) -> NoReturn:
+def stop(number: int, where: str) -> NoReturn:
+    """End the run because of a signal, on all ranks after the same step. Collective.
+
+    Args:
+        number: of the signal.
+        where: for the log: at which point of the run, and what to do.
+
+    Raises:
+        SystemExit: 128 plus the number.
+    """
     if world_size() > 1:
         distributed.barrier()  # no rank ends while rank 0 writes
     if rank() == 0:
-        logging.warning(f"pirl_plugin: stopped by {signal.Signals(number).name} {stopped}")
+        logging.warning(f"pirl_plugin: stopped by {signal.Signals(number).name} {where}")
     raise SystemExit(128 + number)

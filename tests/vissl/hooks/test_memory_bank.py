@@ -1,6 +1,7 @@
 """When the bank is moved, when it is not, and what is reported of it."""
 
 import logging
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -205,6 +206,16 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     with pytest.raises(Refused, match="5% of the last 20 images cannot be read"):
         MemoryBankHook(guard).on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
+
+
+def test_fill__ends_on_a_signal_after_the_batch(filling):
+    exchange = ExchangeHook(1.0)
+    filling.datasets = {"train": range(4)}
+    exchange.request = lambda: signal.SIGTERM
+    with pytest.raises(SystemExit) as ended:
+        MemoryBankHook(exchange).on_phase_start(filling)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert len(list(filling.data_iterator)) == 1
 
 
 def test_fill__is_of_a_new_bank_in_training_where_it_is_asked_for(filling):
