@@ -45,6 +45,7 @@ def main() -> None:
             status = run(sys.argv[1:])
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the pipe, such as head, has ended
+        # Otherwise Python fails again when it flushes the output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except KeyboardInterrupt:

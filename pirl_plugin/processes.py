@@ -21,6 +21,7 @@ def ended_by_sigterm() -> Iterator[None]:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def end(number: int, frame: object) -> None:
+        # A second one does not interrupt the end of the child processes.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise SystemExit(128 + number)
 

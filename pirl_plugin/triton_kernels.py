@@ -81,6 +81,7 @@ def _sum_kernel(
         rows = _load_rows(table, num_rows, row_numbers, is_drawn, D, WIDTH)
         place = (image * T + first) * N + n
         first_weight = tl.load(weights + place, mask=is_drawn, other=0.0)
+        # The second output's weights follow those of the first.
         second_weight = tl.load(weights + place + N, mask=n < second_end, other=0.0)
         first_total += first_weight[:, None] * rows
         second_total += second_weight[:, None] * rows
@@ -138,7 +139,8 @@ def sum_drawn(table: Tensor, drawn: Tensor, weights: Tensor) -> Tensor:
     """
     batch, terms, count = weights.shape
     dim = table.shape[1]
-    # The programs of an image sum parts of its rows; torch.sum adds the parts.
+    # The programs of an image sum parts of its rows, each at least four tiles; torch.sum adds the
+    # parts.
     splits = max(1, min(_MOST_PROGRAMS // batch, count // (4 * _SUMMED_ROWS)))
     share = triton.cdiv(count, splits)
     sums = weights.new_empty(splits, batch, terms, dim)

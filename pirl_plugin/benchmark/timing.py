@@ -41,7 +41,7 @@ def interleave(
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-
+            # The default keeps this function, whatever `name` is later.
             def work(_: object, call: Callable[[], Any] = functions[name]) -> None:
                 call()
 

@@ -23,7 +23,8 @@ def find_config(name: str) -> Path:
     for file in (folder / f"{name}.yaml", Path(name)):
         if file.is_file():
             return file.resolve()
-    names = sorted(file.stem for file in folder.glob("*.yaml") if file.stem[:5] != "base_")
+    files = folder.glob("*.yaml")
+    names = sorted(file.stem for file in files if not file.stem.startswith("base_"))
     raise Refused(f"--config = {name}: expected a file, or one of {', '.join(names)}")
 
 

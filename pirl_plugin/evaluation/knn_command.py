@@ -191,6 +191,7 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
     test_rows = measured.is_measured[len(images.train) :].nonzero()[:, 0].tolist()
     train_labels = images.train.labels()
     test_labels = images.test.labels()
+    # A few test images with their neighbours.
     queries = []
     for number in evenly_spaced(len(test_rows), _SHOWN_QUERIES):
         row = test_rows[number]
@@ -202,6 +203,7 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
             query.neighbors.append(Picture(small_picture(images.train[train_row][0]), name))
         queries.append(query)
 
+    # The accuracies, and what they were measured with.
     count = results["test_images"]
     accuracies = [
         Accuracy(f"kNN, k = {k}", top1, count) for k, top1 in results["top1_by_k"].items()

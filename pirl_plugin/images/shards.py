@@ -150,7 +150,8 @@ def _read_index(folder: Path, tars: list[str], sizes: list[int]) -> Members | No
 def _scan_all(folder: Path, tars: list[str]) -> Members:
     scans = [scan_tar(folder / tar, shard) for shard, tar in enumerate(tars)]
     names = [name for scan in scans for name in scan.names]
-    return Members(names, np.concatenate([np.empty(0, MEMBERS), *(scan.rows for scan in scans)]))
+    no_rows = np.empty(0, MEMBERS)  # for a folder without tars
+    return Members(names, np.concatenate([no_rows, *(scan.rows for scan in scans)]))
 
 
 def scan_tar(path: Path, shard: int) -> Members:

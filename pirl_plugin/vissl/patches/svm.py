@@ -70,9 +70,8 @@ def low_shot_test_on_current_numpy(module: Any) -> None:
             for number in self.cls_list:
                 file = self._get_svm_low_shot_model_filename(number, cost, sample)
                 scores = module.load_file(file).decision_function(features)
-                tested = self._get_cls_feats_labels(number, scores, targets)
-                scores_of_class, labels_of_class = tested
-                *_, precision = module.get_precision_recall(labels_of_class, scores_of_class)
+                tested_scores, tested_labels = self._get_cls_feats_labels(number, scores, targets)
+                *_, precision = module.get_precision_recall(tested_labels, tested_scores)
                 precisions.append(precision)
             means.append(np.mean(precisions))
         module.save_file(np.array([means]), f"{self.output_dir}/test_ap_{sample}.npy")
