@@ -346,7 +346,7 @@ class PIRLLoss(nn.Module):
         """Take ``seed`` if neither the configuration nor a checkpoint has a seed."""
         if self.seed is None:
             self.seed = seed
-            if seed:
+            if seed:  # the constructor has made the rows of the seed 0
                 self.resize(self.bank.num_rows)
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -396,8 +396,7 @@ class PIRLLoss(nn.Module):
         if estimated and state["temperature"] == config.temperature:
             self.norm_constant = z
         if isinstance(self.bank, ShardedMemoryBank):
-            # Before the first step, the shards are still the random rows of the seed.
-            self.bank.awaits_load = step > 0
+            self.bank.awaits_load = True  # before the first step too: the rows may be embeddings
 
 
 def _by_name(f_image: Tensor, g_transformed: Tensor | Sequence[Tensor] | None) -> dict[str, Tensor]:

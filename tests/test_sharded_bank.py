@@ -78,11 +78,12 @@ def test_load__refuses_other_or_missing_files(shards, tmp_path):
         ShardedMemoryBank(ROWS, DIM).load(tmp_path, {"rank_1_of_2.torch": ""})
 
 
-def test_bank__that_awaits_its_shards_gives_takes_and_saves_no_rows(tmp_path):
+@pytest.mark.parametrize("method", ["update", "fill_bank"])
+def test_bank__that_awaits_its_shards_gives_takes_and_saves_no_rows(method, tmp_path):
     settings = {"embedding_dim": 4, "num_negatives": 8, "bank": {"placement": "sharded"}}
     index, f = torch.arange(3), torch.randn(3, 4)
     stopped = PIRLLoss(20, **settings)
-    stopped.update(index, f)
+    getattr(stopped, method)(index, f)
     stopped.bank.save(tmp_path)
     resumed = PIRLLoss(20, **settings)
     resumed.load_state_dict(stopped.state_dict())

@@ -202,7 +202,7 @@ def _what_it_is(data: bytes | bytearray) -> str:
 def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:
     """Return height, width and channels of a JPEG; PIL takes 40 times as long for them.
 
-    None if it is no JPEG, or has a block (XMP) that hides the EXIF tag from torchvision.
+    None if it is no JPEG, or has a block (XMP) that may hide the EXIF tag from torchvision.
     """
     at = 2
     while data.startswith(b"\xff", at) and at + 10 <= len(data):
