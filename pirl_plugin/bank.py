@@ -221,7 +221,7 @@ class MemoryBank(nn.Module):
         # In float64 the order of sums does not matter.
         embeddings = embeddings.to(wide_type(self.rows.device))
         norms = embeddings.norm(dim=1, keepdim=True)  # n×1
-        valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n; NaN is not below either
+        valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n; NaN is not below it either
         left_out = ~valid
         f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(left_out[:, None], 0)  # n×D
 

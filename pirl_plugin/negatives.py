@@ -138,7 +138,7 @@ def draw_for_batch(
     # The images to leave out, in ascending order. Repeated and missing ones become `num_images`,
     # which no draw reaches: their number is not known without waiting for a GPU.
     ordered = batch.masked_fill(batch < 0, num_images).sort().values
-    repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]  # of no image, nothing
+    repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]  # empty for no image
     taken = ordered.masked_fill(repeated, num_images).sort().values
     num_free = num_images - (taken < num_images).sum(dim=0, keepdim=True)
 

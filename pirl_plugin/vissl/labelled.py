@@ -47,18 +47,20 @@ def run_overrides(
 ) -> list[str]:
     """Return the overrides of weights, images, machine and folder of a run.
 
-    The host finds the trunk in the checkpoint by itself, unless options chose it: then the trunk is
-    written into the run's folder.
+    The host finds the trunk in the checkpoint by itself, unless options chose it or the file is of
+    safetensors: then the trunk is written into the run's folder.
     """
     import torch
 
     from pirl_plugin.checkpoints.load import save_trunk
     from pirl_plugin.evaluation.data import SOURCE_NAMES
 
+    # The weights: the host would not read the config.json beside timm's safetensors file.
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle or weights.suffix == ".safetensors":
         weights = options.out / "trunk.torch"
         save_trunk(trunk, weights)
+    # Images and classes of both splits.
     overrides = []
     for split, source in (("TRAIN", images.train), ("TEST", images.test)):
         name = SOURCE_NAMES[type(source)]
@@ -67,6 +69,7 @@ def run_overrides(
             f"config.DATA.{split}.DATA_SOURCES=[{name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
         ]
+    # The classifier, the trunk's kind of images, and the folder.
     classes = len(images.classes)
     preprocessing = trunk.preprocessing
     overrides += [

@@ -253,7 +253,7 @@ def _images_of(task: Task) -> dict[str, Images]:
         if isinstance(source, PIRLDiskDataset):
             # Below the folder of the images or of their list: both may be moved.
             folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
-            paths = map(source.source.path_of, range(len(source)))  # a list could take gigabytes
+            paths = map(source.source.path_of, range(len(source)))  # a list may take gigabytes
             images[split]["sha256"] = digest_of(paths, folder)
     return images
 

@@ -95,7 +95,7 @@ def listening() -> Iterator[None]:
     # A main thread that waits in torch's C++ code runs no handler. But Python's own C code writes
     # the number of each signal to this pipe, and another thread reads it.
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)  # as Python demands it
+    os.set_blocking(writer, False)  # as set_wakeup_fd demands it
     earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=_await_second_signal, args=[reader], daemon=True).start()
     try:
