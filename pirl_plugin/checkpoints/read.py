@@ -100,8 +100,8 @@ def _numpy_globals() -> list[Any]:
     types = ("float16", "float32", "float64", "int32", "int64", "bool")
     dtypes = [type(np.dtype(name)) for name in types]
     # The functions that pickle calls for an array and for a number.
-    reconstruct, *_ = np.zeros(0).__reduce__()
-    scalar, *_ = np.float64(0).__reduce__()
+    reconstruct = np.zeros(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
     named = []
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of numpy 1 and 2
         named += [(reconstruct, f"{module}._reconstruct"), (scalar, f"{module}.scalar")]
