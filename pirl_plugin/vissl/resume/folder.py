@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import math
@@ -100,8 +101,6 @@ def _held(folder: Path) -> Refused:
 
 def _lock(file: int, alone: bool) -> bool:
     """Lock an open file without waiting; return whether no other process prevents it."""
-    import fcntl
-
     try:
         fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
