@@ -95,7 +95,7 @@ class Trunk:
 
     def weights(self) -> dict[str, Tensor]:
         """Return all tensors except batch norm's counters: 265 for ResNet-50."""
-        return {n: t for n, t in self.tensors.items() if not n.endswith(COUNTER)}
+        return {name: tensor for name, tensor in self.tensors.items() if not name.endswith(COUNTER)}
 
     def vissl_state(self) -> dict[str, Tensor]:
         """Return tensors by the names of VISSL's ResNet, of ``pirl_resnet`` or of ``pirl_timm``."""
@@ -140,7 +140,8 @@ def find_trunk(
     tensors = dict(_flatten(checkpoint))
     if timm:
         return _timm_trunk(tensors, name, prefix, timm, timm_options or {})
-    described = [p for p in _prefixes_of(tensors, DESCRIPTION) if _is_at(p, prefix)]
+    prefixes = _prefixes_of(tensors, DESCRIPTION)
+    described = [candidate for candidate in prefixes if _is_at(candidate, prefix)]
     if described:
         trunk_prefix = _choose(described, name, None)
         timm, options = read_description(tensors[trunk_prefix + DESCRIPTION])
@@ -184,7 +185,7 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
         )
     _list_others(name, other_parts)
     # As in the network, whatever the file's order: exported files of equal weights are equal.
-    ordered = {n: state[n] for n in expected if n in state}
+    ordered = {key: state[key] for key in expected if key in state}
     return Trunk(_finite(ordered, name), trunk_prefix, depth, width, small_stem)
 
 
@@ -215,14 +216,20 @@ def _timm_trunk(
     if not prefixes:
         raise Refused(f"{name} holds no {timm}: expected a tensor {first}, after any prefix")
     trunk_prefix = _choose(prefixes, name, prefix)
-    state = {n: tensors[trunk_prefix + n] for n in expected if trunk_prefix + n in tensors}
+    state = {key: tensors[trunk_prefix + key] for key in expected if trunk_prefix + key in tensors}
     if mismatch := compare(expected, state):
         raise Refused(
             f"{name} is not timm's {timm}: {mismatch}; give its own name with --timm NAME, or its "
             f"options with --timm-option KEY=VALUE, such as img_size=384"
         )
-    inside = [n.removeprefix(trunk_prefix) for n in tensors if n.startswith(trunk_prefix)]
-    _list_others(name, [n.partition(".")[0] for n in inside if n not in state])
+    other_parts = []
+    for full_name in tensors:
+        if full_name.startswith(trunk_prefix):
+            key = full_name.removeprefix(trunk_prefix)
+            if key not in state:
+                part, _, _ = key.partition(".")
+                other_parts.append(part)
+    _list_others(name, other_parts)
     return Trunk(
         _finite(state, name),
         trunk_prefix,
@@ -306,7 +313,7 @@ def _shapes(depth: int, width: float, small_stem: bool) -> dict[str, tuple[int, 
 
 def _finite(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """Return contiguous tensors; raise ``ValueError`` if values are not finite."""
-    strange = [n for n, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    strange = [key for key, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     if strange:
         raise Refused(f"{name} has values that are not finite, in {truncate(strange)}")
-    return {n: tensor.detach().contiguous() for n, tensor in tensors.items()}
+    return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}

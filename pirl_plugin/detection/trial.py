@@ -103,7 +103,8 @@ def new_trainer(config: CfgNode) -> DefaultTrainer:
             return COCOEvaluator(dataset_name, output_dir=cfg.OUTPUT_DIR)
 
         def build_hooks(self) -> list[HookBase]:
-            return [h for h in super().build_hooks() if not isinstance(h, hooks.EvalHook)]
+            built = super().build_hooks()
+            return [hook for hook in built if not isinstance(hook, hooks.EvalHook)]
 
     return Trainer(config)
 
@@ -132,7 +133,8 @@ def train_and_test(folder: str) -> None:
     # Detectron2 skips weights that do not fit, with only a log line.
     if trainer.start_iter == 0:
         weights = pickle.loads(Path(config.MODEL.WEIGHTS).read_bytes())["model"]
-        check_loaded(model.state_dict(), {n: torch.from_numpy(a) for n, a in weights.items()})
+        tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+        check_loaded(model.state_dict(), tensors)
     trainer.train()
     measured = trainer.test(trainer.cfg, trainer.model)
     # trainer.cfg has the batch and rate for the number of GPUs, config those of the file.

@@ -112,7 +112,7 @@ class Preprocessing:
         transforms = (data.get("TRAIN") or {}).get("TRANSFORMS") or []
         section = (config.get("HOOKS") or {}).get("PIRL_INPUT") or {}
         normalize: Mapping[str, Any] = next(
-            (t for t in transforms if t.get("name") == "Normalize"), {}
+            (transform for transform in transforms if transform.get("name") == "Normalize"), {}
         )
         record = {
             "size": size_of_transforms(transforms),

@@ -82,10 +82,15 @@ def write_report(
         "plots": _plots(losses, results["epochs"], measures),
         "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
         "queries": queries,
-        "num_same": {name: sum(q["num_same"][name] for q in queries) for name in checkpoints},
+        "num_same": {
+            name: sum(query["num_same"][name] for query in queries) for name in checkpoints
+        },
         "num_neighbors": _NUM_NEIGHBORS * len(queries),
         "commands": _commands(out, data, checkpoints["pirl"]),
-        "versions": {p: importlib.metadata.version(p) for p in ("pirl_plugin", "torch", "vissl")},
+        "versions": {
+            package: importlib.metadata.version(package)
+            for package in ("pirl_plugin", "torch", "vissl")
+        },
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
     write_page(out / "report.html", Path(__file__).with_name("report.html.j2"), **values)

@@ -68,21 +68,24 @@ class MonitorHook(QuietHook):
         """Write the measures to all outputs, and warn of a collapse."""
         epoch = task.train_phase_idx
         rows = f"{len(self._rows):,} of {task.loss.bank.num_rows:,} rows"
-        parts = [f"{name}: {v:.4g} (chance: {c:.4g})" for name, (v, c) in measured.items()]
-        logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(parts)}")
+        phrases = []
+        entries = {}
+        scalars = {}
+        for name, (value, chance) in measured.items():
+            phrases.append(f"{name}: {value:.4g} (chance: {chance:.4g})")
+            entries[name] = {"value": value, "chance": chance}
+            scalars[name] = value
+            scalars[f"{name} chance"] = chance
+        logging.info(f"PIRL monitor, epoch {epoch}, {rows}: {'; '.join(phrases)}")
         # The first keys are as in the host's own lines, for programs that read every line.
         line: dict[str, Any] = {
             "Rank": 0,
             "ep": epoch,
             "iter": task.iteration - 1,
             "loss": float(self._loss),
-            LINE_KEY: {name: {"value": v, "chance": c} for name, (v, c) in measured.items()},
+            LINE_KEY: entries,
         }
         self._outputs.write_line(line)
-        scalars = {}
-        for name, (value, chance) in measured.items():
-            scalars[name] = value
-            scalars[f"{name} chance"] = chance
         self._outputs.write_scalars("PIRL_monitor", scalars, task.loss.step)
         warning = collapse(measured)
         if warning:
@@ -94,14 +97,14 @@ def _pairs_of(step: LastStep) -> dict[str, Tensor]:
 
     It is empty if no image was valid. NPID has no g, and a loss without ``image`` has no f.
     """
-    pairs = {"m": step.positives.float()}
+    of_rank = {"m": step.positives.float()}
     if "image" in step.queries:
-        pairs["f"] = step.queries["image"]
+        of_rank["f"] = step.queries["image"]
     invariance = [term for term in step.queries if term.startswith("invariance")]
     if invariance:
-        pairs["g"] = step.queries[invariance[0]]
+        of_rank["g"] = step.queries[invariance[0]]
     is_valid = gather(step.valid)
-    pairs = {name: gather(pairs[name])[is_valid] for name in sorted(pairs)}
+    pairs = {name: gather(of_rank[name])[is_valid] for name in sorted(of_rank)}
     return pairs if is_valid.any() else {}
 
 

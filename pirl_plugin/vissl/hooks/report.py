@@ -46,7 +46,8 @@ class PIRLReportHook(QuietHook):
             return
         values = _mean_terms(loss) | _bank_statistics(loss)
         if rank() == 0:
-            logging.info(f"PIRL: {'; '.join(f'{name}: {v:.4f}' for name, v in values.items())}")
+            phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
+            logging.info(f"PIRL: {'; '.join(phrases)}")
             self._outputs.write_scalars("PIRL", values, loss.step)
 
 
