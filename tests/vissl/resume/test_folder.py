@@ -1,6 +1,7 @@
 """The newest checkpoint that loads, and which checkpoints stay."""
 
 import contextlib
+import fcntl
 
 import pytest
 import torch
@@ -175,3 +176,13 @@ def test_keep__refuses_nonsense(values):
     ((key, value),) = values.items()
     with pytest.raises(Refused, match=f"{key} = {value}: expected a number"):
         Keep(**values)
+
+
+def test_lock__that_another_launcher_takes_between_its_two_modes_is_refused(tmp_path, monkeypatch):
+    def flock(file, flags):
+        if flags & fcntl.LOCK_SH:
+            raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(Refused, match="another run writes to this folder"), locked(tmp_path):
+        pass
