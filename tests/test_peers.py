@@ -78,7 +78,10 @@ def test_difference__of_two_seeds_is_undecided():
 def test_runs_at__equal_time_takes_the_slowest_methods_only_runs():
     runs = runs_of("pirl_jigsaw", [50]) + runs_of("npid", [40])
     runs += runs_of("npid", [45], "equal time") + runs_of("random", [20], "untrained")
-    rows = peers_report.runs_at({"runs": runs}, "equal time").set_index("method")
+    runs += runs_of("byol", [35])  # not compared at equal time
+    content = {"runs": runs, "setting": {"epochs": 20}}
+    content["equal_time_epochs"] = {"pirl_jigsaw": 20, "npid": 50}
+    rows = peers_report.runs_at(content, "equal time").set_index("method")
     assert rows["knn_top1"].to_dict() == {"pirl_jigsaw": 50, "npid": 45, "random": 20}
 
 

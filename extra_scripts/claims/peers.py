@@ -309,10 +309,12 @@ def main() -> None:
             add("runs", key, lambda run=run: comparison.run(*run))
     if options.equal_images_only:
         return
-    epochs = equal_time_epochs(content["runs"], options.epochs)
+    compared = [row for row in content["runs"] if row["method"] in options.methods]
+    epochs = equal_time_epochs(compared, options.epochs)
+    content["equal_time_epochs"] = epochs
     for seed, method in itertools.product(options.seeds, options.methods):
         if epochs[method] == options.epochs:
-            continue  # the slowest method: its run for equal images is the same
+            continue  # the slowest method: its runs at equal images are the same
         key = {"method": method, "seed": seed, "compared_at": "equal time"}
         run = (method, seed, *chosen[method], epochs[method], comparison.test)
         add("runs", key, lambda run=run: comparison.run(*run))

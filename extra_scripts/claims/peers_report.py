@@ -42,12 +42,12 @@ def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
         budget: ``equal images`` or ``equal time``.
     """
     rows = pd.DataFrame(content["runs"])
-    chosen = rows[rows["compared_at"].isin([budget, "untrained"])]
-    if budget == "equal time" and "equal time" in set(rows["compared_at"]):
-        slowest = set(rows["method"]) - set(chosen["method"])
-        same = rows[rows["method"].isin(slowest) & (rows["compared_at"] == "equal images")]
-        chosen = pd.concat([chosen, same])
-    return chosen
+    chosen = rows["compared_at"].isin([budget, "untrained"])
+    if budget == "equal time":
+        epochs = content.get("equal_time_epochs", {})
+        slowest = [name for name in epochs if epochs[name] == content["setting"]["epochs"]]
+        chosen |= rows["method"].isin(slowest) & (rows["compared_at"] == "equal images")
+    return rows[chosen]
 
 
 def difference(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
