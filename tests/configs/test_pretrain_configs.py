@@ -105,6 +105,14 @@ def test_machines__let_the_learning_rate_follow_the_batch(machine, images, rate)
     assert config.MACHINE.DEVICE == ("cpu" if machine == "cpu" else "gpu")
 
 
+@pytest.mark.parametrize(("images", "rate"), [(32, 0.03), (64, 0.06)])
+def test_own_images__have_a_learning_rate_for_few_steps(images, rate):
+    config = compose("own_images", f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA={images}")
+    schedule = config.OPTIMIZER.param_schedulers.lr
+    assert schedule.start_value == pytest.approx(rate)
+    assert schedule.end_value == pytest.approx(rate / 1000)
+
+
 def test_machines__with_gpus_undo_what_a_quick_config_sets_for_a_cpu():
     config = compose("quick_jigsaw", "+config/pirl/machines=1gpu")
     assert (config.MACHINE.DEVICE, config.DISTRIBUTED.BACKEND) == ("gpu", "nccl")
