@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_runs_at__equal_time_takes_the_slowest_methods_only_runs():
     content["equal_time_epochs"] = {"pirl_jigsaw": 20, "npid": 50}
     rows = peers_report.runs_at(content, "equal time").set_index("method")
     assert rows["knn_top1"].to_dict() == {"pirl_jigsaw": 50, "npid": 45, "random": 20}
+
+
+def test_committed_runs__give_the_committed_tables(monkeypatch, tmp_path):
+    results = ROOT / "docs" / "results"
+    shutil.copy(results / "peers" / "peers.json", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["script", str(tmp_path)])
+    peers_report.main()
+    tables = (tmp_path / "peers.md").read_text("utf-8")
+    assert tables == (results / "peers" / "peers.md").read_text("utf-8")
+    page = (results / "README.md").read_text("utf-8")
+    for table in tables.split("\n\n")[2:-2:2]:
+        assert table in page
 
 
 def run(monkeypatch, module, *words):

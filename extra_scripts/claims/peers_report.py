@@ -162,7 +162,8 @@ def main() -> None:
         for budget in ("equal images", "equal time")
         if any(row["compared_at"] == budget for row in content["runs"])
     ]
-    tables = [f"At {budget}:\n\n{accuracy_table(content, budget)}" for budget in budgets]
+    tables = ["# Tables: beside other methods"]
+    tables += [f"At {budget}:\n\n{accuracy_table(content, budget)}" for budget in budgets]
     tables.append(f"The choice of batch and rate, kNN / linear:\n\n{selection_table(content)}")
     (folder / "peers.md").write_text("\n\n".join(tables) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
