@@ -28,7 +28,7 @@ from pirl_plugin.files import write_json
 
 STARTS = ("pirl_jigsaw", "npid", "random")
 # Fraction of the labels → epochs: few images need many passes.
-EPOCHS = {0.01: 300, 0.05: 100, 0.1: 60, 1.0: 10}
+EPOCHS = {0.01: 100, 0.05: 60, 0.1: 40, 1.0: 10}
 IMAGE_SIZE = 64  # as in peers.py
 
 
