@@ -155,8 +155,8 @@ def test_few_labels__start_from_the_methods_network_or_random_weights(
     words += ["--methods", "npid", "pirl_jigsaw", "--batches", 8, "--rates", 0.03]
     run(monkeypatch, peers, *words, "--equal-images-only")
     monkeypatch.setattr(few_labels, "EPOCHS", {0.1: 1, 1.0: 1})
-    words = ["+config/pirl/machines=cpu", "--data", photos, "--peers", tmp_path]
-    words += ["--out", tmp_path / "few", "--seeds", 1, "--fractions", 0.1]
+    words = ["--data", photos, "--peers", tmp_path, "--out", tmp_path / "few"]
+    words += ["--seeds", 1, "--fractions", 0.1]
     run(monkeypatch, few_labels, *words)
     rows = json.loads((tmp_path / "few" / "few_labels.json").read_text())
     assert [row["start"] for row in rows] == ["pirl_jigsaw", "npid", "random"]
