@@ -38,15 +38,17 @@ def test_choose__takes_the_best_sum_of_both_measures():
     assert peers.choose(rows, "npid") == (128, 0.06)
 
 
-def test_equal_time_epochs__give_each_method_the_time_of_the_slowest():
+def test_equal_time_epochs__give_each_method_the_time_of_the_reference():
     rows = [
         {"method": "random", "compared_at": "untrained", "cpu_seconds": 0.0},
         {"method": "npid", "compared_at": "equal images", "cpu_seconds": 90.0},
         {"method": "npid", "compared_at": "equal images", "cpu_seconds": 110.0},
         {"method": "pirl_jigsaw", "compared_at": "equal images", "cpu_seconds": 250.0},
+        {"method": "byol", "compared_at": "equal images", "cpu_seconds": 500.0},
         {"method": "npid", "compared_at": "equal time", "cpu_seconds": 9999.0},
     ]
-    assert peers.equal_time_epochs(rows, 40) == {"npid": 100, "pirl_jigsaw": 40}
+    epochs = peers.equal_time_epochs(rows, 40, "pirl_jigsaw")
+    assert epochs == {"npid": 100, "pirl_jigsaw": 40, "byol": 20}
 
 
 def runs_of(method, accuracies, budget="equal images"):
@@ -76,7 +78,7 @@ def test_difference__of_two_seeds_is_undecided():
     assert peers_report.difference(rows, "npid", "knn_top1")["verdict"] == "undecided"
 
 
-def test_runs_at__equal_time_takes_the_slowest_methods_only_runs():
+def test_runs_at__equal_time_takes_the_references_only_runs():
     runs = runs_of("pirl_jigsaw", [50]) + runs_of("npid", [40])
     runs += runs_of("npid", [45], "equal time") + runs_of("random", [20], "untrained")
     runs += runs_of("byol", [35])  # not compared at equal time

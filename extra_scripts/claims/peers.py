@@ -6,7 +6,7 @@
 lightly's losses, heads and transforms (``pip install pirl-plugin[claims]``). Every tenth training
 image is only used to choose a batch and a learning rate for each method, with seed 0. The runs of
 seeds 1, 2, … train on the other images and are measured on ``val``: once for equal numbers of
-images, once for equal processor time.
+images, once for the processor time that PIRL, or the first of ``--methods``, takes for them.
 
 Finished runs are in ``OUT/peers.json`` and are not repeated: the same command continues. Their
 networks are in ``OUT/trunks``, in torchvision's names.
@@ -227,8 +227,14 @@ def choose(selection: list[dict[str, Any]], method: str) -> tuple[int, float]:
     return best["batch"], best["rate_of_32_images"]
 
 
-def equal_time_epochs(runs: list[dict[str, Any]], epochs: int) -> dict[str, int]:
-    """Return the epochs of each method that take the time of the slowest one's ``epochs``."""
+def equal_time_epochs(runs: list[dict[str, Any]], epochs: int, reference: str) -> dict[str, int]:
+    """Return the epochs of each method that take the processor time of the reference's ``epochs``.
+
+    Args:
+        runs: rows of ``peers.json``, at equal images.
+        epochs: of those rows.
+        reference: the method whose time all get.
+    """
     seconds = {
         method: statistics.mean(
             row["cpu_seconds"]
@@ -237,8 +243,8 @@ def equal_time_epochs(runs: list[dict[str, Any]], epochs: int) -> dict[str, int]
         )
         for method in {row["method"] for row in runs} - {"random"}
     }
-    longest = max(seconds.values())
-    return {method: round(epochs * longest / used) for method, used in seconds.items()}
+    budget = seconds[reference]
+    return {method: max(1, round(epochs * budget / used)) for method, used in seconds.items()}
 
 
 def shared_options(description: str) -> argparse.ArgumentParser:
@@ -310,11 +316,11 @@ def main() -> None:
     if options.equal_images_only:
         return
     compared = [row for row in content["runs"] if row["method"] in options.methods]
-    epochs = equal_time_epochs(compared, options.epochs)
+    epochs = equal_time_epochs(compared, options.epochs, options.methods[0])
     content["equal_time_epochs"] = epochs
     for seed, method in itertools.product(options.seeds, options.methods):
         if epochs[method] == options.epochs:
-            continue  # the slowest method: its runs at equal images are the same
+            continue  # its runs at equal images are the same
         key = {"method": method, "seed": seed, "compared_at": "equal time"}
         run = (method, seed, *chosen[method], epochs[method], comparison.test)
         add("runs", key, lambda run=run: comparison.run(*run))

@@ -35,7 +35,7 @@ LEVEL = 0.95
 def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
     """Return the runs of a budget, and the untrained networks.
 
-    At equal time, a method that trains as long as the slowest has its runs of equal images.
+    A method whose epochs are the same at equal time has only its runs at equal images.
 
     Args:
         content: of ``peers.json``.
@@ -45,8 +45,8 @@ def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
     chosen = rows["compared_at"].isin([budget, "untrained"])
     if budget == "equal time":
         epochs = content.get("equal_time_epochs", {})
-        slowest = [name for name in epochs if epochs[name] == content["setting"]["epochs"]]
-        chosen |= rows["method"].isin(slowest) & (rows["compared_at"] == "equal images")
+        same = [name for name in epochs if epochs[name] == content["setting"]["epochs"]]
+        chosen |= rows["method"].isin(same) & (rows["compared_at"] == "equal images")
     return rows[chosen]
 
 
