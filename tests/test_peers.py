@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[1]
+DATA_SETS = ("imagenette",)  # of the committed runs
 sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
 
 import few_labels  # noqa: E402
@@ -88,16 +88,31 @@ def test_runs_at__equal_time_takes_the_references_only_runs():
     assert rows["knn_top1"].to_dict() == {"pirl_jigsaw": 50, "npid": 45, "random": 20}
 
 
+def test_summary_table__marks_what_is_better_or_worse_than_pirl():
+    runs = runs_of("pirl_jigsaw", [50, 50.1, 50.2]) + runs_of("npid", [60, 60.1, 60.3])
+    runs += runs_of("byol", [40, 40.1, 40.3]) + runs_of("simclr", [50, 50.2, 50.1])
+    for row in runs:
+        row["linear_top1"] = 50.0
+    content = {"runs": runs, "setting": {"data": "photos", "epochs": 20}}
+    assert peers_report.summary_table([content]).splitlines() == [
+        "| kNN / linear | photos, equal images |",
+        "|---|---|",
+        "| PIRL (jigsaw) | 50.1 ± 0.1 / 50.0 ± 0.0 |",
+        "| NPID | 60.1 ± 0.2 ↑ / 50.0 ± 0.0 |",
+        "| SimCLR | 50.1 ± 0.1 / 50.0 ± 0.0 |",
+        "| BYOL | 40.1 ± 0.2 ↓ / 50.0 ± 0.0 |",
+    ]
+
+
 def test_committed_runs__give_the_committed_tables(monkeypatch, tmp_path):
     results = ROOT / "docs" / "results"
-    shutil.copy(results / "peers" / "peers.json", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["script", str(tmp_path)])
-    peers_report.main()
+    files = [results / "peers" / f"{name}.json" for name in DATA_SETS]
+    run(monkeypatch, peers_report, *files, "--out", tmp_path)
     tables = (tmp_path / "peers.md").read_text("utf-8")
     assert tables == (results / "peers" / "peers.md").read_text("utf-8")
-    page = (results / "README.md").read_text("utf-8")
-    for table in tables.split("\n\n")[2:-2:2]:
-        assert table in page
+    summary = tables.split("\n\n")[1]
+    assert summary in (results / "README.md").read_text("utf-8")
+    assert summary in (ROOT / "README.md").read_text("utf-8")
 
 
 def run(monkeypatch, module, *words):
@@ -120,10 +135,9 @@ def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys)
     assert trained["cpu_seconds"] > 0
     trunk = torch.load(tmp_path / "trunks" / trained["trunk"], weights_only=True)
     assert "layer4.0.conv1.weight" in trunk
-    monkeypatch.setattr(sys, "argv", ["script", str(tmp_path)])
     content["runs"] += [{**row, "method": "pirl_jigsaw"} for row in content["runs"][1:]]
     file.write_text(json.dumps(content))
-    peers_report.main()
+    run(monkeypatch, peers_report, file, "--out", tmp_path)
     assert "| NPID |" in (tmp_path / "peers.md").read_text()
     assert (tmp_path / "peers.svg").stat().st_size > 1000
     capsys.readouterr()

@@ -1,8 +1,8 @@
-"""Write the tables and the figure of a comparison with peers.
+"""Write the tables and the figure of comparisons with peers.
 
-    python extra_scripts/claims/peers_report.py FOLDER
+    python extra_scripts/claims/peers_report.py OUT/peers.json ... --out DIR
 
-Reads ``FOLDER/peers.json`` and writes ``peers.md`` and ``peers.svg`` beside it. Needs no images.
+Each file is that of a data set. Writes ``peers.md`` and ``peers.svg``. Needs no images.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -27,6 +28,7 @@ LABELS = {
     "byol": "BYOL",
     "random": "untrained",
 }
+BUDGETS = ("equal images", "equal time")
 MEASURES = {"knn_top1": "kNN", "linear_top1": "linear"}
 REFERENCE = "pirl_jigsaw"
 LEVEL = 0.95
@@ -76,6 +78,39 @@ def difference(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
     return {"mean": mean, "half_width": half_width, "verdict": verdict}
 
 
+def summary_table(contents: list[dict[str, Any]]) -> str:
+    """Return kNN / linear accuracy of each method on each data set, as a Markdown table.
+
+    Cells are means ± standard deviations of the seeds. An arrow marks a method whose difference
+    from PIRL (jigsaw) has an interval on one side of 0: ``↑`` it is better, ``↓`` it is worse.
+    """
+    arrows = {"ahead": " ↓", "behind": " ↑", "undecided": ""}  # the verdict is PIRL's
+    columns = [(content, budget) for content in contents for budget in budgets_of(content)]
+    titles = [f"{content['setting']['data']}, {budget}" for content, budget in columns]
+    lines = [f"| kNN / linear | {' | '.join(titles)} |", "|---|" + "---|" * len(columns)]
+    for method, label in LABELS.items():
+        cells = []
+        for content, budget in columns:
+            rows = runs_at(content, budget)
+            own = rows[rows["method"] == method]
+            words = []
+            for measure in MEASURES:
+                arrow = ""
+                if not own.empty and method not in (REFERENCE, "random"):
+                    arrow = arrows[difference(rows, method, measure)["verdict"]]
+                words.append(spread(own[measure]) + arrow)
+            cells.append("–" if own.empty else " / ".join(words))
+        if set(cells) != {"–"}:
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def budgets_of(content: dict[str, Any]) -> list[str]:
+    """Return the budgets at which methods were compared."""
+    compared = {row["compared_at"] for row in content["runs"]}
+    return [budget for budget in BUDGETS if budget in compared]
+
+
 def accuracy_table(content: dict[str, Any], budget: str) -> str:
     """Return means ± standard deviations of each method, and PIRL's lead, as a Markdown table."""
     rows = runs_at(content, budget)
@@ -115,7 +150,7 @@ def spread(values: Iterable[float]) -> str:
 
 
 def selection_table(content: dict[str, Any]) -> str:
-    """Return what each batch and rate reached on the images that choose, as a Markdown table."""
+    """Return kNN / linear of each batch and rate on the images that choose, as a Markdown table."""
     rows = pd.DataFrame(content["selection"])
     rows["setting"] = [f"{row['batch']}, {row['rate_of_32_images']}" for _, row in rows.iterrows()]
     rows["accuracy"] = [f"{row['knn_top1']} / {row['linear_top1']}" for _, row in rows.iterrows()]
@@ -127,47 +162,52 @@ def selection_table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def figure(content: dict[str, Any]) -> Figure:
-    """Draw a dot for each run and a bar for each mean, at both budgets."""
-    drawn = Figure(figsize=(9, 3.4), layout="constrained")
-    budgets = ["equal images", "equal time"]
-    panels = drawn.subplots(1, len(MEASURES))
-    for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
-        axes.set_title(f"{title}, top-1 (%)", fontsize=10)
-        for offset, budget, color in zip((0.2, -0.2), budgets, ("C0", "C1"), strict=True):
-            rows = runs_at(content, budget)
-            for place, method in enumerate(reversed(LABELS)):
-                values = rows.loc[rows["method"] == method, measure]
-                if values.empty:
-                    continue
-                heights = [place + offset] * len(values)
-                axes.barh(place + offset, values.mean(), height=0.36, color=color, alpha=0.35)
-                axes.plot(values, heights, ".", color=color, markersize=5)
-        axes.set_yticks(range(len(LABELS)), [LABELS[method] for method in reversed(LABELS)])
-        axes.grid(axis="x", alpha=0.25)
-        axes.set_xlim(left=20)
-    handles = [matplotlib.patches.Patch(color=color, alpha=0.5) for color in ("C0", "C1")]
-    drawn.legend(handles, budgets, loc="outside lower center", ncols=2, frameon=False)
+def figure(contents: list[dict[str, Any]]) -> Figure:
+    """Draw a dot for each run and a bar for each mean, at both budgets; a line of each data set."""
+    drawn = Figure(figsize=(9, 3.2 * len(contents)), layout="constrained")
+    panels = drawn.subplots(len(contents), len(MEASURES), squeeze=False)
+    colors = dict(zip(BUDGETS, ("C0", "C1"), strict=True))
+    for line, content in zip(panels, contents, strict=True):
+        for axes, (measure, title) in zip(line, MEASURES.items(), strict=True):
+            axes.set_title(f"{content['setting']['data']}: {title}, top-1 (%)", fontsize=10)
+            draw_bars(axes, content, measure, colors)
+    handles = [matplotlib.patches.Patch(color=color, alpha=0.5) for color in colors.values()]
+    drawn.legend(handles, BUDGETS, loc="outside lower center", ncols=2, frameon=False)
     return drawn
+
+
+def draw_bars(axes: Axes, content: dict[str, Any], measure: str, colors: dict[str, str]) -> None:
+    """Draw a measure of all runs on a data set: a pair of bars for each method."""
+    for offset, (budget, color) in zip((0.2, -0.2), colors.items(), strict=True):
+        rows = runs_at(content, budget)
+        for place, method in enumerate(reversed(LABELS)):
+            values = rows.loc[rows["method"] == method, measure]
+            if values.empty:
+                continue
+            heights = [place + offset] * len(values)
+            axes.barh(place + offset, values.mean(), height=0.36, color=color, alpha=0.35)
+            axes.plot(values, heights, ".", color=color, markersize=5)
+    axes.set_yticks(range(len(LABELS)), [LABELS[method] for method in reversed(LABELS)])
+    axes.grid(axis="x", alpha=0.25)
 
 
 def main() -> None:
     """Write the tables and the figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="with peers.json")
-    folder = parser.parse_args().folder
-    content = json.loads((folder / "peers.json").read_text("utf-8"))
-    budgets = [
-        budget
-        for budget in ("equal images", "equal time")
-        if any(row["compared_at"] == budget for row in content["runs"])
-    ]
-    tables = ["# Tables: beside other methods"]
-    tables += [f"At {budget}:\n\n{accuracy_table(content, budget)}" for budget in budgets]
-    tables.append(f"The choice of batch and rate, kNN / linear:\n\n{selection_table(content)}")
-    (folder / "peers.md").write_text("\n\n".join(tables) + "\n", "utf-8")
+    parser.add_argument("files", type=Path, nargs="+", help="peers.json of each data set")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the report")
+    options = parser.parse_args()
+    contents = [json.loads(file.read_text("utf-8")) for file in options.files]
+    blocks = ["# Tables: beside other methods", summary_table(contents)]
+    for content in contents:
+        blocks.append(f"## {content['setting']['data']}")
+        for budget in budgets_of(content):
+            blocks += [f"At {budget}:", accuracy_table(content, budget)]
+    blocks += ["## The choice of batch and rate", selection_table(contents[0])]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "peers.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
-    figure(content).savefig(folder / "peers.svg", metadata={"Date": None})
+    figure(contents).savefig(options.out / "peers.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":
