@@ -63,9 +63,8 @@ def runs_of(method, accuracies, budget="equal images"):
     # Student's 97.5 % quantile with two degrees of freedom is 4.303: half widths 2.48 and 0.25.
     [([49, 48, 47], 2.0, "undecided"), ([48, 47.9, 48.1], 2.0, "ahead"), ([60, 60, 60], -10, "")],
 )
-def test_difference__follows_from_students_interval_of_paired_seeds(peer, mean, verdict):
-    rows = pd.DataFrame(runs_of("pirl_jigsaw", [50, 50, 50]) + runs_of("npid", peer))
-    found = peers_report.difference(rows, "npid", "knn_top1")
+def test_paired_difference__follows_from_students_interval_of_paired_seeds(peer, mean, verdict):
+    found = peers_report.paired_difference(pd.Series([50, 50, 50]), pd.Series(peer))
     assert found["mean"] == pytest.approx(mean)
     assert found["verdict"] == (verdict or "behind")
     if verdict:
@@ -73,9 +72,9 @@ def test_difference__follows_from_students_interval_of_paired_seeds(peer, mean, 
         assert found["half_width"] == pytest.approx(4.303 * deviation / 3**0.5, abs=1e-3)
 
 
-def test_difference__of_two_seeds_is_undecided():
-    rows = pd.DataFrame(runs_of("pirl_jigsaw", [50, 50]) + runs_of("npid", [1, 1.1]))
-    assert peers_report.difference(rows, "npid", "knn_top1")["verdict"] == "undecided"
+def test_paired_difference__of_two_seeds_is_undecided():
+    found = peers_report.paired_difference(pd.Series([50, 50]), pd.Series([1, 1.1]))
+    assert found["verdict"] == "undecided"
 
 
 def test_runs_at__equal_time_takes_the_references_only_runs():
@@ -104,10 +103,35 @@ def test_summary_table__marks_what_is_better_or_worse_than_pirl():
     ]
 
 
+def test_few_labels_table__says_what_pre_training_gains_seed_by_seed():
+    accuracies = {"pirl_jigsaw": (30, 40, 50), "npid": (31, 41, 54), "random": (20, 30, 40)}
+    runs = [
+        {"start": start, "seed": seed, "fraction": 0.1, "epochs": 40, "top1": top1}
+        for start, values in accuracies.items()
+        for seed, top1 in enumerate(values)
+    ]
+    assert peers_report.few_labels_table(runs).splitlines()[2] == (
+        "| 10 %, 40 | 40.0 ± 10.0 | 42.0 ± 11.5 | 30.0 ± 10.0 | +10.0 ± 0.0, ahead "
+        "| +12.0 ± 4.3, ahead |"
+    )
+
+
+def test_recipes_table__of_one_seed_has_no_spread():
+    row = {"recipe": "rate 0.06", "epochs": 40, "knn_top1": 50.0, "linear_top1": 60.0}
+    runs = [{**row, "measured_on": "tenth", "seed": 0}]
+    runs += [{**row, "measured_on": "val", "seed": seed} for seed in (1, 2)]
+    assert peers_report.recipes_table(runs).splitlines()[2:] == [
+        "| rate 0.06 | tenth | 40 | 1 | 50.0 | 60.0 |",
+        "| rate 0.06 | val | 40 | 2 | 50.0 ± 0.0 | 60.0 ± 0.0 |",
+    ]
+
+
 def test_committed_runs__give_the_committed_tables(monkeypatch, tmp_path):
     results = ROOT / "docs" / "results"
     files = [results / "peers" / f"{name}.json" for name in DATA_SETS]
-    run(monkeypatch, peers_report, *files, "--out", tmp_path)
+    words = ["--few-labels", results / "peers" / "few_labels.json"]
+    words += ["--recipes", results / "peers" / "recipes.json"]
+    run(monkeypatch, peers_report, *files, *words, "--out", tmp_path)
     tables = (tmp_path / "peers.md").read_text("utf-8")
     assert tables == (results / "peers" / "peers.md").read_text("utf-8")
     summary = tables.split("\n\n")[1]
@@ -176,7 +200,9 @@ def test_few_labels__start_from_the_methods_network_or_random_weights(
     run(monkeypatch, few_labels, *words)
     rows = json.loads((tmp_path / "few" / "few_labels.json").read_text())
     assert [row["start"] for row in rows] == ["pirl_jigsaw", "npid", "random"]
-    assert (tmp_path / "few" / "few_labels.svg").stat().st_size > 1000
+    words = [tmp_path / "peers.json", "--few-labels", tmp_path / "few" / "few_labels.json"]
+    run(monkeypatch, peers_report, *words, "--out", tmp_path / "report")
+    assert (tmp_path / "report" / "few_labels.svg").stat().st_size > 1000
     logs = {row["start"]: tmp_path / "few" / f"{row['start']}_0.1_1" / "log.txt" for row in rows}
     assert "npid_batch8" in logs["npid"].read_text()
     assert "trunks/" not in logs["random"].read_text().partition("WEIGHTS_INIT")[2][:300]

@@ -4,8 +4,8 @@
 
 ``DIR`` holds ``train/CLASS/*`` and ``val/CLASS/*``, and ``OUT`` is the folder of ``peers.py``. For
 each seed, ``pirl-plugin finetune`` trains PIRL's network, NPID's, and the same network from random
-weights, on the same images. Writes ``few_labels.json`` and ``few_labels.svg``. Finished runs are
-not repeated: the same command continues.
+weights, on the same images. Finished runs are in ``few_labels.json`` and are not repeated: the same
+command continues. ``peers_report.py`` makes the table and the figure.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import matplotlib
-import pandas as pd
-from matplotlib.figure import Figure
-from peers_report import LABELS
 
 from pirl_plugin.evaluation.linear_run import linear_accuracy
 from pirl_plugin.files import write_json
@@ -61,29 +56,8 @@ def command(
     return [*words, f"config.SEED_VALUE={seed}", *options.overrides]
 
 
-def figure(runs: list[dict[str, Any]]) -> Figure:
-    """Draw a dot for each run, and lines of means over the seeds."""
-    rows = pd.DataFrame(runs)
-    drawn = Figure(figsize=(5.2, 3.4), layout="constrained")
-    axes = drawn.subplots()
-    for color, start in zip(("C3", "C0", "0.4"), STARTS, strict=True):
-        own = rows[rows["start"] == start]
-        label = "random weights" if start == "random" else f"from {LABELS[start]}"
-        means = own.groupby("fraction")["top1"].mean()
-        axes.plot(100 * means.index, means, color=color, label=label)
-        axes.plot(100 * own["fraction"], own["top1"], ".", color=color)
-    fractions = sorted(set(rows["fraction"]))
-    axes.set_xscale("log")
-    axes.set_xticks([100 * f for f in fractions], [f"{100 * f:g} %" for f in fractions])
-    axes.set_xticks([], minor=True)
-    axes.set(xlabel="Labels used", ylabel="Fine-tuned, top-1 (%)")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    return drawn
-
-
 def main() -> None:
-    """Run what is missing in ``few_labels.json``, and draw it."""
+    """Run what is missing in ``few_labels.json``."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="train/CLASS/*, val/CLASS/*")
     parser.add_argument("--peers", type=Path, required=True, help="folder of peers.py")
@@ -106,8 +80,6 @@ def main() -> None:
         runs.append({**key, "epochs": EPOCHS[fraction], "top1": round(top1, 2)})
         write_json(file, runs)
         print(json.dumps(runs[-1]), flush=True)
-    matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
-    figure(runs).savefig(options.out / "few_labels.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Write the tables and the figure of comparisons with peers.
+"""Write the tables and figures of comparisons with peers.
 
     python extra_scripts/claims/peers_report.py OUT/peers.json ... --out DIR
 
-Each file is that of a data set. Writes ``peers.md`` and ``peers.svg``. Needs no images.
+Each file is that of a data set, by ``peers.py``. Writes ``DIR/peers.md`` and ``DIR/peers.svg``.
+``--few-labels`` and ``--recipes`` take the JSON of ``few_labels.py`` and of ``recipes.py`` and add
+their tables, and the figure ``few_labels.svg``. Needs no images.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ LABELS = {
     "byol": "BYOL",
     "random": "untrained",
 }
+STARTS = {"pirl_jigsaw": "from PIRL", "npid": "from NPID", "random": "from random weights"}
 BUDGETS = ("equal images", "equal time")
 MEASURES = {"knn_top1": "kNN", "linear_top1": "linear"}
 REFERENCE = "pirl_jigsaw"
@@ -52,20 +55,19 @@ def runs_at(content: dict[str, Any], budget: str) -> pd.DataFrame:
     return rows[chosen]
 
 
-def difference(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
-    """Compare a method with PIRL (jigsaw), seed by seed.
+def paired_difference(first: pd.Series, second: pd.Series) -> dict[str, Any]:
+    """Compare two accuracies seed by seed.
 
     Args:
-        rows: of one budget.
-        method: the other method.
-        measure: a key of ``MEASURES``.
+        first: accuracy, percent, by seed.
+        second: the same of another method; seeds that only one of them has are left out.
 
     Returns:
-        ``mean`` of PIRL's lead, points; ``half_width`` of Student's 95 % interval of the mean;
-        ``verdict``: ``ahead`` (of PIRL), ``behind`` or ``undecided``.
+        ``mean`` of the first's lead, points; ``half_width`` of Student's 95 % interval of the mean,
+        None below three seeds; ``verdict`` on the first: ``ahead`` or ``behind`` if the interval
+        lies on one side of 0, otherwise ``undecided``.
     """
-    by_seed = rows.pivot(index="seed", columns="method", values=measure)
-    leads = (by_seed[REFERENCE] - by_seed[method]).dropna()
+    leads = (first - second).dropna()
     mean = leads.mean()
     if len(leads) < 3:
         return {"mean": mean, "half_width": None, "verdict": "undecided"}
@@ -76,6 +78,18 @@ def difference(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
     elif mean < -half_width:
         verdict = "behind"
     return {"mean": mean, "half_width": half_width, "verdict": verdict}
+
+
+def lead_of_pirl(rows: pd.DataFrame, method: str, measure: str) -> dict[str, Any]:
+    """Return PIRL's (jigsaw) :func:`paired_difference` from a method.
+
+    Args:
+        rows: of one budget.
+        method: the other method.
+        measure: a key of ``MEASURES``.
+    """
+    by_seed = rows.pivot(index="seed", columns="method", values=measure)
+    return paired_difference(by_seed[REFERENCE], by_seed[method])
 
 
 def summary_table(contents: list[dict[str, Any]]) -> str:
@@ -97,7 +111,7 @@ def summary_table(contents: list[dict[str, Any]]) -> str:
             for measure in MEASURES:
                 arrow = ""
                 if not own.empty and method not in (REFERENCE, "random"):
-                    arrow = arrows[difference(rows, method, measure)["verdict"]]
+                    arrow = arrows[lead_of_pirl(rows, method, measure)["verdict"]]
                 words.append(spread(own[measure]) + arrow)
             cells.append("–" if own.empty else " / ".join(words))
         if set(cells) != {"–"}:
@@ -124,7 +138,7 @@ def accuracy_table(content: dict[str, Any], budget: str) -> str:
             continue
         leads = ["", ""]
         if method not in (REFERENCE, "random"):
-            leads = [lead_words(difference(rows, method, measure)) for measure in MEASURES]
+            leads = [lead_words(lead_of_pirl(rows, method, measure)) for measure in MEASURES]
         cells = [
             label,
             *(spread(own[measure]) for measure in MEASURES),
@@ -144,8 +158,10 @@ def lead_words(found: dict[str, Any]) -> str:
 
 
 def spread(values: Iterable[float]) -> str:
-    """Return mean ± standard deviation over the seeds."""
+    """Return mean ± standard deviation over the seeds; of one seed, its value."""
     numbers = pd.Series([*values], dtype=float)
+    if len(numbers) == 1:
+        return f"{numbers.mean():.1f}"
     return f"{numbers.mean():.1f} ± {numbers.std():.1f}"
 
 
@@ -160,6 +176,55 @@ def selection_table(content: dict[str, Any]) -> str:
     for method in dict.fromkeys(rows["method"]):
         lines.append(f"| {LABELS[method]} | {' | '.join(table.loc[method, settings])} |")
     return "\n".join(lines)
+
+
+def few_labels_table(runs: list[dict[str, Any]]) -> str:
+    """Return fine-tuned accuracy of each fraction of the labels, and what pre-training gains."""
+    rows = pd.DataFrame(runs)
+    gained = [start for start in STARTS if start != "random"]
+    titles = [*STARTS.values(), *(f"gain {STARTS[start]}" for start in gained)]
+    lines = [f"| labels, passes | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
+    for (fraction, epochs), part in rows.groupby(["fraction", "epochs"]):
+        by_seed = part.pivot(index="seed", columns="start", values="top1")
+        cells = [f"{100 * fraction:g} %, {epochs}"]
+        cells += [spread(by_seed[start]) for start in STARTS]
+        gains = [paired_difference(by_seed[start], by_seed["random"]) for start in gained]
+        lines.append(f"| {' | '.join([*cells, *map(lead_words, gains)])} |")
+    return "\n".join(lines)
+
+
+def recipes_table(runs: list[dict[str, Any]]) -> str:
+    """Return the accuracy of each setting of ``recipes.py``."""
+    lines = [
+        "| setting | measured on | passes | seeds | kNN | linear |",
+        "|---|---|---|---|---|---|",
+    ]
+    keys = ["measured_on", "epochs", "recipe"]
+    for (measured_on, epochs, recipe), part in pd.DataFrame(runs).groupby(keys, sort=False):
+        accuracies = [spread(part[measure]) for measure in MEASURES]
+        cells = [recipe, measured_on, str(epochs), str(len(part)), *accuracies]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def few_labels_figure(runs: list[dict[str, Any]]) -> Figure:
+    """Draw a dot for each fine-tuning, and lines of means over the seeds."""
+    rows = pd.DataFrame(runs)
+    drawn = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = drawn.subplots()
+    for color, (start, label) in zip(("C3", "C0", "0.4"), STARTS.items(), strict=True):
+        own = rows[rows["start"] == start]
+        means = own.groupby("fraction")["top1"].mean()
+        axes.plot(100 * means.index, means, color=color, label=label)
+        axes.plot(100 * own["fraction"], own["top1"], ".", color=color)
+    fractions = sorted(set(rows["fraction"]))
+    axes.set_xscale("log")
+    axes.set_xticks([100 * f for f in fractions], [f"{100 * f:g} %" for f in fractions])
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel="Labels used", ylabel="Fine-tuned, top-1 (%)")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return drawn
 
 
 def figure(contents: list[dict[str, Any]]) -> Figure:
@@ -192,9 +257,11 @@ def draw_bars(axes: Axes, content: dict[str, Any], measure: str, colors: dict[st
 
 
 def main() -> None:
-    """Write the tables and the figure."""
+    """Write the tables and the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="+", help="peers.json of each data set")
+    parser.add_argument("--few-labels", type=Path, help="few_labels.json")
+    parser.add_argument("--recipes", type=Path, help="recipes.json")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report")
     options = parser.parse_args()
     contents = [json.loads(file.read_text("utf-8")) for file in options.files]
@@ -204,10 +271,19 @@ def main() -> None:
         for budget in budgets_of(content):
             blocks += [f"At {budget}:", accuracy_table(content, budget)]
     blocks += ["## The choice of batch and rate", selection_table(contents[0])]
+    figures = {"peers.svg": figure(contents)}
+    if options.few_labels:
+        runs = json.loads(options.few_labels.read_text("utf-8"))
+        blocks += ["## Few labels", few_labels_table(runs)]
+        figures["few_labels.svg"] = few_labels_figure(runs)
+    if options.recipes:
+        runs = json.loads(options.recipes.read_text("utf-8"))["runs"]
+        blocks += ["## Settings of PIRL", recipes_table(runs)]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "peers.md").write_text("\n\n".join(blocks) + "\n", "utf-8")
     matplotlib.rcParams["svg.hashsalt"] = "pirl"  # the same runs give the same bytes
-    figure(contents).savefig(options.out / "peers.svg", metadata={"Date": None})
+    for name, drawn in figures.items():
+        drawn.savefig(options.out / name, metadata={"Date": None})
 
 
 if __name__ == "__main__":
