@@ -179,6 +179,22 @@ def vote(
     return 100.0 * correct / len(rows)
 
 
+def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) -> float:
+    """Return the percentage of neighbours that have the class of their query (precision at k).
+
+    Args:
+        rows: (M, k) int64, from :func:`find_neighbors`.
+        train_labels: (N,) int64.
+        test_labels: (M,) int64.
+
+    Example:
+        >>> same_class_share(torch.tensor([[0, 1]]), torch.tensor([5, 7]), torch.tensor([7]))
+        50.0
+    """
+    has_class = train_labels[rows] == test_labels[:, None]
+    return 100.0 * has_class.float().mean().item()
+
+
 def _check_labels(name: str, labels: Tensor, count: int) -> None:
     if labels.shape != (count,) or labels.is_floating_point():
         raise Refused(

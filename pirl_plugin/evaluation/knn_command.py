@@ -49,12 +49,14 @@ class MeasuredKNN:
             first.
         nearest: int64 ``(M, n)``, for each measured test image the nearest of the measured
             training images, the nearest first.
+        same_class: how many of ``nearest`` have the class of their test image, percent.
     """
 
     results: dict[str, Any]
     images: LabelledImages
     is_measured: Tensor
     nearest: Tensor
+    same_class: float
 
 
 def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
@@ -68,6 +70,7 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     import torch
 
     from pirl_plugin.evaluation.data import open_labelled
+    from pirl_plugin.evaluation.knn import same_class_share
     from pirl_plugin.evaluation.network import load_network
     from pirl_plugin.models.trunks import untrained
 
@@ -113,7 +116,8 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
         "unreadable": int((~readable).sum()),
     }
     shown = neighbors[0][:, :_SHOWN_NEIGHBORS].cpu()
-    return MeasuredKNN(results, images, is_measured, shown)
+    same_class = same_class_share(shown, train_labels, test_labels)
+    return MeasuredKNN(results, images, is_measured, shown, same_class)
 
 
 def network_features(
@@ -219,7 +223,9 @@ def write_knn_report(options: argparse.Namespace, measured: MeasuredKNN) -> None
         "Votes": f"cosine, temperature {results['temperature']}",
     }
     title = "k nearest neighbours of frozen features"
-    write_report(options.report, title, accuracies, results["chance_top1"], settings, queries)
+    chance = results["chance_top1"]
+    path = options.report
+    write_report(path, title, accuracies, chance, settings, queries, measured.same_class)
 
 
 def print_accuracies(results: dict[str, Any]) -> None:

@@ -71,6 +71,7 @@ def write_report(
     chance: float,
     settings: Mapping[str, object],
     queries: Sequence[Query] = (),
+    same_class: float | None = None,
 ) -> None:
     """Write the report.
 
@@ -81,6 +82,7 @@ def write_report(
         chance: share of the most frequent class, percent.
         settings: name → value, for the table at the end.
         queries: some test images with their nearest neighbours.
+        same_class: how many such neighbours of all test images have their class, percent.
     """
     # The query with the most neighbours of its class comes first.
     by_success = sorted(queries, key=lambda query: -query.num_same)
@@ -92,6 +94,5 @@ def write_report(
         chance=chance,
         settings=settings,
         queries=by_success,
-        num_same=sum(query.num_same for query in queries),
-        num_neighbors=sum(len(query.neighbors) for query in queries),
+        same_class=same_class,
     )

@@ -21,12 +21,13 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.console import next_commands, program_name
 from pirl_plugin.evaluation.features import evenly_spaced
-from pirl_plugin.evaluation.knn import find_neighbors
+from pirl_plugin.evaluation.knn import find_neighbors, same_class_share
 from pirl_plugin.evaluation.measures import LINE_KEY
 from pirl_plugin.evaluation.page import picture, small_picture, write_page
 from pirl_plugin.evaluation.pretext_model import load_pretext_model
@@ -71,7 +72,7 @@ def write_report(
     loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
     measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
-    queries = neighbor_queries(train, test)
+    nearest = nearest_rows(train, test)
     values = {
         "title": "PIRL quickstart",
         "results": results,
@@ -81,11 +82,9 @@ def write_report(
         "loss": _ends(losses[:, 1]),
         "plots": _plots(losses, results["epochs"], measures),
         "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
-        "queries": queries,
-        "num_same": {
-            name: sum(query["num_same"][name] for query in queries) for name in checkpoints
-        },
-        "num_neighbors": _NUM_NEIGHBORS * len(queries),
+        "queries": neighbor_queries(train, test, nearest),
+        "same_class": same_class_shares(train, test, nearest) if test else None,
+        "num_neighbors": nearest["pirl"].shape[1],
         "commands": _commands(out, data, checkpoints["pirl"]),
         "versions": {
             package: importlib.metadata.version(package)
@@ -136,12 +135,48 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, 
     }
 
 
-def neighbor_queries(train: Split, test: Split | None) -> list[dict[str, Any]]:
-    """Return a few images with their nearest neighbours, those of the best query first.
+def nearest_rows(train: Split, test: Split | None) -> dict[str, Tensor]:
+    """Return each network's nearest training images of all queries, int64 (M, 6).
 
     Args:
         train: the images among which neighbours are searched.
+        test: the M queries; None: the training images, each without itself.
+    """
+    queries = test or train
+    nearest = {}
+    for name, features in queries.features.items():
+        gallery = train.features[name]
+        rows, _ = find_neighbors(features, gallery, _NUM_NEIGHBORS, leave_one_out=test is None)
+        nearest[name] = rows
+    return nearest
+
+
+def same_class_shares(train: Split, test: Split, nearest: dict[str, Tensor]) -> dict[str, float]:
+    """Return how many of each network's neighbours have the class of their query, percent.
+
+    Args:
+        train: the images among which neighbours were searched.
+        test: the queries.
+        nearest: of :func:`nearest_rows`.
+    """
+    number_of = {name: number for number, name in enumerate(dict.fromkeys(train.classes))}
+    train_labels, test_labels = (
+        torch.tensor([number_of[name] for name in split.classes]) for split in (train, test)
+    )
+    return {
+        name: same_class_share(rows, train_labels, test_labels) for name, rows in nearest.items()
+    }
+
+
+def neighbor_queries(
+    train: Split, test: Split | None, nearest: dict[str, Tensor]
+) -> list[dict[str, Any]]:
+    """Return a few images with their nearest neighbours, those of the best query first.
+
+    Args:
+        train: the images among which neighbours were searched.
         test: the images to choose queries from; None: the training images, which have no classes.
+        nearest: of :func:`nearest_rows`.
 
     Returns:
         For each query, ``query`` and each network's list of neighbours: dictionaries of ``image``
@@ -153,13 +188,10 @@ def neighbor_queries(train: Split, test: Split | None) -> list[dict[str, Any]]:
     for row in evenly_spaced(len(split.rows), _NUM_QUERIES):
         label = split.classes[row]
         query: dict[str, Any] = {"query": _shown(split, row), "num_same": {}}
-        for name in split.features:
-            features = split.features[name][row : row + 1]
-            first = 1 if test is None else 0  # the nearest of all images is the query itself
-            rows, _ = find_neighbors(features, train.features[name], first + _NUM_NEIGHBORS)
-            nearest = rows[0, first:].tolist()
-            query[name] = [_shown(train, neighbor) for neighbor in nearest]
-            query["num_same"][name] = sum(train_classes[index] == label for index in nearest)
+        for name, rows in nearest.items():
+            neighbors = rows[row].tolist()
+            query[name] = [_shown(train, neighbor) for neighbor in neighbors]
+            query["num_same"][name] = sum(train_classes[index] == label for index in neighbors)
         queries.append(query)
     return sorted(queries, key=lambda query: -query["num_same"]["pirl"])
 

@@ -11,7 +11,12 @@ import torch
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart import report
 from pirl_plugin.quickstart.data import Data, Split
-from pirl_plugin.quickstart.report import accuracy_facts, neighbor_queries
+from pirl_plugin.quickstart.report import (
+    accuracy_facts,
+    nearest_rows,
+    neighbor_queries,
+    same_class_shares,
+)
 
 
 def _results(random, pirl):
@@ -47,13 +52,16 @@ def test_neighbor_queries__counts_each_and_sorts_by_success(image_folder, monkey
     train = Split(source, rows, {"pirl": pirl, "random": pirl.flip(0)})
     assert train.classes == classes
     test = Split(source, [10, 0], {"pirl": pirl[[3, 0]], "random": pirl[[3, 0]]})
-    queries = neighbor_queries(train, test)
+    nearest = nearest_rows(train, test)
+    queries = neighbor_queries(train, test, nearest)
     assert [query["query"]["label"] for query in queries] == ["ants", "bees"]
     assert [query["num_same"]["pirl"] for query in queries] == [3, 1]
     # In reverse order, the three images with equal features are an ant and two bees.
     assert queries[0]["num_same"]["random"] == 1
     labels = [neighbor["label"] for neighbor in queries[1]["pirl"]]
     assert labels.count("bees") == 1
+    shares = same_class_shares(train, test, nearest)
+    assert shares["pirl"] == pytest.approx(100 * 4 / 6)  # of three neighbours of two queries
 
 
 def test_neighbor_queries__without_classes_leaves_out_the_query(image_folder):
@@ -61,7 +69,7 @@ def test_neighbor_queries__without_classes_leaves_out_the_query(image_folder):
     rows = list(range(len(source)))
     features = torch.randn(len(rows), 4)
     train = Split(source, rows, {"pirl": features, "random": features})
-    for query in neighbor_queries(train, None):
+    for query in neighbor_queries(train, None, nearest_rows(train, None)):
         assert query["query"]["image"] not in [near["image"] for near in query["pirl"]]
         assert len(query["pirl"]) == 6
 
