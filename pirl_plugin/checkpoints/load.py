@@ -72,12 +72,23 @@ def trunk_in(
     return trunk if preprocessing is None else replace(trunk, preprocessing=preprocessing)
 
 
-def load_trunk(path: str | Path, **options: Any) -> AnyTrunk:
+def load_trunk(
+    path: str | Path,
+    *,
+    prefix: str | None = None,
+    timm: str | None = None,
+    timm_options: Mapping[str, object] | None = None,
+    trust_pickle: bool = False,
+) -> AnyTrunk:
     """Load the trunk of any checkpoint as a module, in evaluation mode.
 
     Args:
-        path: as in :func:`read_trunk`.
-        **options: as in :func:`read_trunk`.
+        path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
+            safetensors file.
+        prefix: prefix of the trunk's tensors, or its end, if the file has several trunks.
+        timm: timm's name of the network, if the file does not have it.
+        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
+        trust_pickle: run the code in the file if torch's safe loading refuses it.
 
     Returns:
         A module that takes normalised images ``(B, 3, H, W)`` and names of features. Its attribute
@@ -85,9 +96,13 @@ def load_trunk(path: str | Path, **options: Any) -> AnyTrunk:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: as in :func:`read_trunk`.
+        ValueError: the file holds no complete trunk, safe loading refuses it, or its network is
+            timm's and timm is not installed.
     """
-    return read_trunk(path, **options).build()
+    trunk = read_trunk(
+        path, prefix=prefix, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
+    )
+    return trunk.build()
 
 
 def read_preprocessing(path: Path, content: Mapping[str, object]) -> Preprocessing | None:

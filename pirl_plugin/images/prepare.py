@@ -1,4 +1,4 @@
-"""``pirl-plugin prepare``: a smaller copy of a folder of images, read several times as fast.
+"""``pirl-plugin prepare``: a smaller copy of a folder of images, which is read faster.
 
 The copy has the same folders and names, or it is a few large tars (``--shards``). The same command
 completes an interrupted copy.
