@@ -46,17 +46,24 @@ def usable_cores() -> int:
     """Return how many cores this process may use, at least 1.
 
     A scheduler pins processes to cores, and a container has a share of processor time. Both are
-    often less than the cores of the machine. ``OMP_NUM_THREADS`` is the user's own limit, except
-    under torchrun, which sets it to 1 in every process.
+    often less than the cores of the machine.
     """
-    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return int(limit)
     if sys.platform == "linux":
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
     return max(1, int(min(cores, _container_cores())))
+
+
+def thread_limit() -> float:
+    """Return ``OMP_NUM_THREADS``, the limit of threads of each process; infinity without one.
+
+    torchrun sets it to 1 in every process: this is no limit of the user's.
+    """
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if limit.isdecimal() and int(limit) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return int(limit)
+    return math.inf
 
 
 def _container_cores(

@@ -5,14 +5,18 @@ import os
 import pytest
 
 from pirl_plugin import processes
-from pirl_plugin.processes import usable_cores
+from pirl_plugin.processes import thread_limit, usable_cores
 
 
-def test_usable_cores__is_the_users_limit_but_not_torchruns(monkeypatch):
+def test_thread_limit__is_the_users_but_not_torchruns(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3,2")  # a list has the threads of each nested level
-    assert usable_cores() == 3
+    assert thread_limit() == 3
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun sets OMP_NUM_THREADS to 1
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert thread_limit() == float("inf")
+
+
+def test_usable_cores__are_those_of_affinity_and_container(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the processes of a cluster often have it
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3, 4}, raising=False)
     monkeypatch.setattr(processes, "_container_cores", lambda: float("inf"))
     monkeypatch.setattr(processes.sys, "platform", "linux")

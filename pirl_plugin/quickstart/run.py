@@ -26,7 +26,7 @@ from pirl_plugin.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
-from pirl_plugin.processes import processor_name, usable_cores
+from pirl_plugin.processes import processor_name, thread_limit, usable_cores
 from pirl_plugin.quickstart.data import IMAGE_SIZE, Data, Split, find_data, read_split
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -208,7 +208,8 @@ def _estimate_seconds(data: Data, epochs: int) -> float:
         training.append(time.perf_counter() - read)
     # The fastest batch: the first one compiles. Workers read while the network trains, on the same
     # cores; for this, and for loss and optimiser, a run took 1.3 times as long.
-    seconds_per_image = 1.3 * (min(training) + min(reading) / usable_cores()) / len(rows)
+    readers = min(usable_cores(), thread_limit())
+    seconds_per_image = 1.3 * (min(training) + min(reading) / readers) / len(rows)
     # The bank's first rows cost as much as an epoch at most, and the linear benchmarks as two.
     evaluation_epochs = 1 if data.val is None else 3
     start_up = 20.0  # of the processes, seconds

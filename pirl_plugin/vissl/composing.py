@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.failures import Refused, in_one_sentence
-from pirl_plugin.processes import usable_cores
+from pirl_plugin.processes import thread_limit, usable_cores
 from pirl_plugin.settings import config_root, is_ours, num_micro_batches, quoted
 from pirl_plugin.vissl import torchrun
 
@@ -196,7 +196,8 @@ def _cpu_workers(*, _root_: DictConfig) -> int:
     if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
         return 1
     processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
-    readers = min(usable_cores() // processes, _MOST_READERS)
+    threads = min(usable_cores() // processes, thread_limit())
+    readers = min(int(threads), _MOST_READERS)
     return max(readers - 1, 0)
 
 

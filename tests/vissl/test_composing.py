@@ -64,3 +64,12 @@ def test_workers__are_at_most_the_cores(cores, monkeypatch):
         section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": processes}}
         workers = RESOLVERS["pirl_gpu_workers"](12, _root_=OmegaConf.create({"config": section}))
         assert workers == min(12, max(1, cores // processes))
+
+
+def test_workers__on_a_cpu_leave_a_thread_to_the_process(monkeypatch):
+    monkeypatch.setattr("pirl_plugin.vissl.composing.usable_cores", lambda: 6)
+    section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": 2}, "DATA": {"TRAIN": {"TRANSFORMS": []}}}
+    for limit, workers in (("", 2), ("2", 1), ("1", 0), ("64", 2)):
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+        config = OmegaConf.create({"config": section})
+        assert RESOLVERS["pirl_cpu_workers"](_root_=config) == workers
