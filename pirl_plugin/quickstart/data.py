@@ -74,16 +74,26 @@ def find_data(folder: Path) -> Data:
     return Data(train, val, num_train)
 
 
-def read_split(folder: Path, checkpoints: Mapping[str, Path], limit: int | None = None) -> Split:
+def read_split(
+    folder: Path,
+    checkpoints: Mapping[str, Path],
+    limit: int | None = None,
+    *,
+    labelled: bool = False,
+) -> Split:
     """Compute each trunk's features of a folder's images.
 
     Args:
         folder: folder of images.
         checkpoints: name → file with a trunk.
         limit: at most so many evenly spread images; None: all.
+        labelled: leave out the images without a class.
     """
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), limit or len(source))
+    if labelled:
+        labels = source.labels()
+        rows = [row for row in rows if labels[row] >= 0]
     crops = Subset(Crops(source, IMAGE_SIZE), rows)
     trunks = [load_trunk(file) for file in checkpoints.values()]
     features, is_readable = collect_features(trunks, crops, workers=0)  # (T, N, D), (N,)

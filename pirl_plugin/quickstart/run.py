@@ -108,8 +108,12 @@ def run_quickstart(
 
     # Their accuracies; without classes, only the features for the report.
     print("Evaluating PIRL and random initialisation", flush=True)
-    train = read_split(data.train, checkpoints, None if data.val else _UNLABELLED)
-    test = read_split(data.val, checkpoints) if data.val else None
+    if data.val is None:
+        train, test = read_split(data.train, checkpoints, _UNLABELLED), None
+    else:
+        train, test = (
+            read_split(folder, checkpoints, labelled=True) for folder in (data.train, data.val)
+        )
     results: dict[str, Any] = {} if test is None else _knn_accuracies(train, test)
     if test is not None:
         for name, percent in _linear_accuracies(data, checkpoints, out, seed).items():

@@ -13,12 +13,17 @@ from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy,
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.linear import benchmark_of, write_linear_report
 from tests.helpers.host_tools import write_checkpoint, write_classes
+from tests.helpers.images import save_grey
 from tests.helpers.sweeps import finish, finish_svm
 
 
 def test_linear__of_a_narrow_network_in_one_command(tmp_path):
     path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
     data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
+    for split in ("train", "val"):
+        save_grey(data / split / "without_a_class.png")
+        for folder in sorted((data / split).iterdir())[:2]:
+            (folder / "unreadable.png").write_text("no image")
     words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
     rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
     command = [sys.executable, "-m", "pirl_plugin", "linear", *words, "--size", "32", rate]
@@ -28,7 +33,7 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     found = linear_accuracy(tmp_path / "out")
-    assert found == {"res5": 100.0}
+    assert found == {"res5": 100.0}  # of the images that can be read and have a class
     assert result.stdout.endswith("Linear top-1, percent:\n  res5    100.00\n")
 
 

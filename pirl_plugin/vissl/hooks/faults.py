@@ -98,8 +98,7 @@ class ExchangeHook(QuietHook):
         self._named.update(new)
         if new and rank() == 0:
             logging.warning(
-                f"{len(new)} files could not be read; loss and memory bank do not use them: "
-                f"{', '.join(new)}"
+                f"{len(new)} files could not be read and are not used: {', '.join(new)}"
             )
 
     def on_loss_and_meter(self, task: Task) -> None:

@@ -76,7 +76,16 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_PATCHES}.labels:data_paths_suffice",
         "pirl_plugin.vissl.catalog:register_our_datasets",
     ),
-    "vissl.data.ssl_dataset": (f"{_PATCHES}.labels:labels_of_our_sources",),
+    "vissl.data.ssl_dataset": (
+        f"{_PATCHES}.labels:labels_of_our_sources",
+        f"{_PATCHES}.classification:unreadable_images_have_no_class",
+    ),
+    "vissl.meters.accuracy_list_meter": (
+        f"{_PATCHES}.classification:accuracy_is_of_images_with_a_class",
+    ),
+    "vissl.losses.cross_entropy_multiple_output_single_target": (
+        f"{_PATCHES}.classification:loss_without_classes_is_zero",
+    ),
     "vissl.utils.misc": (f"{_PATCHES}.pkg_resources_stub:withdraw_pkg_resources",),
     "vissl.utils.collect_env": (f"{_PATCHES}.pkg_resources_stub:withdraw_pkg_resources",),
     "vissl.utils.profiler": (f"{_PATCHES}.nvtx:go_on_without_nvtx",),

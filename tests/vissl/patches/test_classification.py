@@ -1,0 +1,50 @@
+"""Images without a class are neither trained nor scored."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.mark.parametrize("labels", [np.array([3, 2]), np.array([[0, 1], [1, 1]])])
+def test_label__of_an_unreadable_image_is_minus_one(labels):
+    from vissl.data.ssl_dataset import GenericSSLDataset
+
+    dataset = SimpleNamespace(
+        cfg={"HOOKS": {"PIRL_RUN": {}}},
+        labels_init=True,
+        label_sources=["pirl_disk_folder"],
+        label_objs=[labels],
+        label_type="standard",
+        data_limit=-1,
+        data_objs=[[("grey", False), ("photo", True)]],
+        transform=None,
+    )
+    unreadable, readable = (GenericSSLDataset.__getitem__(dataset, row) for row in (0, 1))
+    several = labels.ndim > 1  # labels of several classes have no value for "none"
+    assert np.all(unreadable["label"][0] == (labels[0] if several else -1))
+    assert np.all(readable["label"][0] == labels[1])
+
+
+def test_accuracy__is_of_images_with_a_class():
+    from vissl.meters.accuracy_list_meter import AccuracyListMeter
+
+    meter = AccuracyListMeter(num_meters=2, topk_values=[1], meter_names=[])
+    right = torch.eye(3)
+    meter.update([right, right.flip(0)], torch.tensor([0, -1, 2]))
+    meter.update([right, right], torch.tensor([-1, -1, -1]))
+    assert meter.value == {"top_1": {0: 100.0, 1: 0.0}}
+
+
+def test_loss__of_a_batch_without_a_class_is_zero_with_a_gradient():
+    from vissl.losses.cross_entropy_multiple_output_single_target import SmoothCrossEntropy
+
+    loss = SmoothCrossEntropy(ignore_index=-1)
+    scores = torch.randn(2, 3, requires_grad=True)
+    value = loss(scores, torch.tensor([-1, -1]))
+    value.backward()
+    assert value == 0
+    assert scores.grad.abs().max() == 0
+    expected = torch.nn.functional.cross_entropy(scores[1:], torch.tensor([2]))
+    torch.testing.assert_close(loss(scores, torch.tensor([-1, 2])), expected)
