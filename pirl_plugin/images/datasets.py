@@ -110,6 +110,9 @@ class HuggingFaceSource(MapSource):
 
 
 def _split_of(dataset: Mapping[str, Any], split: str, folder: str) -> str:
+    is_a_split = any(Path(folder).name.lower() in names for names in SPLITS.values())
+    if is_a_split and len(dataset) == 1:  # `datasets` takes parquet files in val/ for a train split
+        return next(iter(dataset))
     for usual_name in SPLITS[split]:
         for name in dataset:
             if name.lower() == usual_name:

@@ -58,11 +58,12 @@ def main(arguments: Sequence[str]) -> int:
 
     total = _copy_all(_Copies(images, labels, out, options), len(images), options.workers)
     if options.shards:
-        write_index(out)
+        write_index(out, images.classes)
     print(
         f"{out}: {total.written} images copied, {total.present} already there, "
         f"{len(total.problems)} failed"
     )
+    (out / _PROBLEMS).unlink(missing_ok=True)  # of an earlier call
     if total.problems:
         text = "\n".join([*total.problems, ""])
         (out / _PROBLEMS).write_text(text, errors="backslashreplace")

@@ -33,10 +33,11 @@ _LARGEST_PADDING = 1 << 20  # bytes of zeros at the end of a tar; tar pads to 10
 
 
 class Members(NamedTuple):
-    """The images in tars: their names, and ``MEMBERS`` rows (n,)."""
+    """The images in tars: their names, ``MEMBERS`` rows (n,), and the names of the classes."""
 
     names: list[str]
     rows: NDArray[Any]
+    classes: list[str] | None = None  # only an index has them
 
 
 class ShardSource(ImageSource):
@@ -60,6 +61,7 @@ class ShardSource(ImageSource):
         self._tars, sizes = _tars_of(folder)
         members = _read_index(folder, self._tars, sizes) or _scan_all(folder, self._tars)
         self._members = SharedArray(members.rows)
+        self.classes = members.classes
         super().__init__(path, PathTable(members.names))
 
     def read(self, row: int) -> bytes:
@@ -105,16 +107,27 @@ def _tars_of(folder: Path) -> tuple[list[str], list[int]]:
     return [tar.name for tar in tars], [tar.stat().st_size for tar in tars]
 
 
-def write_index(folder: Path) -> None:
+def write_index(folder: Path, classes: list[str]) -> None:
     """Write the index of all tars of a folder.
+
+    Args:
+        folder: of the tars.
+        classes: names of the classes 0, 1, … in their ``.cls``.
 
     Raises:
         ValueError: a tar cannot be read.
     """
     tars, sizes = _tars_of(folder)
-    names, rows = _scan_all(folder, tars)
+    members = _scan_all(folder, tars)
     with atomic_write(folder / INDEX) as file:
-        np.savez_compressed(file, tars=tars, sizes=sizes, names=names, members=rows)
+        np.savez_compressed(
+            file,
+            tars=tars,
+            sizes=sizes,
+            names=members.names,
+            members=members.rows,
+            classes=np.array(classes, np.str_),
+        )
 
 
 def _read_index(folder: Path, tars: list[str], sizes: list[int]) -> Members | None:
@@ -130,7 +143,8 @@ def _read_index(folder: Path, tars: list[str], sizes: list[int]) -> Members | No
         with np.load(file) as index:
             listed = index["tars"].tolist()
             listed_sizes = index["sizes"].tolist()
-            members = Members(index["names"].tolist(), index["members"])
+            names = index["names"].tolist()
+            members = Members(names, index["members"], index["classes"].tolist())
     except Exception as error:  # zip, zlib and numpy raise many types for damaged files
         raise Refused(
             f"{file} is damaged ({type(error).__name__}: {error}): remove it; then the tars "

@@ -159,11 +159,13 @@ def shards(tmp_path):
     return out
 
 
-def test_shards__keep_that_an_image_is_in_no_class_folder(tmp_path):
+def test_shards__keep_the_classes_and_that_an_image_has_none(tmp_path):
     for name in ("0.png", "a/1.png", "b/2.png"):
         save_grey(tmp_path / "in" / name)
     prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
-    assert open_source(tmp_path / "out").labels().tolist() == [-1, 0, 1]
+    source = open_source(tmp_path / "out")
+    assert source.labels().tolist() == [-1, 0, 1]
+    assert source.classes == ["a", "b"]  # so that splits with other classes are noticed
 
 
 def test_shards__hold_every_image_whatever_the_names(tmp_path):
@@ -298,6 +300,18 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
     assert open_source(other).labels().tolist() == [5, 4]
     with pytest.raises(ValueError, match="no labels"):
         open_source([1, 2]).labels()
+
+
+@pytest.mark.parametrize("name", ["part-0", "validation-0"])
+def test_hugging_face__only_split_in_a_folder_of_a_split_is_taken(name, tmp_path):
+    import datasets
+
+    features = datasets.Features({"image": datasets.Image()})
+    data = datasets.Dataset.from_dict({"image": [Image.new("RGB", (9, 9))] * 3}, features)
+    (tmp_path / "val").mkdir()
+    data.to_parquet(tmp_path / "val" / f"{name}.parquet")
+    for split in ("train", "test"):  # of part-0, `datasets` makes a split "train"
+        assert len(open_source(tmp_path / "val", split=split)) == 3
 
 
 def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
