@@ -7,10 +7,12 @@ import math
 import os
 import platform
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 _LONGEST_TMPDIR = 70  # characters; the paths of loader workers' sockets may have at most 107
 
@@ -30,6 +32,24 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
+
+
+def run_child(command: Sequence[str], **options: Any) -> int:
+    """Run a command, and return its exit status.
+
+    If an exception ends this process, such as that of :func:`ended_by_sigterm`, the command gets
+    SIGTERM and is waited for: a run saves before it ends.
+
+    Args:
+        command: the program and its arguments.
+        **options: of ``subprocess.Popen``.
+    """
+    with subprocess.Popen(command, **options) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            raise
 
 
 def shorten_temporary_folder() -> None:

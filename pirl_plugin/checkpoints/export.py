@@ -215,8 +215,10 @@ def write_timm_folder(
     from timm.models import save_for_hf
 
     size = trunk.preprocessing.size
+    # Not timm's other entries: licence, tag, paper and sizes are of its own weights.
+    kept = ("architecture", "first_conv", "classifier", "num_classes", "fixed_input_size")
     network.pretrained_cfg = {
-        **network.pretrained_cfg,
+        **{key: value for key, value in network.pretrained_cfg.items() if key in kept},
         "input_size": (3, size, size),
         "mean": trunk.preprocessing.mean,
         "std": trunk.preprocessing.std,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from pirl_plugin.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
-from pirl_plugin.processes import processor_name, thread_limit, usable_cores
+from pirl_plugin.processes import processor_name, run_child, thread_limit, usable_cores
 from pirl_plugin.quickstart.data import IMAGE_SIZE, Data, Split, find_data, read_split
 from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -160,20 +159,13 @@ def run_host(
     command = [*script, *overrides, folder]
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
-    with (
-        console.open("w") as log,
-        subprocess.Popen(
+    with console.open("w") as log:
+        status = run_child(
             command,
             env={**os.environ, **variables},
             stdout=None if shows_progress else log,
             stderr=log,
-        ) as process,
-    ):
-        try:
-            status = process.wait()
-        except BaseException:  # such as SIGTERM: the run saves before it ends
-            process.terminate()
-            raise
+        )
     if status != 0:
         last_line = console.read_text(errors="replace").strip().rpartition("\n")[2]
         raise RuntimeError(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin import arguments as kinds
+from pirl_plugin.processes import ended_by_sigterm, run_child
 from pirl_plugin.settings import quoted, require_host
 from pirl_plugin.vissl import labelled
 
@@ -92,7 +92,8 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
     ]
     # In a process of its own: the host cannot run twice in one.
     command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, *from_random]
-    return subprocess.run(command, check=False).returncode
+    with ended_by_sigterm():
+        return run_child(command)
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:

@@ -1,5 +1,6 @@
 """What is exported has the trunk's bits, from any layout and in any format."""
 
+import json
 import pickle
 import shlex
 
@@ -19,7 +20,7 @@ from pirl_plugin.checkpoints.export import (
 )
 from pirl_plugin.checkpoints.load import load_trunk, read_trunk, save_trunk
 from pirl_plugin.checkpoints.trunk import find_trunk, to_detectron2
-from pirl_plugin.models.resnet import WideResNet
+from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.export_files import (
     PREFIX,
     bare,
@@ -267,3 +268,13 @@ def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):
         read_trunk(file)
     found = read_trunk(file, trust_pickle=True)
     assert torch.equal(found.tensors["conv1.weight"], net.conv1.weight)
+
+
+def test_timm_folder__says_nothing_of_timms_own_weights(tmp_path):
+    save_trunk(ResNetTrunk(18), tmp_path / "in.torch")
+    export_checkpoint(tmp_path / "in.torch", tmp_path / "folder", "timm")
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())["pretrained_cfg"]
+    assert not {"license", "tag", "paper_ids"} & set(config)
+    network = timm.create_model(f"local-dir:{tmp_path / 'folder'}", pretrained=True)
+    inputs = timm.data.resolve_model_data_config(network, use_test_size=True)
+    assert inputs["input_size"] == (3, 224, 224)  # 288 for timm's own

@@ -48,6 +48,12 @@ def test_linear__is_the_papers(name, epochs, classes):
     ]
 
 
+def test_linear__of_timm_converts_no_batch_norm():
+    # On a GPU only, the host would convert the trunk too, and TimmTrunk refuses that.
+    config = compose("config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=timm")
+    assert not config.MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN
+
+
 @pytest.mark.parametrize(
     ("overlay", "members"),
     [
