@@ -80,17 +80,19 @@ class MemoryBank(nn.Module):
         self.num_rows = num_rows
         self.momentum = momentum
         self.rows = self._initial_rows(dim, seed, DTYPES[dtype])
-        self.visited = torch.zeros(len(self.rows), dtype=torch.bool)
+        self.visited = torch.zeros(len(self.rows), dtype=torch.bool, device=self.rows.device)
         self.index_check = IndexCheck(num_rows, self.rows.device)
 
     def _initial_rows(self, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Draw the random rows that this rank holds."""
         num_local = len(range(self._rank, self.num_rows, self._ranks))
-        rows = _advise_huge_pages(torch.empty(num_local, dim, dtype=dtype))
+        # On the CPU, also within torch.device("cuda") or Lightning's configure_model.
+        rows = _advise_huge_pages(torch.empty(num_local, dim, dtype=dtype, device="cpu"))
         filled = 0
         for block, start in enumerate(range(0, self.num_rows, _BLOCK)):
             generator = torch.Generator().manual_seed((seed * _SEED_FACTOR + block) & 0xFFFFFFFF)
-            values = torch.empty(_BLOCK, dim).uniform_(-1, 1, generator=generator)
+            values = torch.empty(_BLOCK, dim, dtype=torch.float32, device="cpu")
+            values.uniform_(-1, 1, generator=generator)
             first = (self._rank - start) % self._ranks  # image of this rank in the block
             local = values[first : self.num_rows - start : self._ranks]
             rows[filled : filled + len(local)] = normalize(local)
@@ -171,10 +173,14 @@ class MemoryBank(nn.Module):
         """Return the index as ``(B,)``.
 
         Raises:
-            ValueError: it is not int64, or the embeddings are not floating ``(B, dim)``.
+            ValueError: it is no tensor of int64, or the embeddings are not floating ``(B, dim)``.
         """
-        if index.dtype != torch.int64:
-            raise Refused(f"index is of {index.dtype}: expected int64, rows of the data set")
+        if not isinstance(index, Tensor) or index.dtype != torch.int64:
+            found = index.dtype if isinstance(index, Tensor) else type(index).__name__
+            raise Refused(
+                f"index is of {found}: expected int64 in a tensor, rows of the data set; give "
+                f"torch.as_tensor(index).long()"
+            )
         index = index.reshape(-1)
         expected = (len(index), self.rows.shape[1])
         if embeddings.shape != expected or not embeddings.is_floating_point():

@@ -30,7 +30,8 @@ class IndexCheck:
         # New tensors: a copy to the old ones may be under way.
         self._on_device = torch.zeros(2, dtype=torch.int64, device=self._device)
         # A copy to ordinary memory would wait for the GPU.
-        self._on_host = torch.zeros(2, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        is_cuda = self._device.type == "cuda"
+        self._on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_cuda)
 
     def check(self, index: Tensor) -> None:
         """Refuse an index outside the data set, or note it for later; −1 leaves an image out.

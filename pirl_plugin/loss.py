@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -127,7 +127,8 @@ class PIRLLoss(nn.Module):
 
         Returns:
             The loss, a scalar: this rank's share, times the number of ranks. Without a valid row
-            it is 0, with a graph. In a test phase it is 0, without a graph.
+            it is 0, with a graph. In a test phase it is 0, without a graph. It has first
+            derivatives only: its gradient is a constant for ``create_graph``.
 
         Raises:
             ValueError: a tensor has another shape; in training, an index is outside the data set.
@@ -278,7 +279,9 @@ class PIRLLoss(nn.Module):
         m = self.config.norm_constant_momentum
         if z is not None and m == 1:
             return
-        total, number = sum_over_ranks(scores.sum_of_exponentials(valid)).tolist()
+        # One embedding that is not finite would make Z, and all later losses, NaN.
+        is_finite = scores.queries.isfinite().flatten(1).all(dim=1)
+        total, number = sum_over_ranks(scores.sum_of_exponentials(valid & is_finite)).tolist()
         self.bank.index_check.refuse_noted()  # the GPU has just been waited for
         if number:
             estimate = self.bank.num_rows * total / number
@@ -291,7 +294,8 @@ class PIRLLoss(nn.Module):
         if self._ranks_compared or world_size() == 1:
             return
         self._ranks_compared = True
-        settings = {name: repr(value) for name, value in asdict(self.config).items()}
+        config = self.config
+        settings = {each.name: repr(getattr(config, each.name)) for each in fields(config)}
         settings["estimator"] = getattr(self._function, "__name__", "a function")
         settings |= {"seed": repr(self.seed or 0), "step": repr(self.step)}
         of_ranks = gather_objects(settings)
@@ -333,6 +337,7 @@ class PIRLLoss(nn.Module):
         config = self.config
         device = self.bank.rows.device if hasattr(self, "bank") else "cpu"
         config.num_train_samples = num_train_samples
+        self.norm_constant = config.norm_constant  # an estimate is proportional to |D|
         self._ranks_compared = False
         self.bank = _BANKS[config.bank.placement](
             num_train_samples,

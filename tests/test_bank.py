@@ -27,6 +27,18 @@ def test_rows__of_a_seed_are_those_of_earlier_versions():
     torch.testing.assert_close(rows, torch.tensor(expected))
 
 
+def test_rows__do_not_depend_on_torchs_default_device_and_dtype():
+    expected = MemoryBank(9, 4).rows
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):  # as within Lightning's configure_model
+            bank = MemoryBank(9, 4)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(bank.rows, expected)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -183,6 +183,20 @@ def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
         assert loss.norm_constant == pytest.approx(found[-1].item())
 
 
+def test_norm_constant__is_of_finite_embeddings():
+    f, g = embeddings()
+    broken = f.clone()
+    broken[0] = math.nan
+    losses = make_loss(), make_loss()
+    losses[0](broken, g, some_index(), some_draw())
+    without = some_index()
+    without[0] = -1
+    losses[1](f, g, without, some_draw())
+    assert losses[0].norm_constant == pytest.approx(losses[1].norm_constant)
+    losses[0].resize(ROWS * 10)  # an estimate is proportional to the number of rows
+    assert losses[0].norm_constant is None
+
+
 @pytest.mark.only_cpu
 def test_loss__refuses_what_does_not_fit():
     loss, (f, g) = make_loss(), embeddings(2)
@@ -190,8 +204,9 @@ def test_loss__refuses_what_does_not_fit():
     for row in (-2, ROWS):
         with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 40"):
             loss(f, g, torch.tensor([0, row]))
-    with pytest.raises(ValueError, match=r"torch\.int32: expected int64"):
-        loss(f, g, index.int())
+    for wrong, found in ((index.int(), r"torch\.int32"), (index.numpy(), "ndarray")):
+        with pytest.raises(ValueError, match=f"{found}: expected int64 in a tensor"):
+            loss(f, g, wrong)
     with pytest.raises(ValueError, match=r"shape \(2, 9\): expected floats \(2, 8\)"):
         loss(torch.zeros(2, 9), g, index)
     with pytest.raises(ValueError, match="num_train_samples = -1"):

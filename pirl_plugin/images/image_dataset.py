@@ -91,7 +91,11 @@ class ImageDataset(Dataset[dict[str, Any]]):
         return len(self.source)
 
     def set_epoch(self, epoch: int) -> None:
-        """Key the next views of each image by the epoch; call it before each pass."""
+        """Key the next views of each image by the epoch; call it before each pass.
+
+        No iterator of a loader may be at work: its workers read ahead, with the key of the pass
+        before. A row that is read twice in a pass has keyed views only once.
+        """
         self._epochs.array[:] = epoch
 
     def __getitem__(self, row: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,12 @@ from pirl_plugin.images.source import ImageSource
 from pirl_plugin.views.pixels import as_pixels
 
 _IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # Mapping: encoded, from Hugging Face
+
+
+def _images_then_paths(values: Iterable[Any]) -> Iterator[Any]:
+    values = list(values)
+    yield from (value for value in values if isinstance(value, _IMAGES))
+    yield from (value for value in values if isinstance(value, (str, os.PathLike)))
 
 
 class MapSource(ImageSource):
@@ -108,7 +114,7 @@ class MapSource(ImageSource):
             elif "image" in item:
                 item = item["image"]
             else:
-                item = next((value for value in item.values() if isinstance(value, _IMAGES)), None)
+                item = next(_images_then_paths(item.values()), None)
         if isinstance(item, Mapping):  # encoded, from Hugging Face
             item = item["bytes"] or item["path"]
         if item is None:

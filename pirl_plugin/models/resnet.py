@@ -10,6 +10,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from pirl_plugin.failures import Refused
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.ranges import check
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {
@@ -54,6 +55,9 @@ class WideResNet(ResNet):
         width: factor of the channels of each stage; 2 is PIRL-c2x.
         small_stem: conv1 is 3×3 with stride 1, without max-pooling, as for CIFAR.
 
+    Raises:
+        ValueError: there is no such depth, or no channel is left.
+
     Example:
         >>> import torch
         >>> WideResNet(10, 0.5, small_stem=True)(torch.zeros(2, 3, 32, 32)).shape
@@ -61,6 +65,8 @@ class WideResNet(ResNet):
     """
 
     def __init__(self, depth: int, width: float = 1, small_stem: bool = False) -> None:
+        check("depth", depth, depth in STAGES, f"one of {', '.join(map(str, STAGES))}")
+        check("width", width, round(64 * width) > 0, "a number of at least 1/64")
         block, stages = STAGES[depth]
         # torchvision's layers have the usual widths: replace all that depend on the width.
         super().__init__(block, stages)

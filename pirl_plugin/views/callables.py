@@ -24,7 +24,7 @@ class CallableViews:
     Python; with a generator given, it seeds these for the call, so that the draws can be repeated.
 
     Args:
-        function: returns a dictionary of tensors, or one tensor or image, named ``images``.
+        function: returns a dictionary of tensors or images, or one of them, named ``images``.
 
     Example:
         >>> brightest = CallableViews(lambda image: torch.tensor(image.getextrema()[0][1]))
@@ -56,16 +56,16 @@ class CallableViews:
         else:
             with _seeded(int(rng.integers(2**32))):
                 views = self.function(image)
-        if isinstance(views, Mapping):
-            return dict(views)
-        if isinstance(views, Image.Image):
-            views = as_pixels(views)
-        if not isinstance(views, torch.Tensor):
+        if not isinstance(views, (Mapping, Image.Image, torch.Tensor)):
             raise Refused(
                 f"the views returned a {type(views).__name__}: expected a dictionary of tensors, "
                 f"or one tensor"
             )
-        return {"images": views}
+        by_name = views if isinstance(views, Mapping) else {"images": views}
+        return {
+            name: as_pixels(view) if isinstance(view, Image.Image) else view
+            for name, view in by_name.items()
+        }
 
 
 def _takes_generator(function: Callable[..., Any]) -> bool:

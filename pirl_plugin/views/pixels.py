@@ -58,13 +58,16 @@ def as_pixels(image: Any) -> torch.Tensor:
 
     Args:
         image: a PIL image (alpha is dropped, 16-bit greys are scaled); a uint8 array (H, W),
-            (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
+            (H, W, 1), (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
 
     Raises:
         ValueError: it has another type or shape, or values of 32 bits.
     """
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        image = Image.fromarray(image)
+        if image.ndim == 3 and image.shape[2] == 1:
+            image = image[:, :, 0]
+        if image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4)):
+            image = Image.fromarray(image)
     if isinstance(image, Image.Image):
         if image.mode[0] in "IF":  # PIL's conversion would clip the values
             return _deep_grey_to_rgb(image)

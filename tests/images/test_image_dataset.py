@@ -91,6 +91,12 @@ def test_callable__that_returns_no_tensors_is_refused(views):
         ImageDataset(PHOTOS, views)[0]
 
 
+def test_callable__may_return_images_in_its_dictionary():
+    sample = ImageDataset(PHOTOS, lambda image: {"images": image.resize((8, 8)), "name": "a"})[0]
+    assert sample["images"].shape == (3, 8, 8)
+    assert sample["name"] == "a"
+
+
 @pytest.mark.parametrize("views", [pirl.JigsawViews, None, "jigsaw"])
 def test_views__that_are_no_function_are_refused(views):
     with pytest.raises(ValueError, match="expected a function of an image"):

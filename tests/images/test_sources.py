@@ -293,6 +293,7 @@ def test_bad_items__of_any_data_set_are_counted_by_row(caplog):
 
 def test_labels__of_torchvision_subset_and_joined_data(folder):
     images = ImageFolder(folder)
+    assert open_source(images.samples)[1][1]  # (path, class)
     assert open_source(images).labels().tolist() == [0, 1]
     joined = ConcatDataset([Subset(images, [1, 0]), images])
     assert open_source(joined).labels().tolist() == [1, 0, 0, 1]

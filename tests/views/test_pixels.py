@@ -45,6 +45,13 @@ def test_grey_of_16_bits__is_scaled_and_of_32_bits_refused():
             as_pixels(Image.fromarray(np.zeros((1, 3), dtype)))
 
 
+def test_as_pixels__takes_a_grey_array_with_channels_last_only():
+    grey = np.arange(6, dtype=np.uint8).reshape(2, 3, 1)
+    assert torch.equal(as_pixels(grey), torch.from_numpy(grey[None, :, :, 0]).expand(3, -1, -1))
+    with pytest.raises(ValueError, match=r"shape \(3, 8, 8\): expected a PIL image"):
+        as_pixels(np.zeros((3, 8, 8), np.uint8))
+
+
 def test_normalize_images__refuses_other_types():
     images = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"images are torch.float32 .*: expected uint8"):
