@@ -12,7 +12,7 @@ import torch
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[1]
-DATA_SETS = ("imagenette",)  # of the committed runs
+DATA_SETS = ("imagenette", "tiny_imagenet")  # of the committed runs
 sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
 
 import few_labels  # noqa: E402
