@@ -112,7 +112,8 @@ def summary_table(contents: list[dict[str, Any]]) -> str:
                 arrow = ""
                 if not own.empty and method not in (REFERENCE, "random"):
                     arrow = arrows[lead_of_pirl(rows, method, measure)["verdict"]]
-                words.append(spread(own[measure]) + arrow)
+                # Spaces at which a page breaks no line.
+                words.append((spread(own[measure]) + arrow).replace(" ", "\u00a0"))
             cells.append("–" if own.empty else " / ".join(words))
         if set(cells) != {"–"}:
             lines.append(f"| {label} | {' | '.join(cells)} |")
