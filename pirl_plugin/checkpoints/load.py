@@ -36,18 +36,7 @@ def read_trunk(
 ) -> Trunk:
     """Read the trunk of any checkpoint, with the preprocessing of its images.
 
-    Args:
-        path: a checkpoint of VISSL (pre-training, model zoo, benchmark) or of torch, or a
-            safetensors file.
-        prefix: prefix of the trunk's tensors, or its end, if the file has several trunks.
-        timm: timm's name of the network, if the file does not have it.
-        timm_options: keyword arguments of ``timm.create_model``, with ``timm``.
-        trust_pickle: run the code in the file if torch's safe loading refuses it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file holds no complete trunk, safe loading refuses it, or its network is
-            timm's and timm is not installed.
+    Arguments and exceptions are those of :func:`load_trunk`, which builds the network too.
     """
     content = read_checkpoint(Path(path), trust_pickle)
     return trunk_in(content, Path(path), prefix=prefix, timm=timm, timm_options=timm_options)

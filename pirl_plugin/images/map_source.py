@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from pirl_plugin.views.pixels import as_pixels
 _IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # Mapping: encoded, from Hugging Face
 
 
-def _images_then_paths(values: Iterable[Any]) -> Iterator[Any]:
-    values = list(values)
+def _images_then_paths(values: Collection[Any]) -> Iterator[Any]:
     yield from (value for value in values if isinstance(value, _IMAGES))
     yield from (value for value in values if isinstance(value, (str, os.PathLike)))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
@@ -51,6 +52,11 @@ class Split:
     source: FolderSource
     rows: list[int]
     features: dict[str, Tensor]
+
+    @property
+    def labels(self) -> Tensor:
+        """The class of each image, int64 ``(N,)``."""
+        return torch.from_numpy(self.source.labels()[self.rows])
 
     @property
     def classes(self) -> list[str]:

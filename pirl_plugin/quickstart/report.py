@@ -159,12 +159,8 @@ def same_class_shares(train: Split, test: Split, nearest: dict[str, Tensor]) -> 
         test: the queries.
         nearest: of :func:`nearest_rows`.
     """
-    number_of = {name: number for number, name in enumerate(dict.fromkeys(train.classes))}
-    train_labels, test_labels = (
-        torch.tensor([number_of[name] for name in split.classes]) for split in (train, test)
-    )
     return {
-        name: same_class_share(rows, train_labels, test_labels) for name, rows in nearest.items()
+        name: same_class_share(rows, train.labels, test.labels) for name, rows in nearest.items()
     }
 
 

@@ -241,11 +241,9 @@ def _images_per_second(run: Path) -> float:
 
 def _knn_accuracies(train: Split, test: Split) -> dict[str, dict[str, float]]:
     """Return each network's kNN accuracy as ``{name: {"knn_top1": percent}}``."""
-    train_labels = torch.from_numpy(train.source.labels()[train.rows])
-    test_labels = torch.from_numpy(test.source.labels()[test.rows])
     accuracies = {}
     for name, features in train.features.items():
-        percent = knn_accuracy(features, train_labels, test.features[name], test_labels)
+        percent = knn_accuracy(features, train.labels, test.features[name], test.labels)
         accuracies[name] = {"knn_top1": round(percent, 2)}
     return accuracies
 

@@ -97,9 +97,7 @@ class ExchangeHook(QuietHook):
         new = sorted(of_all_ranks - self._named)
         self._named.update(new)
         if new and rank() == 0:
-            logging.warning(
-                f"{len(new)} files could not be read and are not used: {', '.join(new)}"
-            )
+            logging.warning(f"{len(new)} files could not be read: {', '.join(new)}")
 
     def on_loss_and_meter(self, task: Task) -> None:
         """Exchange after the host has waited for the loss, before the optimiser's step."""
