@@ -16,12 +16,8 @@ TYPE_CHECKING = False  # true for type checkers; importing typing would cost mil
 if TYPE_CHECKING:
     from typing import Any
 
-    from pirl_plugin.bank import MemoryBank as MemoryBank
     from pirl_plugin.checkpoints.export import export_checkpoint as export_checkpoint
     from pirl_plugin.checkpoints.load import load_trunk as load_trunk
-    from pirl_plugin.estimators import info_nce as info_nce
-    from pirl_plugin.estimators import nce as nce
-    from pirl_plugin.estimators import nce_softmax as nce_softmax
     from pirl_plugin.evaluation.features import extract_features as extract_features
     from pirl_plugin.evaluation.knn import knn_accuracy as knn_accuracy
     from pirl_plugin.evaluation.knn import leave_one_out_accuracy as leave_one_out_accuracy
@@ -31,11 +27,15 @@ if TYPE_CHECKING:
     from pirl_plugin.evaluation.measures import uniformity as uniformity
     from pirl_plugin.images.image_dataset import ImageDataset as ImageDataset
     from pirl_plugin.images.image_dataset import collate_views as collate_views
-    from pirl_plugin.loss import PIRLLoss as PIRLLoss
+    from pirl_plugin.method.bank import MemoryBank as MemoryBank
+    from pirl_plugin.method.estimators import info_nce as info_nce
+    from pirl_plugin.method.estimators import nce as nce
+    from pirl_plugin.method.estimators import nce_softmax as nce_softmax
+    from pirl_plugin.method.loss import PIRLLoss as PIRLLoss
+    from pirl_plugin.method.negatives import draw_negatives as draw_negatives
+    from pirl_plugin.method.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
     from pirl_plugin.models.head import PIRLHead as PIRLHead
     from pirl_plugin.models.resnet import WideResNet as WideResNet
-    from pirl_plugin.negatives import draw_negatives as draw_negatives
-    from pirl_plugin.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
     from pirl_plugin.views.base import ImageViews as ImageViews
     from pirl_plugin.views.base import Views as Views
     from pirl_plugin.views.jigsaw import JigsawViews as JigsawViews
@@ -47,19 +47,19 @@ __version__ = "0.1.0.dev0"
 
 # Module -> the public names that it defines. The block above repeats them for type checkers.
 _NAMES = {
-    "bank": "MemoryBank",
+    "method.bank": "MemoryBank",
     "checkpoints.export": "export_checkpoint",
-    "estimators": "info_nce nce nce_softmax",
+    "method.estimators": "info_nce nce nce_softmax",
     "checkpoints.load": "load_trunk",
     "evaluation.features": "extract_features",
     "evaluation.knn": "knn_accuracy leave_one_out_accuracy",
     "evaluation.measures": "alignment effective_rank measure_bank uniformity",
     "images.image_dataset": "ImageDataset collate_views",
-    "loss": "PIRLLoss",
+    "method.loss": "PIRLLoss",
     "models.head": "PIRLHead",
     "models.resnet": "WideResNet",
-    "negatives": "draw_negatives",
-    "sharded_bank": "ShardedMemoryBank",
+    "method.negatives": "draw_negatives",
+    "method.sharded_bank": "ShardedMemoryBank",
     "views.base": "ImageViews Views",
     "views.jigsaw": "JigsawViews RotationJigsawViews",
     "views.pixels": "normalize_images",

@@ -11,20 +11,15 @@ from pirl_plugin import __version__
 
 # Command -> "package.module:function", which takes the list of arguments, and what it does.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("pirl_plugin.vissl.launch:main", "pre-train, or run a benchmark, in VISSL"),
+    "train": ("pirl_plugin.vissl.run.launch:main", "pre-train, or run a benchmark, in VISSL"),
     "quickstart": ("pirl_plugin.quickstart.command:main", "pre-train, evaluate and report"),
     "knn": ("pirl_plugin.evaluation.knn_command:main", "k-nearest-neighbour classification"),
     "embed": ("pirl_plugin.evaluation.embed_command:main", "features of any images, in a file"),
     "linear": ("pirl_plugin.vissl.linear:main", "linear classifiers: VISSL's benchmark"),
     "finetune": ("pirl_plugin.vissl.finetune:main", "all layers and a classifier, on labels"),
-    "invariance": ("pirl_plugin.evaluation.invariance_command:main", "distances of Fig. 4"),
     "export": ("pirl_plugin.checkpoints.export:main", "for Detectron2, torchvision or timm"),
-    "detection": ("pirl_plugin.detection.command:main", "Faster R-CNN, through Detectron2"),
-    "results": ("pirl_plugin.vissl.results:main", "finished runs beside the paper's tables"),
-    "sweep": ("pirl_plugin.quickstart.command:sweep", "pre-train for each λ, |T| or N"),
     "prepare": ("pirl_plugin.images.prepare:main", "a copy of images that is read faster"),
-    "configs": ("pirl_plugin.vissl.list_configs:main", "list configs and overlays, or show one"),
-    "benchmark": ("pirl_plugin.benchmark.command:main", "time a part beside VISSL's own"),
+    "configs": ("pirl_plugin.vissl.configs:main", "list configs and overlays, or show one"),
 }
 
 
@@ -32,9 +27,9 @@ def main() -> None:
     """Run the command of ``sys.argv``, and end any exception in one sentence."""
     if os.name != "posix":
         sys.exit("pirl_plugin: Linux or macOS is needed; on Windows, use WSL")
-    from pirl_plugin.console import show_any_character
-    from pirl_plugin.failures import in_one_sentence
-    from pirl_plugin.processes import shorten_temporary_folder
+    from pirl_plugin.system.console import show_any_character
+    from pirl_plugin.system.failures import in_one_sentence
+    from pirl_plugin.system.processes import shorten_temporary_folder
     from pirl_plugin.vissl.import_hook import finder
 
     show_any_character()

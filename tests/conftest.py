@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from pirl_plugin.bank import MemoryBank
-from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.method.bank import MemoryBank
+from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.vissl.import_hook import finder
 from tests.helpers.on_device import TensorsOfTests, move_when_made

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from pirl_plugin import negatives, scores
-from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.method import negatives, scores
+from pirl_plugin.method.loss import PIRLLoss
 from tests.helpers.device_costs import DeviceCosts
 from tests.helpers.loss_cases import LOOPS
 

@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.evaluation.linear_run import linear_accuracy
-from pirl_plugin.files import write_json
+from pirl_plugin.evaluation.host_results import linear_accuracy
+from pirl_plugin.system.files import write_json
 
 STARTS = ("pirl_jigsaw", "npid", "random")
 # Fraction of the labels → epochs: few images need many passes.

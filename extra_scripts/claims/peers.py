@@ -37,8 +37,8 @@ from torchvision.transforms import v2
 
 import pirl_plugin as pirl
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.files import write_json
-from pirl_plugin.processes import processor_name
+from pirl_plugin.system.files import write_json
+from pirl_plugin.system.processes import processor_name
 
 # The grid of each method, for a batch of 32: the rate is scaled with the batch (Goyal et al. 2017).
 BATCHES = (32, 128)

@@ -16,7 +16,7 @@ from typing import Any
 from peers import Comparison, shared_options
 from torch.utils.data import Subset
 
-from pirl_plugin.files import write_json
+from pirl_plugin.system.files import write_json
 
 # Setting → method, batch, learning rate of a batch of 32 images (scaled with the batch, Goyal et
 # al. 2017), and what differs from the method's own settings.

@@ -16,9 +16,8 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
+from published import LAYERS, published
 from verdicts import COMPARISON, METHODS, SWEEPS, Runs, curve, verdicts
-
-from pirl_plugin.evaluation.published import LAYERS, published
 
 METRICS = {"linear": "linear_top1", "best layer": "linear_best_top1", "kNN": "knn_top1"}
 PANELS = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}

@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from published import LAYERS
 from report import write_report
 from torchvision.datasets import ImageFolder
 from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
 
 from pirl_plugin.checkpoints.load import save_trunk
-from pirl_plugin.evaluation.linear_run import linear_accuracy
-from pirl_plugin.evaluation.published import LAYERS
-from pirl_plugin.files import claim_folder, write_json
+from pirl_plugin.evaluation.host_results import linear_accuracy
 from pirl_plugin.models.resnet import ResNetTrunk
-from pirl_plugin.processes import processor_name
+from pirl_plugin.system.files import claim_folder, write_json
+from pirl_plugin.system.processes import processor_name
 
 NETWORK = COMPARISON["network"]
 RECIPES = COMPARISON["recipes"]

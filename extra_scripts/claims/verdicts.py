@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from published import LAYERS
 from scipy import stats
-
-from pirl_plugin.evaluation.published import LAYERS
 
 COMPARISON = yaml.safe_load(Path(__file__).with_name("comparison.yaml").read_text())
 METHODS = COMPARISON["methods"]

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pirl_plugin import arguments as kinds
 from pirl_plugin.checkpoints.load import PREPROCESSING, read_trunk, vissl_checkpoint
 from pirl_plugin.checkpoints.trunk import Trunk, to_detectron2
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import atomic_write
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.timm_trunk import create_network
-from pirl_plugin.settings import quoted
+from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import atomic_write
+from pirl_plugin.system.host_config import quoted
 
 FORMATS = ("detectron2", "torchvision", "safetensors", "vissl", "timm")
 _PRETRAIN = "pre-train another network, with +config/pirl/models=resnet18"

@@ -16,10 +16,10 @@ from torch import Tensor
 from pirl_plugin.checkpoints.read import map_checkpoint, read_checkpoint
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.checkpoints.trunk import Trunk, find_trunk
-from pirl_plugin.files import atomic_write
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES
 from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.files import atomic_write
 
 _RESNETS = {f"resnet{depth}" for depth in STAGES}  # timm's names of torchvision's networks
 PREPROCESSING = "preprocessing"

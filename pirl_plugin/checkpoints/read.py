@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 
 
 def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from pirl_plugin.checkpoints.read import open_checkpoint
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 
 SECTION = "pirl_plugin"
 """Key of this plugin's data in a checkpoint of the host, among the states of the host's hooks."""

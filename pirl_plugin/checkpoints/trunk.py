@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
-from pirl_plugin.failures import Refused
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES, ResNetTrunk, WideResNet
 from pirl_plugin.models.timm_trunk import (
@@ -29,6 +28,7 @@ from pirl_plugin.models.timm_trunk import (
     read_description,
 )
 from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.failures import Refused
 
 # How programs name the parts of a ResNet: their name -> torchvision's. In all of them, the names
 # inside a part are torchvision's.

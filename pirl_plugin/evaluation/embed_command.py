@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from pirl_plugin import arguments as kinds
+from pirl_plugin.system import arguments as kinds
 
 
 def main(arguments: list[str]) -> None:
     """Run the command: write the features, and name the images that cannot be read."""
     options = _parse(arguments)
-    from pirl_plugin.evaluation.data import check_same_classes, labels_of, open_splits
+    from pirl_plugin.evaluation.command_network import describe_features, load_network
     from pirl_plugin.evaluation.feature_file import FeatureFile, fill
-    from pirl_plugin.evaluation.network import describe_features, load_network
+    from pirl_plugin.evaluation.labelled_images import check_same_classes, labels_of, open_splits
 
     trunk = load_network(options)
     splits = open_splits(options.data)

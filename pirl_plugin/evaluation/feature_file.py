@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 
-from pirl_plugin.evaluation.data import labels_of
 from pirl_plugin.evaluation.features import Crops, compute_features
-from pirl_plugin.failures import MissingPackage, Refused
-from pirl_plugin.files import atomic_write, remove, write_json
+from pirl_plugin.evaluation.labelled_images import labels_of
 from pirl_plugin.images.sources import ImageSource
+from pirl_plugin.system.failures import MissingPackage, Refused
+from pirl_plugin.system.files import atomic_write, remove, write_json
 
 FORMATS = (".npz", ".csv", ".parquet")
 _BLOCK = 4096  # images at a time, when a file is read or written

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.processes import usable_cores
+from pirl_plugin.system.processes import usable_cores
 from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16

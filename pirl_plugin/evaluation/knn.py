@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 
 
 def knn_accuracy(

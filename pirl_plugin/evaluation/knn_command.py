@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin import arguments as kinds
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import write_json
+from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import write_json
 
 NO_CLASS = -1
 """Label of an image without a class, such as one beside the class folders."""
@@ -20,7 +20,7 @@ _SHOWN_NEIGHBORS = 6
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pirl_plugin.evaluation.data import LabelledImages
+    from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -69,9 +69,9 @@ def measure_knn(options: argparse.Namespace) -> MeasuredKNN:
     import numpy as np
     import torch
 
-    from pirl_plugin.evaluation.data import open_labelled
+    from pirl_plugin.evaluation.command_network import load_network
     from pirl_plugin.evaluation.knn import same_class_share
-    from pirl_plugin.evaluation.network import load_network
+    from pirl_plugin.evaluation.labelled_images import open_labelled
     from pirl_plugin.models.trunks import untrained
 
     trunk = load_network(options)
@@ -137,9 +137,9 @@ def network_features(
     import torch
     from torch.utils.data import ConcatDataset
 
+    from pirl_plugin.evaluation.command_network import describe_features
     from pirl_plugin.evaluation.feature_file import FeatureFile, fill, read_half_features
     from pirl_plugin.evaluation.features import Crops, collect_features
-    from pirl_plugin.evaluation.network import describe_features
 
     normalize = trunks[0].preprocessing.normalize
     size = trunks[0].preprocessing.size

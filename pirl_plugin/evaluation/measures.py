@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.estimators import at_least_float32
 from pirl_plugin.evaluation.knn import leave_one_out_accuracy
-from pirl_plugin.failures import Refused
+from pirl_plugin.method.estimators import at_least_float32
+from pirl_plugin.system.failures import Refused
 
 LINE_KEY = "PIRL_MONITOR"  # key of an epoch's measures in a line of stdout.json
 

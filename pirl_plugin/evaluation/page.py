@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import centre_crop
-from pirl_plugin.files import write_text
+from pirl_plugin.system.files import write_text
 
 _PICTURE = 112  # side of a small picture, pixels
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.folders import SPLITS
 from pirl_plugin.images.hugging_face import class_names, image_column
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.failures import MissingFile, Refused
 
 _VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels of VISSL's SVMs
 

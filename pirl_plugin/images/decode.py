@@ -15,7 +15,7 @@ from contextlib import suppress
 import torch
 from PIL import EpsImagePlugin, Image, ImageOps
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
 with suppress(ImportError):  # if it is installed, PIL reads HEIC

@@ -12,12 +12,12 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import class_folders, image_extensions
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
+from pirl_plugin.system.failures import MissingFile, Refused
 
 _PATH_COLUMNS = ("path", "file", "filename", "image")
 _LABEL_COLUMNS = ("label", "class", "target")

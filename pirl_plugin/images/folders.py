@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
+from pirl_plugin.system.failures import MissingFile, Refused
 
 _EXTENSIONS = (
     ".jpg", ".jpeg", ".jfif", ".jpe", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp",

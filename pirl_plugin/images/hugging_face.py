@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 
 
 def is_plain(dataset: Any) -> bool:

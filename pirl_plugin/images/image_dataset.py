@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, default_collate
 
-from pirl_plugin.failures import Refused
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.base import Views
 from pirl_plugin.views.callables import CallableViews
 from pirl_plugin.views.pixels import image_generator

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
-from pirl_plugin.failures import Refused
 from pirl_plugin.images import hugging_face
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
 _IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # Mapping: encoded, from Hugging Face

@@ -8,7 +8,7 @@ PREDICT_JIGSAW = "PredictJigsaw"
 PREDICT_ROTATION = "PredictRotation"
 
 TRANSFORMS = (JIGSAW, ROTATION, ROTATION_JIGSAW, IMAGE, PREDICT_JIGSAW, PREDICT_ROTATION)
-"""Each is a class in :mod:`pirl_plugin.vissl.adapters.data`."""
+"""Each is a class in :mod:`pirl_plugin.vissl.adapters.images`."""
 
 DISK_FOLDER = "pirl_disk_folder"
 DISK_FILELIST = "pirl_disk_filelist"

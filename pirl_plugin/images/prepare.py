@@ -20,14 +20,14 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from pirl_plugin.arguments import HelpFormatter, user_path, whole_number
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import FolderSource, class_folders
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import scan_tar, write_index
-from pirl_plugin.processes import usable_cores
+from pirl_plugin.system.arguments import HelpFormatter, user_path, whole_number
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import RUN_FILE, atomic_write, claim_folder
+from pirl_plugin.system.processes import usable_cores
 
 _PROBLEMS = "unreadable.txt"
 _BLOCK = 32  # images that a process copies at a time

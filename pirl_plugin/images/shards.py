@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import atomic_write
 from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import image_extensions
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.images.source import ImageSource, warn_once
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import atomic_write
 
 NO_LABEL = np.iinfo(np.int64).min
 """Label of an image without ``.cls``; in a ``.cls``, −1 says that the image has no class."""

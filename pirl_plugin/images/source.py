@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.failures import Refused
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.shared import SharedArray
+from pirl_plugin.system.failures import Refused
 
 _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels

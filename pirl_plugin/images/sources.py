@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from pirl_plugin.failures import MissingFile, Refused
 from pirl_plugin.images.datasets import HuggingFaceSource, INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import FolderSource
@@ -26,6 +25,7 @@ from pirl_plugin.images.names import (
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.failures import MissingFile, Refused
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
 

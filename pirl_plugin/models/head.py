@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 
 
 class PIRLHead(nn.Module):

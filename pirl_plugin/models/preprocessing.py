@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD, normalize_images
 
 _SIZE = 224

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from pirl_plugin.failures import Refused
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.ranges import check
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.validation import check
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pirl_plugin.failures import Refused
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.system.failures import Refused
 
 _POOLED = ("flatten", "res5avg")
 DESCRIPTION = "timm_model"

@@ -1,12 +1,12 @@
-"""The options of ``pirl-plugin quickstart`` and ``pirl-plugin sweep``."""
+"""``pirl-plugin quickstart``: its options, and the packages that it needs."""
 
 from __future__ import annotations
 
 import argparse
 from importlib.util import find_spec
 
-from pirl_plugin.arguments import HelpFormatter, output_folder, user_path, whole_number
-from pirl_plugin.failures import MissingPackage
+from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
+from pirl_plugin.system.failures import MissingPackage
 
 
 def main(arguments: list[str]) -> None:
@@ -21,8 +21,8 @@ def main(arguments: list[str]) -> None:
         raise MissingPackage(
             f"not installed: {', '.join(missing)}; pip install 'pirl-plugin[report]'"
         )
-    from pirl_plugin.processes import ended_by_sigterm
     from pirl_plugin.quickstart.run import run_quickstart
+    from pirl_plugin.system.processes import ended_by_sigterm
 
     with ended_by_sigterm():
         run_quickstart(options.data, options.out, options.seed, options.epochs)
@@ -53,43 +53,3 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--data = {options.data}: expected an existing folder of images")
         options.data = options.data.resolve()
     return options
-
-
-def sweep(arguments: list[str]) -> None:
-    """Run ``pirl-plugin sweep``.
-
-    Raises:
-        SystemExit: the options cannot be used, or a run failed.
-    """
-    from pirl_plugin.processes import ended_by_sigterm
-    from pirl_plugin.quickstart.sweep import SWEEPS, run_sweep
-
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin sweep",
-        description="Pre-train a model for each value, measure it with the linear benchmark, and "
-        "write a table and a figure. The same command resumes after a stop.\nExample: "
-        "pirl-plugin sweep lambda --data DIR --scale quick --values 0 0.5 1",
-        formatter_class=HelpFormatter,
-    )
-    add = parser.add_argument
-    add("name", choices=list(SWEEPS), help="the value to vary")
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of every pre-training")
-    add("--data", type=user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
-    add("--voc", type=user_path, metavar="VOC2007",
-        help="measure with SVMs on VOC07 (Fig. 7), not with linear classifiers")  # fmt: skip
-    add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
-    add("--scale", choices=["paper", "quick"], default="paper",
-        help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
-    add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
-    add("--linear", metavar="KEY=VALUE", action="append", default=[],
-        help="an override of every benchmark; repeatable")  # fmt: skip
-    options = parser.parse_intermixed_args(arguments)
-    if options.values is not None:  # argparse gives this option all words after it
-        options.overrides += [word for word in options.values if "=" in word]
-        options.values = [float(word) for word in options.values if "=" not in word]
-    options.out = options.out or output_folder(f"runs/sweep_{options.name}")
-    options.data = options.data.resolve()
-    if options.voc is not None:
-        options.voc = options.voc.resolve()
-    with ended_by_sigterm():
-        run_sweep(options)

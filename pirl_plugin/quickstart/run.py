@@ -19,17 +19,17 @@ import torch
 from pirl_plugin.checkpoints.load import save_trunk
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.evaluation.features import evenly_spaced
+from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.evaluation.linear_run import final_checkpoint, linear_accuracy
-from pirl_plugin.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
-from pirl_plugin.processes import processor_name, run_child, thread_limit, usable_cores
-from pirl_plugin.quickstart.data import IMAGE_SIZE, Data, Split, find_data, read_split
-from pirl_plugin.quickstart.report import write_report
+from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, Split, find_data, read_split
+from pirl_plugin.quickstart.quickstart_report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.settings import quoted
+from pirl_plugin.system.files import claim_folder, read_json_lines, write_json
+from pirl_plugin.system.host_config import quoted
+from pirl_plugin.system.processes import processor_name, run_child, thread_limit, usable_cores
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import normalize_images
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 from scipy.spatial import cKDTree
 
-from pirl_plugin.files import UNFINISHED
+from pirl_plugin.system.files import UNFINISHED
 
 Array = NDArray[np.floating]
 Rng = np.random.Generator

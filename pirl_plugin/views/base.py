@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from pirl_plugin.ranges import check, check_whole
+from pirl_plugin.system.validation import check, check_whole
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.photometric import Photometric
 from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator

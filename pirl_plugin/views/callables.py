@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels, torch_seeded_generator
 
 

@@ -36,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter, ImageOps
 
-from pirl_plugin.kernel_cache import cached_kernel
+from pirl_plugin.system.kernel_cache import cached_kernel
 
 # Columns of a row of parameters, and of its uniform draws.
 FLIP = 0

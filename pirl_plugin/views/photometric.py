@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.ranges import check, is_number
+from pirl_plugin.system.validation import check, is_number
 from pirl_plugin.views.kernels import (
     BLUR_HIGH,
     BLUR_LOW,

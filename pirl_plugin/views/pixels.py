@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

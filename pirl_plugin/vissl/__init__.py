@@ -2,6 +2,6 @@
 
 Before VISSL is imported, only the standard library is imported here. Read in this order:
 :mod:`~pirl_plugin.vissl.import_hook.table` (what is registered where),
-:mod:`~pirl_plugin.vissl.import_hook.finder` (how), :mod:`~pirl_plugin.vissl.patches` (patches of
+:mod:`~pirl_plugin.vissl.import_hook.finder` (how), :mod:`~pirl_plugin.vissl.repairs` (patches of
 host code that today's Python and torch broke).
 """

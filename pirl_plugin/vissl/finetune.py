@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin import arguments as kinds
-from pirl_plugin.processes import ended_by_sigterm, run_child
-from pirl_plugin.settings import quoted, require_host
-from pirl_plugin.vissl import labelled
+from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.host_config import quoted, require_host
+from pirl_plugin.system.processes import ended_by_sigterm, run_child
+from pirl_plugin.vissl.run import classification as labelled
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pirl_plugin.checkpoints.trunk import Trunk
-    from pirl_plugin.evaluation.data import LabelledImages
+    from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 
@@ -25,8 +25,8 @@ def main(arguments: list[str]) -> int:
     """Run the fine-tuning in this process, print the top-1, and write the classifier."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.linear_run import linear_accuracy
-    from pirl_plugin.vissl import launch
+    from pirl_plugin.evaluation.host_results import linear_accuracy
+    from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled.load_trunk_and_images(options)
     overrides = [
@@ -110,7 +110,7 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     from pirl_plugin.checkpoints.load import trunk_in
     from pirl_plugin.checkpoints.read import read_checkpoint
     from pirl_plugin.checkpoints.training_run import final_checkpoint
-    from pirl_plugin.files import write_text
+    from pirl_plugin.system.files import write_text
 
     checkpoint = final_checkpoint(folder)
     assert checkpoint is not None  # the run is finished

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin import arguments as kinds
-from pirl_plugin.settings import require_host
-from pirl_plugin.vissl import labelled
+from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.host_config import require_host
+from pirl_plugin.vissl.run import classification as labelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pirl_plugin.evaluation.data import LabelledImages
+    from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
 # (depth, width) -> the overlay with the pooling of this network's layers, as in the paper's App. C.
@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> int:
     """Run the benchmark in this process, and print the top-1 of each layer."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.linear_run import linear_accuracy
-    from pirl_plugin.vissl import launch
+    from pirl_plugin.evaluation.host_results import linear_accuracy
+    from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled.load_trunk_and_images(options)
     benchmark = benchmark_of(trunk)

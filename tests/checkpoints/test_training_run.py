@@ -8,8 +8,8 @@ from pirl_plugin.checkpoints.training_run import (
     SECTION,
     run_config,
 )
-from pirl_plugin.failures import Refused
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.record import record_of, write_run_config
 from tests.helpers.configs import compose
 

@@ -4,9 +4,9 @@ import ast
 
 import pytest
 from fvcore.common.config import CfgNode
+from published import DETECTION_ROWS as ROWS
 
-from pirl_plugin.evaluation.published import DETECTION_ROWS as ROWS
-from pirl_plugin.settings import config_root
+from pirl_plugin.system.host_config import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}
 FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations

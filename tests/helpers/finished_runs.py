@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import yaml
+from paper_runs import PRETRAININGS
 
-from pirl_plugin.vissl.paper_runs import PRETRAININGS
 from tests.helpers.configs import compose
 
 LAYERS = ("conv1", "res2", "res3", "res4", "res5")

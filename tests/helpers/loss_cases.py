@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.method.loss import PIRLLoss
 
 ROWS, DIM, NEGATIVES = 40, 8, 11
 

@@ -18,7 +18,7 @@ def run_in_processes(
 ) -> list[Any]:
     """``function(rank, world_size, *arguments)`` in each process; results in the order of ranks."""
     # Processes fork from a server that has everything imported: a tenth of a second, not five.
-    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.preload"])
+    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.start_processes(
             _rank_main,

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pirl_plugin.images.sources import FolderSource
-from pirl_plugin.quickstart import report
-from pirl_plugin.quickstart.data import Data, Split
-from pirl_plugin.quickstart.report import (
+from pirl_plugin.quickstart import quickstart_report as report
+from pirl_plugin.quickstart.images import Data, Split
+from pirl_plugin.quickstart.quickstart_report import (
     accuracy_facts,
     nearest_rows,
     neighbor_queries,

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pirl_plugin.quickstart import command, run
-from pirl_plugin.quickstart.data import find_data
+from pirl_plugin.quickstart.images import find_data
 from pirl_plugin.quickstart.run import run_quickstart
 
 _ABOUT = {"seed", "epochs", "processor", "threads", "images_per_s", "seconds"}

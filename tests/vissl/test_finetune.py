@@ -9,8 +9,8 @@ import torchvision
 import yaml
 
 from pirl_plugin.checkpoints.load import save_trunk
-from pirl_plugin.evaluation.data import open_labelled
-from pirl_plugin.evaluation.linear_run import linear_accuracy
+from pirl_plugin.evaluation.host_results import linear_accuracy
+from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.vissl.finetune import limit_overrides, network_overrides, write_classifier

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pirl_plugin.files import UNFINISHED
+from pirl_plugin.system.files import UNFINISHED
 from tests.helpers import faults
 from tests.helpers.host_runs import losses, run, settings, state
 

@@ -25,7 +25,7 @@ from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.images import prepare
 from pirl_plugin.images.sources import open_source
-from pirl_plugin.vissl.checks import sources_of
+from pirl_plugin.vissl.run.check import sources_of
 from tests.helpers.configs import compose
 from tests.helpers.images import save_grey
 
@@ -89,7 +89,7 @@ def detection_config(path):
     before = {name: sys.modules.get(name) for name in ("detectron2", "detectron2.config")}
     sys.modules.update({"detectron2": ModuleType("detectron2"), "detectron2.config": module})
     try:
-        from pirl_plugin.detection.setup import load_config
+        from detectron2_setup import load_config
 
         load_config(path)
     finally:

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from paper_runs import BENCHMARKS
+from published import DETECTION_ROWS, published_tables
 
 from pirl_plugin import cli
-from pirl_plugin.evaluation.published import DETECTION_ROWS, published_tables
-from pirl_plugin.vissl.paper_runs import BENCHMARKS
 from tests.helpers.finished_runs import WIDE, measured, pretrained
 from tests.helpers.results_rows import detected
 

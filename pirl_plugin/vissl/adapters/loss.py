@@ -8,12 +8,12 @@ from typing import Any
 from classy_vision.losses import ClassyLoss
 from torch import Tensor
 
-from pirl_plugin.failures import Refused
-from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.method.loss import PIRLLoss
+from pirl_plugin.system.failures import Refused
 
 
 class VISSLPIRLLoss(PIRLLoss, ClassyLoss):
-    """:class:`~pirl_plugin.loss.PIRLLoss` under the host's base class."""
+    """:class:`~pirl_plugin.method.loss.PIRLLoss` under the host's base class."""
 
     @classmethod
     def from_config(cls, loss_config: Mapping[str, Any]) -> VISSLPIRLLoss:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from pirl_plugin.checkpoints.compare import compare_with_model
 from pirl_plugin.checkpoints.load import vissl_trunk_state
 from pirl_plugin.checkpoints.read import read_checkpoint
-from pirl_plugin.failures import Refused
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
 from pirl_plugin.models.timm_trunk import TimmTrunk, read_timm_section
+from pirl_plugin.system.failures import Refused
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

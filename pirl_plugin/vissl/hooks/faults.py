@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pirl_plugin.distributed import gather_objects, rank, sum_over_ranks, world_size
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.resume.signals import STOPPING
 

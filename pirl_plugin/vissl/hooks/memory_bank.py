@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.distributed import on_all_ranks, rank, sum_over_ranks
+from pirl_plugin.system.ranks import on_all_ranks, rank, sum_over_ranks
 from pirl_plugin.vissl.adapters.loss import image_and_transformed
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pirl_plugin.distributed import gather, rank
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
+from pirl_plugin.system.ranks import gather, rank
 from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.hooks.outputs import Outputs
 
 if TYPE_CHECKING:
-    from pirl_plugin.loss import LastStep
-    from pirl_plugin.vissl.sections import MonitorSettings
+    from pirl_plugin.method.loss import LastStep
+    from pirl_plugin.vissl.run.sections import MonitorSettings
     from pirl_plugin.vissl.task import Task
 
 

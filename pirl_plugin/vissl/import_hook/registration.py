@@ -7,9 +7,9 @@ import importlib
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.settings import is_ours, num_micro_batches
+from pirl_plugin.system.host_config import is_ours, num_micro_batches
 from pirl_plugin.vissl.import_hook.table import PARTS
-from pirl_plugin.vissl.start_page import shows_page
+from pirl_plugin.vissl.run.start_summary import shows_page
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
@@ -59,9 +59,9 @@ def _with_our_hooks(hosts: list[ClassyHook], cfg: AttrDict) -> list[ClassyHook]:
     from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
     from pirl_plugin.vissl.hooks.monitor import MonitorHook
     from pirl_plugin.vissl.hooks.outputs import Outputs
-    from pirl_plugin.vissl.hooks.report import PIRLReportHook, ProgressHook
+    from pirl_plugin.vissl.hooks.progress import PIRLReportHook, ProgressHook
     from pirl_plugin.vissl.resume.hook import CheckpointHook
-    from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, read_section
+    from pirl_plugin.vissl.run.sections import MonitorSettings, RunSettings, read_section
 
     # Hooks that stop a run on faults come first, before another hook acts on the fault.
     settings = read_section(RunSettings, cfg, "HOOKS.PIRL_RUN")

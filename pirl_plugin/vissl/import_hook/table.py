@@ -33,20 +33,20 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "vissl.data.collators": (
         "vissl.data.collators:COLLATOR_REGISTRY",
-        {"pirl_collator": "pirl_plugin.vissl.adapters.data:pirl_collator"},
+        {"pirl_collator": "pirl_plugin.vissl.adapters.images:pirl_collator"},
     ),
     "vissl.data.ssl_transforms": (
         "classy_vision.dataset.transforms:TRANSFORM_REGISTRY",
-        {name: f"pirl_plugin.vissl.adapters.data:{name}" for name in TRANSFORMS},
+        {name: f"pirl_plugin.vissl.adapters.images:{name}" for name in TRANSFORMS},
     ),
     "vissl.data": (
         "vissl.data:DATASET_SOURCE_MAP",
-        dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.data:PIRLDiskDataset"),
+        dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.images:PIRLDiskDataset"),
     ),
 }
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
-_PATCHES = "pirl_plugin.vissl.patches"
+_PATCHES = "pirl_plugin.vissl.repairs"
 _RESUMING = "pirl_plugin.vissl.resume.host"
 
 # Steps before the body of a host module.
@@ -70,11 +70,11 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_REGISTRATION}:register_parts",
         f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
         f"{_RESUMING}:sample_what_is_left",
-        "pirl_plugin.vissl.loader_timeout:limit_waits",
+        "pirl_plugin.vissl.run.loader_timeout:limit_waits",
     ),
     "vissl.data.dataset_catalog": (
         f"{_PATCHES}.labels:data_paths_suffice",
-        "pirl_plugin.vissl.catalog:register_our_datasets",
+        "pirl_plugin.vissl.adapters.catalog:register_our_datasets",
     ),
     "vissl.data.ssl_dataset": (
         f"{_PATCHES}.labels:labels_of_our_sources",
@@ -111,8 +111,8 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_RESUMING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",
     ),
-    "vissl.utils.logger": ("pirl_plugin.vissl.start_page:page_of_our_runs",),
+    "vissl.utils.logger": ("pirl_plugin.vissl.run.start_summary:page_of_our_runs",),
     "vissl.hooks": (f"{_REGISTRATION}:add_our_hooks",),
-    "vissl.utils.hydra_config": ("pirl_plugin.vissl.composing:check_composing",),
-    "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.launch:guard_launcher",),
+    "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:check_composing",),
+    "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.run.launch:guard_launcher",),
 }

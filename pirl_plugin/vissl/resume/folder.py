@@ -14,8 +14,8 @@ from typing import Any
 
 from pirl_plugin.checkpoints.read import check_sums, open_checkpoint
 from pirl_plugin.checkpoints.training_run import CheckpointName, section_of
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import remove, sha256_of
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import remove, sha256_of
 
 _SHARDS = "memory_bank"  # folder with a folder of shards for each step
 # Without one of these, the host would continue with a new state in its place.

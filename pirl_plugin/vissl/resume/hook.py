@@ -15,8 +15,8 @@ from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import is_checkpoint_phase
 
 from pirl_plugin.checkpoints.training_run import SECTION, CheckpointName, section_of
-from pirl_plugin.distributed import on_all_ranks, rank, world_size
-from pirl_plugin.files import remove_unfinished
+from pirl_plugin.system.files import remove_unfinished
+from pirl_plugin.system.ranks import on_all_ranks, rank, world_size
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
@@ -29,7 +29,7 @@ from pirl_plugin.vissl.resume.record import (
     refuse_other_images,
     write_run_config,
 )
-from pirl_plugin.vissl.sections import read_section
+from pirl_plugin.vissl.run.sections import read_section
 from pirl_plugin.vissl.task import Task
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def scaler_of(task: Task) -> GradScaler | None:
 
 def _images_of(task: Task) -> dict[str, Images]:
     """Return the images of each split: their number, and of our data sources a digest."""
-    from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
+    from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 
     images: dict[str, Images] = {}
     for phase, data in task.datasets.items():

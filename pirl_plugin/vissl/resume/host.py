@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.training_run import final_checkpoint, section_of
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import atomic_write, link_relatively, read_json_lines
-from pirl_plugin.settings import is_ours
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import atomic_write, link_relatively, read_json_lines
+from pirl_plugin.system.host_config import is_ours
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG
-from pirl_plugin.failures import Refused
-from pirl_plugin.files import write_text
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import write_text
 
 GLOBAL_BATCH = "global batch"
 """Images of a step on all ranks, beside the keys of a configuration in :func:`differences`."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.util import Finalize
 from types import FrameType
 
-from pirl_plugin.failures import PREFIX
+from pirl_plugin.system.failures import PREFIX
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
-from pirl_plugin.vissl.sections import RunSettings, read_section
+from pirl_plugin.vissl.run.sections import RunSettings, read_section
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 

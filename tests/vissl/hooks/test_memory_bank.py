@@ -8,13 +8,13 @@ import pytest
 import torch
 from vissl.config import AttrDict
 
-from pirl_plugin.bank import MemoryBank
-from pirl_plugin.failures import Refused
+from pirl_plugin.method.bank import MemoryBank
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.outputs import Outputs
-from pirl_plugin.vissl.hooks.report import PIRLReportHook
+from pirl_plugin.vissl.hooks.progress import PIRLReportHook
 from tests.helpers.tasks import FakeTask
 
 ROWS, DIM = 20, 4

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pirl_plugin.loss import PIRLLoss
+from pirl_plugin.method.loss import PIRLLoss
 from pirl_plugin.vissl.hooks.input import PIRLInputHook, in_micro_batches, split
 from tests.helpers.host_runs import losses, run, settings
 

@@ -14,7 +14,7 @@ from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, labels_of
 from pirl_plugin.vissl.hooks.outputs import Outputs
-from pirl_plugin.vissl.sections import MonitorSettings
+from pirl_plugin.vissl.run.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 

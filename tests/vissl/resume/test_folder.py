@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pirl_plugin.checkpoints.training_run import SECTION
-from pirl_plugin.failures import Refused
-from pirl_plugin.sharded_bank import ShardedMemoryBank
+from pirl_plugin.method.sharded_bank import ShardedMemoryBank
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.folder import (
     Keep,
     RunFolder,

@@ -12,9 +12,9 @@ from vissl.config import AttrDict
 from vissl.utils.checkpoint import CheckpointWriter
 
 from pirl_plugin.checkpoints.training_run import section_of
-from pirl_plugin.failures import Refused
-from pirl_plugin.sharded_bank import ShardedMemoryBank
-from pirl_plugin.vissl.adapters.data import PIRLDiskDataset
+from pirl_plugin.method.sharded_bank import ShardedMemoryBank
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.resume.folder import find_newest

@@ -8,7 +8,7 @@ from vissl.utils import checkpoint as host
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.checkpoints.training_run import SECTION
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.record import record_of
 
 OURS = ("config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.num_epochs=4")

@@ -8,7 +8,7 @@ import torch
 from vissl.config import AttrDict
 from vissl.utils.hydra_config import infer_learning_rate
 
-from pirl_plugin.failures import Refused
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     PAPER,

@@ -1,0 +1,75 @@
+"""The time of a run before its first step: imports, the loss, a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from loss import vissl_loss
+from tabulate import tabulate
+from timing import interleave, summary
+
+from pirl_plugin.method.loss import PIRLLoss
+
+_DIM = 128
+_MODEL = 194_000_000  # bytes of a ResNet-50 and its optimiser
+_PROGRAMS = {  # title -> code, and whether the import hook is on
+    "python, import hook off": ("", "0"),
+    "python, import hook on": ("", "1"),
+    "import pirl_plugin": ("import pirl_plugin", "1"),
+    "import vissl.engines": ("import vissl.engines", "1"),
+}
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and print; return ``rows``."""
+    from classy_vision.generic.distributed_util import broadcast_object
+    from classy_vision.generic.util import load_checkpoint
+    from vissl.utils.checkpoint import save_checkpoint
+
+    rows: list[dict[str, Any]] = []
+
+    def add(what: str, ours: Callable[[], Any], vissl: Callable[[], Any] | None = None) -> None:
+        functions = {"ours": ours, "vissl": vissl} if vissl else {"ours": ours}
+        seconds = interleave(functions, options.rounds, warm_up=0)
+        row = {"what": what, **summary(seconds["ours"], seconds.get("vissl"))}
+        rows.append({**row, "vissl_seconds_min": min(seconds["vissl"]) if vissl else None})
+
+    for title, program in _PROGRAMS.items():
+        add(title, partial(_python, *program))
+    add(
+        f"loss of {options.rows:,} rows",
+        lambda: PIRLLoss(options.rows, embedding_dim=_DIM),
+        lambda: vissl_loss(options.rows, _DIM, 32_000, -1.0),
+    )
+    size = _MODEL + options.rows * _DIM * 4
+    title = f"checkpoint of {size / 1e6:,.0f} MB (model and bank)"
+    state = {"tensors": list(torch.ones(10, size // 40).unbind())}
+    # VISSL's own functions, without this plugin's patches.
+    vissl_save = inspect.unwrap(save_checkpoint)
+    vissl_broadcast = inspect.unwrap(broadcast_object)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/checkpoint.torch"
+        # We write to another file, wait for the disk and rename it. VISSL writes in place.
+        savers = [partial(save, folder, state) for save in (save_checkpoint, vissl_save)]
+        add(f"saving a {title}", *savers)
+        add(
+            title,
+            lambda: broadcast_object(load_checkpoint(file)),
+            lambda: vissl_broadcast(load_checkpoint(file)),
+        )
+    print(tabulate(rows, "keys", floatfmt=".3g"))
+    return {"rows": rows, "bank_rows": options.rows}
+
+
+def _python(code: str, autoload: str) -> None:
+    environment = {**os.environ, "PIRL_PLUGIN_AUTOLOAD": autoload}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)

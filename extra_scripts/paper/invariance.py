@@ -1,0 +1,103 @@
+"""``python extra_scripts/paper/invariance.py``: distances of images and transformed images by their embeddings."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.failures import in_one_sentence
+from pirl_plugin.system.files import write_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_KINDS = {
+    "heads": "the running statistics of BatchNorm",
+    "own_statistics": "BatchNorm's statistics of each kind of input",
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command."""
+    options = _parse(arguments)
+    from invariance_measure import measure_invariance
+
+    results = measure_invariance(options)
+    out = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "invariance.json", results)
+    figure = draw(results["models"])
+    figure.savefig(out / "invariance.svg", metadata={"Date": None})
+    figure.savefig(out / "invariance.png", dpi=200)
+    print(
+        f"l2 distances of unit vectors, {results['images']} images, {results['transforms']} "
+        f"transforms of each:"
+    )
+    for model in results["models"]:
+        for kind, title in _KINDS.items():
+            same = model[kind]["same"]
+            different = model[kind]["different"]
+            print(
+                f"  {model['name']}, {title}: same image {same['mean']:.3f} ± {same['std']:.3f}, "
+                f"different images {different['mean']:.3f} ± {different['std']:.3f}"
+            )
+        print(f"    compared: {model['representation']}; images of {model['image_size']} px")
+    print(f"In {out}: invariance.json, invariance.svg, invariance.png")
+
+
+def draw(models: list[dict[str, Any]]) -> Figure:
+    """Draw the distributions (Fig. 4); the lines of different images are dashed.
+
+    Args:
+        models: as in ``invariance.json``.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 6.6), layout="constrained")
+    for axes, (kind, title) in zip(figure.subplots(2), _KINDS.items(), strict=True):
+        for i, model in enumerate(models):
+            for key, style in (("same", "-"), ("different", "--")):
+                summary = model[kind][key]
+                density = summary["density"]
+                edges = np.linspace(0, 2, len(density) + 1)
+                spread = f"{summary['mean']:.2f} ± {summary['std']:.2f}"
+                label = f"{model['name']}, {key} image ({spread})"
+                axes.stairs(density, edges, color=f"C{i}", ls=style, label=label)
+        axes.set(title=f"$f(v_I)$ and $g(v_{{I^t}})$, {title}", xlim=(0, 2), ylabel="density")
+        axes.set_xlabel("$l_2$ distance of unit vectors")
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="invariance.py",
+        description="Measure the distances between embeddings of an image and its transformed "
+        "versions, and of different images (Fig. 4).\nExample: python extra_scripts/paper/invariance.py --checkpoint "
+        "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
+        formatter_class=kinds.HelpFormatter,
+    )
+    kinds.add_checkpoint_options(parser, several=True)
+    add = parser.add_argument
+    add(
+        "--data",
+        type=kinds.user_path,
+        required=True,
+        help="folder of images, such as IMAGENET/train",
+    )
+    add("--out", type=kinds.output_folder, required=True, help="folder for invariance.json, .svg")
+    add("--images", type=kinds.whole_number(2), default=1000, help="number of random images")
+    add("--transforms", type=kinds.whole_number(1), default=4, help="versions of each image")
+    add("--seed", type=kinds.whole_number(0), default=0, help="seed of images and transforms")
+    size = "pixels, if the run has no size (default: the size of another run, or 224)"
+    add("--size", type=kinds.whole_number(1, 4096), help=size)
+    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU if there is one)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    with in_one_sentence():
+        main(sys.argv[1:])

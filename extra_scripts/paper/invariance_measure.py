@@ -1,0 +1,184 @@
+"""Invariance of embeddings to the pretext transform: the distances of Sec. 4.1, Fig. 4."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from pretext_model import (
+    PretextModel,
+    has_transformed_images,
+    load_pretext_model,
+)
+from torch import Tensor
+from torch.nn.functional import normalize
+from tqdm import tqdm
+
+from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.evaluation.features import evenly_spaced
+from pirl_plugin.images.sources import FolderSource, ImageSource
+from pirl_plugin.system.arguments import trunk_options
+from pirl_plugin.system.failures import Refused
+
+LARGEST = 2.0  # distance of two opposite unit vectors
+_FOR_STATISTICS = 256  # images for BatchNorm's statistics of each kind of input
+
+
+def unit_distances(image: Tensor, transformed: Tensor) -> Tensor:
+    """Compute ‖f/‖f‖ − g/‖g‖‖ (Fig. 4).
+
+    Args:
+        image: ``(…, D)`` floating, f(v_I); need not be normalised.
+        transformed: ``(…, D)`` floating, g(v_It); the shapes are broadcast.
+
+    Returns:
+        float32 ``(…)``, 0 to 2. √(2 − 2 cos) is the same value, but less exact near 0.
+
+    Example:
+        >>> unit_distances(torch.tensor([3.0, 0.0]), torch.tensor([0.0, 5.0]))
+        tensor(1.4142)
+    """
+    return (normalize(image.float(), dim=-1) - normalize(transformed.float(), dim=-1)).norm(dim=-1)
+
+
+def invariance_distances(image: Tensor, transformed: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute distances of images to their own transformed versions, and to other images' versions.
+
+    The other image is N // 2 rows away, because neighbours in a folder mostly have the same class.
+
+    Args:
+        image: ``(N, D)`` floating, one embedding of each image.
+        transformed: ``(N, T, D)`` floating, T transformed versions of each image.
+
+    Returns:
+        float32 ``(N·T,)`` for the same image and ``(N·T,)`` for different images, 0 to 2.
+    """
+    of_another_image = transformed.roll(len(image) // 2, dims=0)
+    same = unit_distances(image[:, None], transformed)
+    different = unit_distances(image[:, None], of_another_image)
+    return same.flatten(), different.flatten()
+
+
+def summarize_distances(distances: Tensor, bins: int = 50) -> dict[str, Any]:
+    """Return mean, deviation, quartiles, and the density in ``bins`` equal parts of [0, 2].
+
+    Example:
+        >>> summary = summarize_distances(torch.tensor([0.5, 1.5]), bins=4)
+        >>> summary["mean"], summary["density"]
+        (1.0, [0.0, 1.0, 0.0, 1.0])
+    """
+    counts = torch.histc(distances, bins=bins, min=0.0, max=LARGEST)
+    low, median, high = distances.quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
+    return {
+        "mean": distances.mean().item(),
+        "std": distances.std(correction=0).item(),
+        "quartile_1": low,
+        "median": median,
+        "quartile_3": high,
+        "density": (counts / (len(distances) * LARGEST / bins)).tolist(),
+    }
+
+
+def measure_invariance(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the distances of each checkpoint on the same images.
+
+    Args:
+        options: options of the command.
+
+    Returns:
+        The content of ``invariance.json``. For each model, ``heads`` has the summaries ``same``
+        and ``different``. ``own_statistics`` has them with separate BatchNorm statistics of images
+        and of transformed images, as in training.
+
+    Raises:
+        FileNotFoundError: a checkpoint or the folder does not exist.
+        ValueError: a checkpoint holds no complete trunk, or fewer than two images can be read.
+    """
+    # The same images for all checkpoints.
+    source = FolderSource(options.data)
+    count = min(options.images, len(source))
+    rng = np.random.default_rng(options.seed)
+    rows = sorted(rng.choice(len(source), count, replace=False).tolist())
+    configs = [run_config(path) for path in options.checkpoint]
+    # Runs without transformed images (NPID) are measured on those of another run.
+    with_views = next((config for config in configs if has_transformed_images(config)), None)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    models = [  # load all before the first measurement, which takes minutes
+        load_pretext_model(
+            path, other=with_views, size=options.size, device=device, **trunk_options(options)
+        )
+        for path in options.checkpoint
+    ]
+    # A run is named by its folder, unless two folders have the same name.
+    names = [path.resolve().parent.name for path in options.checkpoint]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in options.checkpoint]
+    measured = []
+    for name, path, model in zip(names, options.checkpoint, models, strict=True):
+        preprocessing = replace(model.trunk.preprocessing, size=model.views.image_size)
+        print(f"{name}: images of {preprocessing}", flush=True)
+        images, summaries = _measure_model(name, model, source, rows, options)
+        summaries["name"] = name
+        summaries["checkpoint"] = str(path.resolve())
+        summaries["representation"] = model.representation
+        summaries["image_size"] = model.views.image_size
+        measured.append(summaries)
+    return {
+        "data": str(options.data.resolve()),
+        "images": images,
+        "transforms": options.transforms,
+        "seed": options.seed,
+        "models": measured,
+    }
+
+
+def _measure_model(
+    name: str,
+    model: PretextModel,
+    source: ImageSource,
+    rows: Sequence[int],
+    options: argparse.Namespace,
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of readable images, and the summaries by the statistics of BatchNorm."""
+    # The statistics of each kind of input come from a sample of the images.
+    sample = [rows[i] for i in evenly_spaced(len(rows), _FOR_STATISTICS)]
+    views = list(_views(model, source, sample, 1, options.seed))
+    if len(views) < 2:
+        raise Refused(f"--data = {options.data}: expected images that can be read; look at the log")
+    crops = torch.stack([crop for crop, _ in views])
+    versions = torch.stack([version for _, version in views])
+    models = {"heads": model, "own_statistics": model.with_own_statistics(crops, versions[:, 0])}
+
+    # The embeddings of each image, by both kinds of statistics.
+    embeddings: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in models}
+    progress = tqdm(rows, name, mininterval=2)
+    for crop, transformed in _views(model, source, progress, options.transforms, options.seed):
+        for kind, of_kind in models.items():
+            image = of_kind.embed_images(crop[None])[0]
+            embeddings[kind].append((image, of_kind.embed_transformed(transformed)))
+
+    summaries = {}
+    for kind, pairs in embeddings.items():
+        same, different = invariance_distances(
+            torch.stack([image for image, _ in pairs]),
+            torch.stack([transformed for _, transformed in pairs]),
+        )
+        summaries[kind] = {
+            "same": summarize_distances(same),
+            "different": summarize_distances(different),
+        }
+    return len(embeddings["heads"]), summaries
+
+
+def _views(
+    model: PretextModel, source: ImageSource, rows: Iterable[int], count: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)`` for each readable image."""
+    for row in rows:
+        pixels, valid = source[row]
+        if valid:
+            yield model.views_of(pixels, row, count, seed)

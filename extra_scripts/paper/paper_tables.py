@@ -1,0 +1,125 @@
+"""The paper's tables with the figures of finished runs beside the published ones."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from published import published_tables
+
+
+@dataclass(frozen=True)
+class Run:
+    """The figures of one finished run, and its place in the paper's tables.
+
+    Attributes:
+        path: folder of the run.
+        row: the row of the paper's tables that is nearest to the run.
+        tables: numbers of the tables with this row.
+        figures: column → percent; the column of a layer is "ImageNet res5".
+        layer: the best of several layers.
+        differs: key → value of the run and value of the row. It is empty if the run fills the row.
+        label: the run's name if it does not fill the row.
+    """
+
+    path: Path
+    row: str
+    tables: tuple[int, ...]
+    figures: dict[str, float]
+    layer: str | None = None
+    differs: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+    label: str = ""
+
+
+def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Arrange runs in the paper's seven tables.
+
+    Returns:
+        For each table its ``number``, ``title``, ``columns`` and ``rows``. A row has a ``method``,
+        ``differs`` (key → values of run and row), and for a run of its own ``nearest``, the row
+        that it resembles. For each column, it has ``published`` and ``measured`` (a number or
+        None, the mean of several runs), ``spread`` (their standard deviation) and ``runs`` (folder
+        and best layer).
+    """
+    return [{**table, "rows": _rows(table, runs)} for table in published_tables()]
+
+
+def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the published rows of a table, then the rows of runs that fill none of them."""
+    columns: list[str] = table["columns"]
+    filled: dict[str, list[Run]] = {method: [] for method in table["rows"]}
+    with_other_settings: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if table["number"] not in run.tables or not set(columns) & set(run.figures):
+            continue
+        if run.row in filled and not run.differs:
+            filled[run.row].append(run)
+        else:  # runs with equal differences are repetitions of each other
+            with_other_settings.setdefault((run.row, str(run.differs)), []).append(run)
+    rows = [_row(method, table["rows"][method], columns, filled[method]) for method in filled]
+    for (nearest, _), group in with_other_settings.items():
+        row = _row(group[0].label or nearest, [None] * len(columns), columns, group)
+        differs = {key: [str(value) for value in pair] for key, pair in group[0].differs.items()}
+        rows.append({**row, "differs": differs, "nearest": nearest})
+    return rows
+
+
+def _row(
+    method: str, published: Sequence[float | None], columns: Sequence[str], runs: Sequence[Run]
+) -> dict[str, Any]:
+    measured: list[float | None] = []
+    spread: list[float | None] = []
+    sources: list[list[dict[str, Any]]] = []
+    for column in columns:
+        with_column = [run for run in runs if column in run.figures]
+        values = [run.figures[column] for run in with_column]
+        measured.append(statistics.fmean(values) if values else None)
+        spread.append(statistics.stdev(values) if len(values) > 1 else None)
+        sources.append([{"run": str(run.path), "layer": run.layer} for run in with_column])
+    return {
+        "method": method,
+        "published": list(published),
+        "measured": measured,
+        "spread": spread,
+        "runs": sources,
+        "differs": {},
+    }
+
+
+def has_measured(table: Mapping[str, Any]) -> bool:
+    """Return whether a table of :func:`lay_out` has the figure of a run."""
+    return any(value is not None for row in table["rows"] for value in row["measured"])
+
+
+def markdown(tables: Sequence[Mapping[str, Any]]) -> str:
+    """Return tables as Markdown, with a column of measured figures after each published column."""
+    return "\n\n".join(_markdown(table) for table in tables)
+
+
+def _markdown(table: Mapping[str, Any]) -> str:
+    heads = [head for column in table["columns"] for head in (column, "here")]
+    lines = [
+        f"### Table {table['number']}. {table['title']}",
+        "",
+        f"| | {' | '.join(heads)} |",
+        "|---" * (len(heads) + 1) + "|",
+    ]
+    for row in table["rows"]:
+        cells = [row["method"].replace("|", "\\|")]
+        for column in range(len(table["columns"])):
+            cells.append(_number(row["published"][column]))
+            cells.append(_number(row["measured"][column]) + _spread(row, column))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _spread(row: Mapping[str, Any], column: int) -> str:
+    spread = row["spread"][column]
+    return "" if spread is None else f" ± {spread:.1f} ({len(row['runs'][column])} runs)"

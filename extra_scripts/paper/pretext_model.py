@@ -1,0 +1,176 @@
+"""A pre-trained trunk with its heads and views: f(v_I) and g(v_It) of images."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.swa_utils import update_bn
+
+from pirl_plugin.checkpoints.load import trunk_in
+from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.evaluation.training_views import Views, training_views
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.views.jigsaw import JigsawViews
+from pirl_plugin.views.pixels import image_generator
+
+_HEAD = re.compile(r"(\d+)\.((?:project(?:\.\d+)?|merge)\.(?:weight|bias))")
+_BATCH = 64  # smallest batch for BatchNorm's statistics, images
+
+
+@dataclass(frozen=True)
+class PretextModel:
+    """A pre-trained trunk, its heads, and the pretext transform of its training.
+
+    Attributes:
+        trunk: the trunk, in evaluation mode; it knows the preprocessing of its images.
+        f: head of the image, or None if the checkpoint has no pair of heads.
+        g: head of the transformed image, or None.
+        views: make the transformed image; ``image_size`` is the side of the image.
+        representation: the compared embeddings, in words.
+        transformed_trunk: trunk for transformed images; None: the same trunk.
+    """
+
+    trunk: AnyTrunk
+    f: PIRLHead | None
+    g: PIRLHead | None
+    views: Views
+    representation: str
+    transformed_trunk: AnyTrunk | None = None
+
+    @torch.no_grad()
+    def embed_images(self, images: Tensor) -> Tensor:
+        """Compute f(v_I) of uint8 ``(B, 3, S, S)``, or pooled features: float32 ``(B, D)``."""
+        (features,) = self.trunk(self._normalized(images), ["flatten"])
+        embeddings = features if self.f is None else self.f(features)
+        return embeddings.cpu()
+
+    @torch.no_grad()
+    def embed_transformed(self, transformed: Tensor) -> Tensor:
+        """Compute g(v_It), or pooled features averaged over patches: float32 ``(B, D)``.
+
+        Args:
+            transformed: uint8 ``(B, P, 3, H, W)``, P patches of each image, or 1 rotated image.
+        """
+        trunk = self.transformed_trunk or self.trunk
+        patches = transformed.flatten(0, 1)  # (B·P, 3, H, W)
+        features: Tensor
+        (features,) = trunk(self._normalized(patches), ["flatten"])  # (B·P, width)
+        if self.g is not None:
+            return self.g(features).cpu()
+        return features.unflatten(0, transformed.shape[:2]).mean(dim=1).cpu()
+
+    def with_own_statistics(self, images: Tensor, transformed: Tensor) -> PretextModel:
+        """Return the model with separate BatchNorm statistics of images and transformed images.
+
+        In training, BatchNorm also normalises each kind of input by its own batch.
+
+        Args:
+            images: uint8 ``(B, 3, S, S)``, B at least 2.
+            transformed: uint8 ``(B, P, 3, H, W)``.
+        """
+        num_batches = max(1, len(images) // _BATCH)
+        trunk = copy.deepcopy(self.trunk)
+        update_bn(map(self._normalized, images.tensor_split(num_batches)), trunk)
+        transformed_trunk = copy.deepcopy(self.trunk)
+        patches = (batch.flatten(0, 1) for batch in transformed.tensor_split(num_batches))
+        update_bn(map(self._normalized, patches), transformed_trunk)
+        return replace(self, trunk=trunk, transformed_trunk=transformed_trunk)
+
+    def views_of(self, pixels: Tensor, row: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Return the centre crop of an image, and transformed versions of it.
+
+        Args:
+            pixels: uint8 ``(3, H, W)``.
+            row: row of the image in its data set, a key of the draws.
+            count: number of versions.
+            seed: seed of the draws.
+
+        Returns:
+            uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
+        """
+        key = "patches" if isinstance(self.views, JigsawViews) else "rotated"
+        versions = []
+        for number in range(count):
+            version = self.views(pixels, image_generator(seed, number, row))[key]
+            versions.append(version if version.ndim == 4 else version[None])
+        return centre_crop(pixels, self.views.image_size), torch.stack(versions)
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        device = next(self.trunk.parameters()).device
+        return self.trunk.preprocessing.normalize(images.to(device))
+
+
+def load_pretext_model(
+    path: Path,
+    *,
+    other: Mapping[str, Any] | None = None,
+    size: int | None = None,
+    device: str | torch.device = "cpu",
+    trust_pickle: bool = False,
+    **trunk_options: Any,
+) -> PretextModel:
+    """Load the model of a checkpoint, with the views of its run.
+
+    Args:
+        path: any checkpoint that ``pirl-plugin export`` reads.
+        other: the configuration of another run. Its views are used if this run has no transformed
+            images (NPID) or no configuration; None: the paper's jigsaw.
+        size: side of the image view, pixels, if the run has none; None: the other's, or 224.
+        device: device of trunk and heads.
+        trust_pickle: as in ``pirl-plugin export``.
+        **trunk_options: as in :func:`pirl_plugin.checkpoints.load.read_trunk`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no complete trunk, or safe loading refuses it.
+    """
+    content = read_checkpoint(path, trust_pickle)
+    trunk = trunk_in(content, path, **trunk_options).build().to(device)
+    views = training_views(path, other, size)
+    heads = _heads(content)
+    patches = views.grid**2 if isinstance(views, JigsawViews) else 1
+    # Without a pair of heads for these views, as in baselines, compare the trunk's features.
+    if [head.num_patches for head in heads] != [patches, 1]:
+        representation = "the trunk's pooled features, of patches their mean: no pair of heads"
+        return PretextModel(trunk, None, None, views, f"{representation} f and g")
+    g, f = (head.to(device) for head in heads)  # the configs have g first
+    representation = "f(v_I) and g(v_It), by the heads in the checkpoint"
+    return PretextModel(trunk, f, g, views, representation)
+
+
+def _heads(content: Mapping[str, Any]) -> list[PIRLHead]:
+    """Return the heads of a host's checkpoint, by position; none if one is not from this plugin."""
+    state: Any = content
+    for key in ("classy_state_dict", "base_model", "model", "heads"):
+        state = state.get(key) if isinstance(state, Mapping) else None
+    weights_of: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in (state or {}).items():
+        match = _HEAD.fullmatch(name)
+        if match is None:
+            return []
+        weights_of.setdefault(int(match[1]), {})[match[2]] = tensor
+    return [_head(weights_of[position]) for position in sorted(weights_of)]
+
+
+def _head(weights: dict[str, Tensor]) -> PIRLHead:
+    """Build a head of the weights' shapes, and load them."""
+    if "project.0.weight" in weights:  # a hidden layer
+        first = weights["project.0.weight"]
+        last = weights["project.2.weight"]
+        hidden_dim = len(first)
+    else:
+        first = last = weights["project.weight"]
+        hidden_dim = None
+    patches = weights["merge.weight"].shape[1] // len(last) if "merge.weight" in weights else 1
+    head = PIRLHead(first.shape[1], len(last), patches, hidden_dim)
+    head.load_state_dict(weights)
+    return head.eval()

@@ -1,0 +1,405 @@
+"""The effect of λ, of the permutations or of the negatives (Sec. 4): runs, table, figure.
+
+A model needs two runs: pre-training and a benchmark of frozen features. Finished runs are skipped,
+so the same command resumes a sweep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from published import published
+
+from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
+from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
+from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
+from pirl_plugin.system.failures import Refused, in_one_sentence
+from pirl_plugin.system.files import claim_folder, write_json, write_text
+from pirl_plugin.system.host_config import quoted
+from pirl_plugin.system.processes import ended_by_sigterm
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep.
+
+    Attributes:
+        axis: name of the swept value.
+        key: the Hydra key of the value; with "++" if the config may not have the key.
+        values: method → the paper's values.
+        paper: method → the value at which a table of the paper has a model with the settings of
+            Sec. 4; the number of this table, and its row.
+    """
+
+    axis: str
+    key: str
+    values: dict[str, tuple[float, ...]]
+    paper: dict[str, tuple[float, int, str]]
+
+
+_PIRL_OF_SEC_4 = (5, "PIRL (Jigsaw)")
+SWEEPS = {
+    "lambda": Sweep(  # Fig. 6
+        "λ (weight of the invariance term)",  # Eq. 5
+        "config.LOSS.pirl_loss.lambda_invariance",
+        {"PIRL": (0, 0.25, 0.5, 0.75, 1)},
+        {"PIRL": (0.5, *_PIRL_OF_SEC_4)},
+    ),
+    "permutations": Sweep(  # Fig. 7
+        "Number of permutations",
+        "++config.DATA.TRAIN.VIEWS.num_permutations",
+        {"PIRL": (1, 10, 100, 1_000, 10_000, 362_880), "Jigsaw": (10, 100, 1_000, 10_000)},
+        {"PIRL": (362_880, *_PIRL_OF_SEC_4), "Jigsaw": (2_000, 2, "Jigsaw")},
+    ),
+    "negatives": Sweep(  # Fig. 8
+        "Number of negatives",
+        "config.LOSS.pirl_loss.num_negatives",
+        {"PIRL": tuple(2**power for power in range(6, 16))},
+        {"PIRL": (4_096, *_PIRL_OF_SEC_4)},
+    ),
+}
+_CONFIGS = {
+    ("paper", "PIRL"): "pretrain/pirl/jigsaw_8node",
+    ("paper", "Jigsaw"): "pretrain/pirl/jigsaw_baseline_8node",
+    ("quick", "PIRL"): "pretrain/pirl/quick_jigsaw",
+    ("quick", "Jigsaw"): "pretrain/pirl/quick_jigsaw_baseline",
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a sweep."""
+
+    method: str
+    value: float
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder."""
+        return f"{self.method.lower()}_{self.value}"
+
+
+def models_of(name: str, values: Sequence[float] | None = None) -> list[Model]:
+    """Return the models of a sweep, method by method.
+
+    Args:
+        name: name of the sweep.
+        values: only these values, for each method; None: the paper's.
+
+    Example:
+        >>> [model.folder for model in models_of("permutations", [10])]
+        ['pirl_10', 'jigsaw_10']
+    """
+    return [
+        Model(method, _plain(value))
+        for method, paper_values in SWEEPS[name].values.items()
+        for value in sorted(set(values or paper_values))
+    ]
+
+
+def pretraining(options: argparse.Namespace, data: Data, model: Model) -> list[str]:
+    """Return the overrides of a model's pre-training."""
+    overrides = [
+        f"config={_CONFIGS[options.scale, model.method]}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
+    ]
+    is_quick = options.scale == "quick"
+    if is_quick:
+        overrides.append(f"config.OPTIMIZER.num_epochs={quick_epochs(data)}")
+    if model.method == "PIRL":
+        overrides.append(quick_negatives(data) if is_quick else "+config/pirl/epochs=analysis_400")
+    value = f"{SWEEPS[options.name].key}={model.value}"
+    return _merged(overrides, [*options.overrides, value])
+
+
+def benchmark(options: argparse.Namespace, data: Data, checkpoint: Path) -> list[str]:
+    """Return the overrides of a model's benchmark: SVMs on VOC07, or linear classifiers."""
+    on_voc = options.voc is not None
+    is_quick = options.scale == "quick"
+    if is_quick and not on_voc:
+        return _merged(quick_linear(data, checkpoint), options.linear)
+    config = "linear_imagenet1k"
+    train = data.train
+    test = data.val
+    if on_voc:
+        config = "svm_voc07"
+        train = test = options.voc
+    overrides = [
+        f"config=benchmark/pirl/{config}",
+        f"config.DATA.TRAIN.DATA_PATHS=[{quoted(train)}]",
+        f"config.DATA.TEST.DATA_PATHS=[{quoted(str(test))}]",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
+    ]
+    if is_quick:
+        size = f"config.DATA.TRAIN.RESIZE=[{IMAGE_SIZE},{IMAGE_SIZE}]"
+        overrides += ["+config/pirl/linear=resnet10", "+config/pirl/machines=cpu", size]
+    return _merged(overrides, options.linear)
+
+
+def _merged(overrides: Sequence[str], replacing: Sequence[str]) -> list[str]:
+    """Return all overrides; one of ``replacing`` replaces another with the same key."""
+    keys = {_key_of(override) for override in replacing}
+    remaining = [override for override in overrides if _key_of(override) not in keys]
+    return [*remaining, *replacing]
+
+
+def _key_of(override: str) -> str:
+    key, _, _ = override.partition("=")
+    return key.lstrip("+~")
+
+
+def run_sweep(options: argparse.Namespace) -> None:
+    """Run the unfinished models, and write the table and the figure after each model.
+
+    Args:
+        options: the command's ``name``, ``data``, ``voc``, ``out``, ``scale``, ``values``,
+            ``overrides`` and ``linear``.
+
+    Raises:
+        ValueError: the options cannot be used, or ``out`` holds another sweep.
+        RuntimeError: a run failed.
+    """
+    data = find_data(options.data)
+    if data.val is None and options.voc is None:
+        raise Refused(f"--data = {options.data}: expected train/CLASS/* and val/CLASS/*")
+    settings = {
+        "scale": options.scale,
+        "data": str(options.data),
+        "pre-training": shlex.join(options.overrides),
+        "linear": shlex.join(options.linear),
+    }
+    if options.voc is not None:
+        settings["VOC07"] = str(options.voc)
+    claim_folder(options.out, {"sweep": options.name, **settings})
+    for model in models_of(options.name, options.values):
+        _run_model(options, data, model)
+        table = write_results(options.out, options.name, _results(options), settings)
+    print(f"\n{table}\nIn {options.out}: results.md, results.json, figure.png", flush=True)
+
+
+def _run_model(options: argparse.Namespace, data: Data, model: Model) -> None:
+    """Pre-train and measure one model, if it is not finished."""
+    folder = options.out / model.folder
+    title = f"{model.method}, {SWEEPS[options.name].axis} = {model.value:,}"
+    # At the paper's scale, a machine runs several processes, which work on GPUs.
+    threads = torch.get_num_threads() if options.scale == "quick" else 1
+    if final_checkpoint(folder / "pretrain") is None:
+        overrides = pretraining(options, data, model)
+        run_host(overrides, folder / "pretrain", f"{title}: pre-training", threads)
+    checkpoint = final_checkpoint(folder / "pretrain")
+    if checkpoint is None:
+        raise RuntimeError(f"{title}: the pre-training ended unfinished: see {folder}")
+    measure = _measure_of(options)
+    if not _accuracies(folder / measure, measure):
+        overrides = benchmark(options, data, checkpoint)
+        script = svm_script() if measure == "svm" else None
+        run_host(overrides, folder / measure, f"{title}: {measure}", threads, script=script)
+
+
+def _measure_of(options: argparse.Namespace) -> str:
+    """Return the name of a model's benchmark and of its folder."""
+    return "linear" if options.voc is None else "svm"
+
+
+def svm_script() -> list[str]:
+    """Return the command of the host's script that trains SVMs.
+
+    It is named by its file: ``python -m tools.train_svm`` would take a folder ``tools`` of the
+    user's before the host's.
+    """
+    host = importlib.util.find_spec("vissl")
+    if host is None or host.origin is None:
+        raise Refused("VISSL is not installed: pip install --no-deps vissl==0.1.6")
+    return [sys.executable, str(Path(host.origin).parents[1] / "tools" / "train_svm.py")]
+
+
+def _accuracies(folder: Path, measure: str) -> dict[str, float]:
+    """Return layer → percent of a benchmark; empty if it is not finished."""
+    try:
+        if measure == "svm":
+            return svm_map(folder, read_config(folder / RUN_CONFIG))
+        return linear_accuracy(folder)
+    except (ValueError, OSError):
+        return {}
+
+
+def _results(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the accuracies of all models in the folder, also from earlier calls."""
+    measure = _measure_of(options)
+    unit = "top1" if measure == "linear" else "map"
+    rows = []
+    for method in SWEEPS[options.name].values:
+        folders = options.out.glob(f"{method.lower()}_*")
+        values = sorted(float(folder.name.partition("_")[2]) for folder in folders)
+        for value in map(_plain, values):
+            layers = _accuracies(options.out / Model(method, value).folder / measure, measure)
+            best = max(layers, key=lambda layer: layers[layer]) if layers else None
+            rows.append(
+                {
+                    "method": method,
+                    "value": value,
+                    unit: layers,
+                    "best_layer": best,
+                    f"best_{unit}": layers[best] if best else None,
+                }
+            )
+    return rows
+
+
+def _plain(value: float) -> float:
+    return int(value) if float(value).is_integer() else value
+
+
+def write_results(
+    out: Path, name: str, results: Sequence[Mapping[str, Any]], settings: Mapping[str, str]
+) -> str:
+    """Write ``results.md``, ``results.json`` and ``figure.png``; return the table.
+
+    Args:
+        out: the folder.
+        name: name of the sweep.
+        results: for each model ``method``, ``value``, ``best_layer`` and either ``top1`` and
+            ``best_top1`` or ``map`` and ``best_map``: layer → percent (empty if not measured), and
+            the percent of the best layer (or None).
+        settings: settings of the runs.
+    """
+    on_voc = "VOC07" in settings
+    best = "best_map" if on_voc else "best_top1"
+    measure = "SVM on VOC07, mAP, %" if on_voc else "linear top-1, %"
+    measured: dict[str, dict[float, float]] = {method: {} for method in SWEEPS[name].values}
+    for row in results:
+        if row.get(best) is not None:
+            measured[row["method"]][row["value"]] = row[best]
+    measured = {method: points for method, points in measured.items() if points}
+
+    table = _table(name, measured, measure)
+    lines = [f"- {key}: {text}" for key, text in settings.items() if text]
+    text = "\n".join([table, "", "The best layer of each model.", "", *lines]) + "\n"
+    write_text(out / "results.md", text)
+    content = {"sweep": name, "settings": dict(settings), "results": list(results)}
+    write_json(out / "results.json", content)
+    # The figure has the paper's points if the runs measure what the paper's figure does.
+    is_papers = settings.get("scale") == "paper" and on_voc == (name == "permutations")
+    paper = published_points(name) if is_papers else {}
+    draw(name, measured, paper, measure).savefig(out / "figure.png", dpi=200)
+    return text
+
+
+def published_points(name: str) -> dict[str, tuple[float, float]]:
+    """Return method → swept value and percent, from the paper's tables.
+
+    The paper prints no figures of its Figures 6 to 8. Its tables have these points of them.
+
+    Example:
+        >>> published_points("permutations")
+        {'PIRL': (362880, 79.8), 'Jigsaw': (2000, 64.5)}
+    """
+    column = "VOC07" if name == "permutations" else "ImageNet"
+    points = {}
+    for method, (value, number, row) in SWEEPS[name].paper.items():
+        percent = published(number, row)[column]
+        if percent is not None:
+            points[method] = (value, percent)
+    return points
+
+
+def _table(name: str, measured: Mapping[str, Mapping[float, float]], measure: str) -> str:
+    heads = [f"{method}, {measure}" for method in measured]
+    lines = [f"| {SWEEPS[name].axis} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for value in sorted({value for points in measured.values() for value in points}):
+        percents = [points.get(value) for points in measured.values()]
+        cells = ["" if percent is None else f"{percent:.1f}" for percent in percents]
+        lines.append(f"| {value:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(
+    name: str,
+    measured: Mapping[str, Mapping[float, float]],
+    paper: Mapping[str, tuple[float, float]],
+    measure: str,
+) -> Any:
+    """Draw the runs of a sweep as lines, and the paper's points as crosses.
+
+    Args:
+        name: name of the sweep.
+        measured: method → value → percent.
+        paper: as from :func:`published_points`; empty: none.
+        measure: label of the second axis.
+
+    Returns:
+        The figure of matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.8, 3.6), layout="constrained")
+    axes = figure.subplots()
+    colours = {method: f"C{number}" for number, method in enumerate(SWEEPS[name].values)}
+    for method, points in measured.items():
+        values = sorted(points)
+        percents = [points[value] for value in values]
+        axes.plot(values, percents, "o-", color=colours[method], label=method)
+    for method, (value, percent) in paper.items():
+        axes.plot(value, percent, "X", color=colours[method], ms=9, label=f"{method}, paper")
+    if name != "lambda":
+        axes.set_xscale("log")
+    ticks = sorted({value for points in measured.values() for value in points})
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
+    axes.set_xticks([], minor=True)
+    axes.set(xlabel=SWEEPS[name].axis, ylabel=measure)
+    if len(colours) > 1 or paper:
+        axes.legend(frameon=False, fontsize=8)
+    axes.grid(alpha=0.25)
+    return figure
+
+
+def main(arguments: list[str]) -> None:
+    """Run the script.
+
+    Raises:
+        SystemExit: the options cannot be used, or a run failed.
+    """
+    parser = argparse.ArgumentParser(
+        prog="sweep.py",
+        description="Pre-train a model for each value, measure it with the linear benchmark, and "
+        "write a table and a figure. The same command resumes after a stop.\nExample: "
+        "python extra_scripts/paper/sweep.py lambda --data DIR --scale quick --values 0 0.5 1",
+        formatter_class=HelpFormatter,
+    )
+    add = parser.add_argument
+    add("name", choices=list(SWEEPS), help="the value to vary")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides of every pre-training")
+    add("--data", type=user_path, required=True, help="folder of train/CLASS/*, val/CLASS/*")
+    add("--voc", type=user_path, metavar="VOC2007",
+        help="measure with SVMs on VOC07 (Fig. 7), not with linear classifiers")  # fmt: skip
+    add("--out", type=output_folder, help="folder (default: runs/sweep_NAME)")
+    add("--scale", choices=["paper", "quick"], default="paper",
+        help="paper: ResNet-50, 400 epochs, 32 GPUs; quick: ResNet-10 on a CPU")  # fmt: skip
+    add("--values", nargs="+", metavar="V", help="only these values (default: the paper's)")
+    add("--linear", metavar="KEY=VALUE", action="append", default=[],
+        help="an override of every benchmark; repeatable")  # fmt: skip
+    options = parser.parse_intermixed_args(arguments)
+    if options.values is not None:  # argparse gives this option all words after it
+        options.overrides += [word for word in options.values if "=" in word]
+        options.values = [float(word) for word in options.values if "=" not in word]
+    options.out = options.out or output_folder(f"runs/sweep_{options.name}")
+    options.data = options.data.resolve()
+    if options.voc is not None:
+        options.voc = options.voc.resolve()
+    with ended_by_sigterm():
+        run_sweep(options)
+
+
+if __name__ == "__main__":
+    with in_one_sentence():
+        main(sys.argv[1:])

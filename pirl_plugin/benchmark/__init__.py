@@ -1,1 +1,0 @@
-"""Measure the speed against VISSL's own PIRL in the same process."""

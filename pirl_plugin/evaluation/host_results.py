@@ -1,0 +1,57 @@
+"""Results in the folder of a run of the host: whether it is finished, and its accuracies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pirl_plugin.checkpoints.training_run import CheckpointName, final_checkpoint
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import read_json_lines
+
+
+def epochs_trained(folder: Path) -> int:
+    """Return the number of epochs of a finished run; 0 for an unfinished one."""
+    checkpoint = final_checkpoint(folder)
+    name = CheckpointName.parse(checkpoint.name) if checkpoint is not None else None
+    return name.number + 1 if name is not None else 0
+
+
+def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
+    """Return the top-k of each layer after the last epoch of a linear benchmark, percent.
+
+    Args:
+        folder: folder of the run.
+        k: 1 or 5.
+
+    Raises:
+        ValueError: the run is not finished, or its last epoch was not tested.
+    """
+    epochs = epochs_trained(folder)
+    for line in reversed(read_json_lines(folder / "metrics.json")):
+        if "test_accuracy_list_meter" in line and line["train_phase_idx"] + 1 == epochs:
+            accuracies = line["test_accuracy_list_meter"][f"top_{k}"]
+            return {layer: float(value) for layer, value in accuracies.items()}
+    raise Refused(
+        f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
+        f"start the run again"
+    )
+
+
+def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean average precision of each layer's SVMs on VOC07, percent.
+
+    Args:
+        folder: folder of the run, which is not a low-shot run.
+        config: its configuration.
+
+    Raises:
+        OSError: the run is not finished.
+    """
+    pools = config["MODEL"]["FEATURE_EVAL_SETTINGS"]["LINEAR_EVAL_FEAT_POOL_OPS_MAP"]
+    return {
+        layer: 100 * float(np.load(folder / layer / "test_ap.npy").mean()) for layer, _ in pools
+    }

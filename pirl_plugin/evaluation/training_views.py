@@ -1,0 +1,59 @@
+"""The views of a checkpoint's training: patches or rotated images, and the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.checkpoints.training_run import run_config
+from pirl_plugin.images import names
+from pirl_plugin.views.jigsaw import JigsawViews, RotationJigsawViews
+from pirl_plugin.views.rotation import RotationViews
+
+Views = JigsawViews | RotationViews
+_VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
+    names.JIGSAW: JigsawViews,
+    names.ROTATION: RotationViews,
+    names.ROTATION_JIGSAW: RotationJigsawViews,
+    names.PREDICT_JIGSAW: JigsawViews,  # adds the image, which the task does not use
+    names.PREDICT_ROTATION: RotationViews,
+}
+
+
+def training_views(
+    checkpoint: Path, other: Mapping[str, Any] | None = None, size: int | None = None
+) -> Views:
+    """Return the views with transformed images of a checkpoint's run.
+
+    Args:
+        checkpoint: any checkpoint.
+        other: the configuration of another run. Its views are used if this run has no transformed
+            images (NPID) or no configuration; None: the paper's jigsaw.
+        size: side of the image view, pixels, if the run has none; None: the other's, or 224.
+    """
+    return _views(_view_entry(run_config(checkpoint)), _view_entry(other), size)
+
+
+def has_transformed_images(config: Mapping[str, Any] | None) -> bool:
+    """Return whether a run has patches or rotated images, and an image size."""
+    entry = _view_entry(config)
+    return entry.get("name") in _VIEWS and "image_size" in entry
+
+
+def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the first entry of ``TRANSFORMS``: it makes the views."""
+    transforms = config["DATA"]["TRAIN"]["TRANSFORMS"] if config else []
+    return dict(transforms[0]) if transforms else {}
+
+
+def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
+    """Return the views of an entry; if it has no transformed images, the views of the other."""
+    # The run's own size goes before --size, and this before the other run's.
+    default = other if other.get("name") in _VIEWS else {"name": names.JIGSAW}
+    side = size or default.get("image_size", 224)
+    if entry.get("name") not in _VIEWS:
+        side = entry.get("image_size", side)
+        entry = {**default, "image_size": side}
+    parameters = {"image_size": side, **entry}
+    return _VIEWS[parameters["name"]].from_entry(parameters)

@@ -1,0 +1,1 @@
+"""The method of the paper; read estimators, scores, negatives, bank, sharded_bank, loss."""

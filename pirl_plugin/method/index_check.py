@@ -1,0 +1,87 @@
+"""The check that an index is an image's number in the data set, without waiting for a GPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.system.failures import Refused
+
+
+class IndexCheck:
+    """Refuses an index outside the data set: on a CPU at once, on a GPU a little later.
+
+    The host runs ahead of a GPU, so it cannot see an index there. The smallest and the largest
+    index so far stay on the GPU. Each :meth:`note` also starts their copy to the host, and
+    :meth:`refuse_noted` reads the copy without waiting. So an index is refused after anything that
+    waits for the GPU, and at the latest some steps after it was noted.
+
+    Args:
+        num_rows: |D|.
+        device: device of the indices.
+    """
+
+    def __init__(self, num_rows: int, device: torch.device) -> None:
+        self._num_rows = num_rows
+        self._device = device
+        self._forget()
+
+    def _forget(self) -> None:
+        # New tensors: a copy to the old ones may be under way.
+        self._on_device = torch.zeros(2, dtype=torch.int64, device=self._device)
+        # A copy to ordinary memory would wait for the GPU.
+        is_cuda = self._device.type == "cuda"
+        self._on_host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_cuda)
+
+    def check(self, index: Tensor) -> None:
+        """Refuse an index outside the data set, or note it for later; −1 leaves an image out.
+
+        Args:
+            index: int64 of any shape.
+
+        Raises:
+            ValueError: on a CPU, an index is outside the data set.
+        """
+        if index.device.type == "cpu":
+            self.check_now(index, lowest=-1)
+        else:
+            self.note(index)
+
+    def check_now(self, index: Tensor, lowest: int = 0) -> None:
+        """Refuse an index below ``lowest`` or outside the data set; this waits for a GPU.
+
+        Raises:
+            ValueError: there is such an index.
+        """
+        if index.numel():
+            smallest, largest = torch.stack(index.aminmax()).tolist()
+            self._check_range(smallest, largest, lowest)
+
+    def note(self, index: Tensor) -> None:
+        """Add indices, int64 of any shape, to those that :meth:`refuse_noted` checks."""
+        smallest, largest = self._on_device
+        values = torch.cat([self._on_device, index.flatten()])
+        torch.aminmax(values, out=(smallest, largest))
+        self._on_host.copy_(self._on_device, non_blocking=True)
+
+    def refuse_noted(self, wait: bool = False) -> None:
+        """Refuse a noted index outside the data set, once.
+
+        Args:
+            wait: whether to wait for the GPU, so that all noted indices are checked.
+
+        Raises:
+            ValueError: there is such an index, among those that have reached the host.
+        """
+        smallest, largest = (self._on_device if wait else self._on_host).tolist()
+        if smallest < -1 or largest >= self._num_rows:
+            self._forget()
+        self._check_range(smallest, largest, lowest=-1)
+
+    def _check_range(self, smallest: int, largest: int, lowest: int) -> None:
+        outside = smallest if smallest < lowest else largest
+        if not lowest <= outside < self._num_rows:
+            raise Refused(
+                f"row {outside} is outside the memory bank of {self._num_rows} rows: give each "
+                f"image's number in the data set, and its size as num_train_samples"
+            )

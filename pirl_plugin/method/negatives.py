@@ -1,0 +1,247 @@
+"""The draw of negatives: N other images for each image, uniform over the data set (Sec. 2.1).
+
+SplitMix64 (Steele et al. 2014), a hash of a counter, gives the random numbers. They depend only on
+(seed, step, index), and are the same on every rank and device, and after a restart.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from pirl_plugin.method.scores import triton_kernels
+from pirl_plugin.system.failures import Refused
+
+_SHARED = -2  # key of a draw that the whole batch shares
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # the constant as int64
+_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+_SHIFTS = (30, 27, 31)
+_HALF_WORD = 0xFFFFFFFF
+_MOST_IMAGES = 2**31
+
+
+def draw_negatives(
+    index: Tensor,
+    num_images: int,
+    num_negatives: int,
+    seed: int,
+    step: int,
+    *,
+    replacement: bool = True,
+    per_batch: bool = False,
+) -> Tensor:
+    """Draw the negatives of each image, never the image itself.
+
+    Args:
+        index: ``(B,)`` int64, each image's row in the data set; rows may repeat.
+        num_images: |D|.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: whether a negative may be drawn twice for an image. Without replacement, each
+            image sorts |D| random keys, which suits small data sets.
+        per_batch: one draw for the whole batch, uniform over the images outside the batch.
+
+    Returns:
+        ``(B, N)`` int64; with ``per_batch`` an expanded view of one draw.
+
+    Raises:
+        ValueError: there are not enough other images, or more than 2³¹; an index is outside the
+            data set. A GPU waits for this check.
+
+    Example:
+        >>> import torch
+        >>> negatives = draw_negatives(torch.tensor([3, 3, 0]), 10, 4, seed=0, step=0)
+        >>> negatives.shape, bool((negatives[0] == negatives[1]).all())
+        (torch.Size([3, 4]), True)
+    """
+    if ((index < 0) | (index >= num_images)).any():
+        raise Refused(
+            f"index = {index.tolist()[:8]}: expected rows of the data set, from 0 to "
+            f"{num_images - 1}; give each image's number in the data set"
+        )
+    draw = draw_for_batch if per_batch else draw_for_each
+    return draw(index, num_images, num_negatives, seed, step, replacement)
+
+
+def draw_for_each(
+    index: Tensor,
+    num_images: int,
+    num_negatives: int,
+    seed: int,
+    step: int,
+    replacement: bool,
+    exclude: Tensor | None = None,
+) -> Tensor:
+    """Draw for each image, uniform over the other images: see :func:`draw_negatives`.
+
+    It does not check the index and does not wait for a GPU.
+
+    Args:
+        index: ``(B,)`` int64, each image's row in the data set: the key of its draw.
+        num_images: number of images to draw from: |D|, or those of a part of a bank.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: whether a negative may be drawn twice for an image.
+        exclude: ``(B,)`` int64, the number of each image itself among the ``num_images``, −1 if it
+            is not one of them; None: ``index``.
+
+    Returns:
+        ``(B, N)`` int64.
+    """
+    _check_size(num_images, num_images - 1, num_negatives, replacement)
+    if exclude is None:
+        exclude = index
+        bounds = torch.full_like(index, num_images - 1)
+    else:
+        # An image that is not among the images has the number after the last one, so all numbers
+        # are below it.
+        exclude = exclude.masked_fill(exclude < 0, num_images)
+        bounds = num_images - (exclude < num_images).long()
+    keys = _mix(index + _stream(seed, step))
+    if replacement:
+        drawn = _integers(keys, bounds, num_negatives)
+    else:
+        drawn = index.new_empty(len(index), num_negatives)
+        for i in range(len(index)):
+            drawn[i] = _distinct(keys[i], bounds[i], num_images, num_negatives)
+    return drawn.add_(drawn >= exclude[:, None])  # step over the image itself
+
+
+def draw_for_batch(
+    batch: Tensor,
+    num_images: int,
+    num_negatives: int,
+    seed: int,
+    step: int,
+    replacement: bool,
+) -> Tensor:
+    """Draw once for the batch, uniform over the images outside it: see :func:`draw_negatives`.
+
+    It waits for a GPU only if the data set without one batch may be too small: then it has to count
+    the different images of the batch.
+
+    Args:
+        batch: ``(B,)`` int64, the images of the batch, which are not drawn; −1 is no image. They
+            are not checked.
+        num_images: number of images to draw from: |D|, or those of a part of a bank.
+        num_negatives: N.
+        seed: key of the draw.
+        step: training step.
+        replacement: whether a negative may be drawn twice.
+
+    Returns:
+        ``(B, N)`` int64, an expanded view of one draw.
+    """
+    # The images to leave out, in ascending order. Repeated and missing ones become `num_images`,
+    # which no draw reaches: their number is not known without waiting for a GPU.
+    ordered = batch.masked_fill(batch < 0, num_images).sort().values
+    repeated = pad(ordered[1:] == ordered[:-1], (1, 0))[: len(ordered)]  # empty for no image
+    taken = ordered.masked_fill(repeated, num_images).sort().values
+    num_free = num_images - (taken < num_images).sum(dim=0, keepdim=True)
+
+    at_least_free = num_images - len(batch)
+    if at_least_free < (1 if replacement else num_negatives):
+        at_least_free = int(num_free)
+    _check_size(num_images, at_least_free, num_negatives, replacement)
+
+    key = _signed(_mix_number(_stream(seed, step) + _SHARED))
+    keys = torch.full_like(num_free, key)
+    if replacement:
+        drawn = _integers(keys, num_free, num_negatives)
+    else:
+        drawn = _distinct(keys[0], num_free[0], num_images, num_negatives)[None]
+    # The j-th image that is not taken is j + the number of taken images before it.
+    free_before = taken - torch.arange(len(taken), device=taken.device)
+    free_before = free_before.masked_fill(taken == num_images, num_images)
+    drawn = drawn + torch.searchsorted(free_before, drawn, right=True)
+    return drawn.expand(len(batch), -1)
+
+
+def _check_size(num_images: int, num_free: int, num_negatives: int, replacement: bool) -> None:
+    """Raise ``ValueError`` if there are too few or too many images."""
+    if num_images > _MOST_IMAGES:
+        raise Refused(f"num_images = {num_images}: expected at most 2³¹; draw in parts")
+    needed = 1 if replacement else num_negatives
+    if num_free < needed:
+        raise Refused(
+            f"num_negatives = {num_negatives}: expected at least {needed} other images to draw "
+            f"from, but there are {num_free} of {num_images}; lower it, or give more images"
+        )
+
+
+def _integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
+    """Return ``(B, count)`` integers uniform in [0, bound) for each key ``(B,)``; bound < 2³¹.
+
+    They are ⌊u·bound / 2⁶⁴⌋ for a 64-bit word u, so the deviation from uniform is bound/2⁶⁴.
+    """
+    if keys.device.type == "cpu":
+        from pirl_plugin.method.cpu_kernels import fill_integers
+
+        drawn = keys.new_empty(len(keys), count)
+        fill_integers(keys.numpy(), bounds.numpy(), drawn.numpy())
+        return drawn
+    kernels = triton_kernels(keys.device)
+    if kernels:
+        numbers: Tensor = kernels.integers(keys, bounds, count)
+        return numbers
+    return _integers_of_tensors(keys, bounds, count)
+
+
+def _integers_of_tensors(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
+    """Return the numbers of :func:`_integers`, by operations of torch on any device."""
+    words = _words(keys, count)
+    bounds = bounds[:, None]
+    # The product has 95 bits, so each half of a word is multiplied alone: 32 + 31 bits fit int64.
+    low = (words & _HALF_WORD).mul_(bounds).bitwise_right_shift_(32)
+    # A shift of int64 copies the sign to the left; the mask removes the copies.
+    high = words.bitwise_right_shift_(32).bitwise_and_(_HALF_WORD)
+    return low.addcmul_(high, bounds).bitwise_right_shift_(32)
+
+
+def _distinct(key: Tensor, bound: Tensor, num_images: int, count: int) -> Tensor:
+    """Return ``(count,)`` distinct integers in [0, bound), the first of a random order."""
+    order = _words(key[None], num_images)[0]
+    numbers = torch.arange(num_images, device=key.device)
+    order.masked_fill_(numbers >= bound, torch.iinfo(torch.int64).max)
+    return order.argsort()[:count]
+
+
+def _words(keys: Tensor, count: int) -> Tensor:
+    """Return the first ``count`` words of each key's stream: ``(B, count)`` int64."""
+    counter = torch.arange(1, count + 1, device=keys.device)
+    return _mix(torch.add(keys[:, None], counter, alpha=_GOLDEN))
+
+
+def _stream(seed: int, step: int) -> int:
+    """Return the key of a step's draws, to which an image's number is added; an int64."""
+    return _signed(_mix_number(_mix_number(seed) + step))
+
+
+def _mix(words: Tensor) -> Tensor:
+    """Hash int64 words, in place: the finaliser of SplitMix64."""
+    first, second, third = _SHIFTS
+    words = _shift_xor(words, first).mul_(_MULTIPLIERS[0])
+    words = _shift_xor(words, second).mul_(_MULTIPLIERS[1])
+    return _shift_xor(words, third)
+
+
+def _shift_xor(words: Tensor, shift: int) -> Tensor:
+    """Return words ^ (words >>> shift), in place; a mask removes the sign bits of int64 shifts."""
+    shifted = (words >> shift).bitwise_and_((1 << (64 - shift)) - 1)
+    return words.bitwise_xor_(shifted)
+
+
+def _mix_number(word: int) -> int:
+    """Hash one word on the host, as :func:`_mix` does; an unsigned number of 64 bits."""
+    word %= 2**64
+    for shift, multiplier in zip(_SHIFTS[:2], _MULTIPLIERS, strict=True):
+        word = (word ^ (word >> shift)) * multiplier % 2**64
+    return word ^ (word >> _SHIFTS[2])
+
+
+def _signed(word: int) -> int:
+    """Return the int64 of the same 64 bits."""
+    return word - 2**64 if word >= 2**63 else word

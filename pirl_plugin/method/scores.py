@@ -1,0 +1,291 @@
+"""Scores of embeddings against their rows of the memory bank, a few images at a time (Eq. 3).
+
+All drawn rows of a batch, B×N×D, would take 0.5 GB. So only the rows of a few images are gathered
+at a time. The estimator runs on their scores, and autograd gives its gradient with respect to the
+scores. One product with the same rows then gives the gradient of the embeddings. With Triton, a
+GPU reads each row from the bank where it needs it, and gathers none.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.method import cpu_kernels
+from pirl_plugin.system.failures import Refused
+
+_MOST_BYTES = {"cpu": 2**24, "cuda": 2**28}  # of the rows, or scores, of a block
+_CONVERTED = 2**13  # rows that a CPU converts to the type of the queries at once
+_MOST_SUMS = 64  # partial sums of an image: a GPU computes them at the same time
+
+_OfRows = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class BankScores:
+    """Scores of T outputs of B images, against the images' own rows and N drawn rows each.
+
+    Attributes:
+        queries: ``(B, T, D)`` unit-norm embeddings, float32 or float64.
+        positives: ``(B, D)``, each image's own row of the bank, any floating type.
+        table: ``(rows, D)`` unit-norm rows, any floating type; gets no gradient.
+        drawn: ``(B, N)`` int64, rows of the table; an expanded view: the batch shares one draw.
+        temperature: τ > 0.
+    """
+
+    queries: Tensor
+    positives: Tensor
+    table: Tensor
+    drawn: Tensor
+    temperature: float
+
+    def estimate(self, estimator: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Compute an estimator for each image and output.
+
+        Args:
+            estimator: function of scores over τ, ``(b,)`` and ``(b, N)``, that returns ``(b,)``.
+
+        Returns:
+            ``(B, T)``, in the type of the queries, with a gradient for the queries.
+        """
+        values: Tensor = _Estimate.apply(self.queries, self, estimator)
+        return values
+
+    @torch.no_grad()
+    def sum_of_exponentials(self, valid: Tensor) -> Tensor:
+        """Sum exp(s/τ) over the drawn rows of valid images, to estimate Z.
+
+        Args:
+            valid: ``(B,)`` bool.
+
+        Returns:
+            ``(2,)``, the sum and the number of terms; float64, or float32 without float64.
+        """
+        total = torch.zeros((), dtype=wide_type(valid.device), device=valid.device)
+        queries = self.queries / self.temperature
+        for images, score, _ in self._blocks():
+            negatives = score(queries[images])  # b×T×N
+            sums = negatives.to(total.dtype).exp().sum(dim=2)  # b×T
+            total += sums.masked_fill(~valid[images, None], 0).sum()
+        number = valid.sum() * (self.queries.shape[1] * self.drawn.shape[1])
+        return torch.stack([total, number.to(total.dtype)])
+
+    def _blocks(self) -> Iterator[tuple[slice, _OfRows, _OfRows]]:
+        """Yield images, and two functions of their drawn rows, valid until the next block.
+
+        The first takes queries ``(b, T, D)`` and returns scores ``(b, T, N)``: see
+        :func:`score_rows`. The second takes weights ``(b, T, N)`` and returns weighted sums
+        ``(b, T, D)``: see :func:`sum_rows`.
+        """
+        batch, _, dim = self.queries.shape
+        count = self.drawn.shape[1]
+        is_shared = batch > 1 and self.drawn.stride(0) == 0
+        kernels = triton_kernels(self.queries.device)
+        if is_shared or self.queries.dtype != torch.float32:
+            kernels = None  # one matrix product serves a shared draw; Triton's kernels are float32
+        size = self._block_size(gathers_rows=not is_shared and kernels is None)
+        blocks = [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
+
+        if kernels:
+            for images in blocks:
+                drawn = self.drawn[images]
+                score = partial(kernels.score_drawn, self.table, drawn)
+                yield images, score, partial(kernels.sum_drawn, self.table, drawn)
+            return
+        if is_shared:  # gather the rows once for all blocks: 1×N×D
+            buffer = self.queries.new_empty(count, dim)
+            rows = gather_rows(self.table, self.drawn[0], buffer)[None]
+            for images in blocks:
+                yield images, partial(score_rows, rows), partial(sum_rows, rows)
+            return
+        # Gather the rows of each block, b×N×D, into the same memory.
+        buffer = self.queries.new_empty(size * count, dim)
+        for images in blocks:
+            drawn = self.drawn[images].reshape(-1)
+            gathered = gather_rows(self.table, drawn, buffer[: len(drawn)])
+            rows = gathered.view(-1, count, dim)
+            yield images, partial(score_rows, rows), partial(sum_rows, rows)
+
+    def _block_size(self, gathers_rows: bool) -> int:
+        """Return the number of images of a block, whose rows or scores fit into ``_MOST_BYTES``."""
+        batch, num_outputs, dim = self.queries.shape
+        numbers = self.drawn.shape[1] * num_outputs  # of an image: its scores, T×N
+        number_bytes = self.queries.itemsize
+        if gathers_rows:
+            numbers = self.drawn.shape[1] * dim  # its rows, N×D
+            if self.table.dtype != self.queries.dtype:
+                number_bytes += self.table.itemsize  # before their conversion
+        most = _MOST_BYTES.get(self.queries.device.type, _MOST_BYTES["cuda"])
+        fitting = max(1, most // (numbers * number_bytes))
+        num_blocks = max(1, math.ceil(batch / fitting))
+        return max(1, math.ceil(batch / num_blocks))  # equal blocks, so the peak is lower
+
+
+class _Estimate(torch.autograd.Function):
+    """Values ``(B, T)`` of an estimator; the forward pass also computes their gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        scores: BankScores,
+        estimator: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        own_rows = scores.positives.to(queries.dtype)  # B×D
+        scaled = queries.detach() / scores.temperature  # B×T×D
+        positives = (scaled @ own_rows[:, :, None])[:, :, 0]  # B×T
+        values = torch.empty_like(positives)
+        by_positives = torch.empty_like(positives)
+        gradient = torch.empty_like(scaled)
+        for images, score, weighted_sum in scores._blocks():
+            # Leaves of a graph of their own: autograd differentiates only the estimator.
+            positive = positives[images].flatten().requires_grad_()  # b·T
+            negatives = score(scaled[images]).flatten(0, 1).requires_grad_()  # b·T×N
+            with torch.enable_grad():
+                value = estimator(positive, negatives)  # b·T
+                _check_value(value, positive)
+                by_positive, by_negatives = torch.autograd.grad(
+                    value,
+                    (positive, negatives),
+                    torch.ones_like(value),
+                    materialize_grads=True,
+                )
+            block = values[images].shape  # b×T
+            values[images] = value.detach().view(block)
+            by_positives[images] = by_positive.view(block)
+            # Σ_k ∂L/∂s_k · m_k: b×T×D
+            gradient[images] = weighted_sum(by_negatives.view(*block, -1))
+        gradient += by_positives[:, :, None] * own_rows[:, None]
+        ctx.save_for_backward(gradient.div_(scores.temperature))  # the scores are over τ
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, *by_values: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return by_values[0][:, :, None] * gradient, None, None
+
+
+def _check_value(value: object, positive: Tensor) -> None:
+    """Raise ``ValueError`` if an estimator does not return a value for each image."""
+    if not isinstance(value, Tensor) or value.shape != positive.shape:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise Refused(
+            f"the estimator returned {shape}: expected a tensor {tuple(positive.shape)}, a value "
+            f"for each image; sum over dimension 1, the negatives"
+        )
+
+
+def gather_rows(table: Tensor, index: Tensor, out: Tensor) -> Tensor:
+    """Gather rows as ``torch.index_select(table, 0, index)`` does, in the type of ``out``.
+
+    Args:
+        table: ``(rows, D)``, of any floating type.
+        index: ``(n,)`` int64.
+        out: ``(n, D)``, contiguous; overwritten.
+
+    Returns:
+        ``out``.
+
+    Example:
+        >>> table = torch.arange(6.0).view(3, 2)
+        >>> gather_rows(table, torch.tensor([2, 0]), torch.empty(2, 2))
+        tensor([[4., 5.],
+                [0., 1.]])
+    """
+    if table.dtype == out.dtype:
+        return torch.index_select(table, 0, index, out=out)
+    # On a CPU a few rows at a time, so that they stay in the cache until they are converted.
+    size = _CONVERTED if table.device.type == "cpu" else max(len(index), 1)
+    for part, rows in zip(index.split(size), out.split(size), strict=True):
+        rows.copy_(torch.index_select(table, 0, part))
+    return out
+
+
+def score_rows(rows: Tensor, queries: Tensor) -> Tensor:
+    """Return the scores of each image's queries against its rows, ``queries @ rows.mT``.
+
+    Args:
+        rows: ``(B, N, D)``, contiguous, float32 or float64; ``(1, N, D)`` for all images.
+        queries: ``(B, T, D)``, of the same type.
+
+    Returns:
+        ``(B, T, N)``.
+    """
+    if len(rows) < len(queries):
+        return queries @ rows[0].T
+    if rows.device.type != "cpu":
+        return queries @ rows.mT
+    scores = rows.new_empty(*queries.shape[:2], rows.shape[1])
+    cpu_kernels.score_rows(rows.numpy(), queries.contiguous().numpy(), scores.numpy())
+    return scores
+
+
+def sum_rows(rows: Tensor, weights: Tensor) -> Tensor:
+    """Return weighted sums of each image's rows, ``weights @ rows``.
+
+    Args:
+        rows: ``(B, N, D)``, contiguous, float32 or float64; ``(1, N, D)`` for all images.
+        weights: ``(B, T, N)``, of the same type.
+
+    Returns:
+        ``(B, T, D)``.
+    """
+    if len(rows) < len(weights):
+        return weights @ rows[0]
+    if rows.device.type != "cpu":
+        return sum_in_parts(rows, weights)
+    sums = rows.new_zeros(*weights.shape[:2], rows.shape[2])
+    cpu_kernels.sum_rows(rows.numpy(), weights.contiguous().numpy(), sums.numpy())
+    return sums
+
+
+def sum_in_parts(rows: Tensor, weights: Tensor) -> Tensor:
+    """Return ``weights @ rows`` as :func:`sum_rows` does, by partial sums over the rows.
+
+    cuBLAS gives each image to one multiprocessor, so most of a GPU would wait. Partial sums are 15
+    times as fast on an H200.
+    """
+    num_parts = math.gcd(rows.shape[1], _MOST_SUMS)
+    parts = weights.unflatten(2, (num_parts, -1)).transpose(1, 2)  # B×S×T×N/S
+    return (parts @ rows.unflatten(1, (num_parts, -1))).sum(dim=1)
+
+
+@functools.cache
+def triton_kernels(device: torch.device) -> ModuleType | None:
+    """Return :mod:`pirl_plugin.method.triton_kernels` if it works on a device.
+
+    Returns:
+        None on other devices than GPUs. Also None, with a warning, if Triton is missing, cannot
+        compile (it needs a C compiler), or computes wrong numbers.
+    """
+    if device.type != "cuda":
+        return None
+    try:
+        kernels = importlib.import_module("pirl_plugin.method.triton_kernels")
+        if kernels.draws_as_specified(device):
+            return kernels
+        reason = "its numbers are wrong on this GPU"
+    except torch.OutOfMemoryError:  # no fault of Triton: the advice below would be wrong
+        raise
+    except Exception as error:  # Triton and the compilers that it starts raise many types
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    logging.root.warning(
+        f"PIRLLoss runs without Triton's kernels, several times slower ({reason}): install the "
+        f"package triton and a C compiler such as gcc"
+    )
+    return None
+
+
+def wide_type(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 if the device has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64

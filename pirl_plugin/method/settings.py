@@ -1,0 +1,112 @@
+"""The settings of :class:`pirl_plugin.PIRLLoss`, with the paper's values as defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pirl_plugin.method.bank import DTYPES, check_momentum
+from pirl_plugin.method.estimators import ESTIMATORS
+from pirl_plugin.system.validation import check, check_name, check_whole, is_number, is_whole
+
+PLACEMENTS = ("replicated", "sharded")
+"""Whether each rank has all rows of the bank, or a part."""
+
+
+@dataclass
+class BankConfig:
+    """The loss's ``bank``: see :class:`pirl_plugin.method.bank.MemoryBank`.
+
+    Raises:
+        ValueError: the bank cannot use a value.
+    """
+
+    momentum: float = 0.5  # m of row ← normalise(m·row + (1 − m)·f(v_I))
+    placement: str = "replicated"  # or sharded: each rank holds 1/W of the rows
+    dtype: str = "float32"  # type of the rows; or bfloat16, float16
+    init: str = "random"  # or embeddings: a pass before training writes f(v_I) into the rows
+    seed: int | None = None  # None: the host's SEED_VALUE, and 0 without a host
+
+    def __post_init__(self) -> None:
+        seed = self.seed
+        check_momentum("bank.momentum", self.momentum)
+        check_name("bank.placement", self.placement, PLACEMENTS)
+        check_name("bank.dtype", self.dtype, DTYPES)
+        check_name("bank.init", self.init, ("random", "embeddings"))
+        check("bank.seed", seed, seed is None or is_whole(seed), "a whole number, or None")
+
+
+@dataclass
+class PIRLLossConfig:
+    """The settings of the loss: :class:`pirl_plugin.PIRLLoss`.
+
+    Raises:
+        ValueError: the loss cannot use a value.
+    """
+
+    num_train_samples: int = -1  # |D|, the number of images; −1: the host fills it in
+    estimator: Any = "nce"  # nce, nce_softmax, info_nce, or a function of scores
+    lambda_invariance: float = 0.5  # λ, weight of the transformed version; 0 is NPID
+    temperature: float = 0.07  # τ
+    num_negatives: int = 32000  # N, for each image
+    negatives: str = "per_image"  # or per_batch: one draw that the batch shares
+    replacement: bool = True  # whether a row may be drawn twice for an image
+    norm_constant: float | None = None  # Z; None: estimated from the first batch
+    norm_constant_momentum: float = 1.0  # m; below 1: Z ← m·Z + (1 − m)·(Z of this batch)
+    term_weights: list[float] | None = None  # one for each output; None: from lambda_invariance
+    embedding_dim: int = 128  # width of the embeddings
+    bank: BankConfig = field(default_factory=BankConfig)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bank, Mapping):
+            self.bank = BankConfig(**self.bank)
+        check("bank", self.bank, isinstance(self.bank, BankConfig), "a mapping of its settings")
+        images = self.num_train_samples
+        fits = is_whole(images) and (images == -1 or images >= 2)
+        check("num_train_samples", images, fits, "at least 2 images")
+        if not callable(self.estimator):
+            check_name("estimator", self.estimator, ESTIMATORS)
+        for name in ("lambda_invariance", "norm_constant_momentum"):
+            weight = getattr(self, name)
+            check(name, weight, is_number(weight) and 0 <= weight <= 1, "a weight in [0, 1]")
+        # Below 1/709, exp(1/τ) overflows in float64.
+        fits = is_number(self.temperature) and self.temperature >= 1.5e-3
+        check("temperature", self.temperature, fits, "a number of at least 0.0015")
+        for name in ("num_negatives", "embedding_dim"):
+            check_whole(name, getattr(self, name), least=1)
+        check_name("negatives", self.negatives, ("per_image", "per_batch"))
+        check("replacement", self.replacement, isinstance(self.replacement, bool), "True or False")
+        check_norm_constant(self.norm_constant)
+        weights = self.term_weights
+        fits = weights is None or (
+            all(is_number(weight) and weight >= 0 for weight in weights) and sum(weights) > 0
+        )
+        check("term_weights", weights, fits, "weights of at least 0, one of them above")
+
+    def weights(self, num_outputs: int) -> list[float]:
+        """Return the weight of each output's term: Eq. 5, or ``term_weights``.
+
+        Several transformed versions share λ equally. The image is last and has 1 − λ.
+
+        Raises:
+            ValueError: the number of ``term_weights`` is another, or there is no transformed
+                version and λ is not 0.
+        """
+        if self.term_weights is not None:
+            fits = len(self.term_weights) == num_outputs
+            expected = f"{num_outputs} weights, one for each output"
+            check("term_weights", self.term_weights, fits, expected)
+            return list(self.term_weights)
+        weight = self.lambda_invariance
+        num_transformed = num_outputs - 1
+        if num_transformed == 0:
+            check("lambda_invariance", weight, weight == 0, "0 (NPID) without g(v_It)")
+            return [1.0]
+        return [weight / num_transformed] * num_transformed + [1 - weight]
+
+
+def check_norm_constant(norm_constant: float | None) -> None:
+    """Raise ``ValueError`` if Z cannot be used."""
+    fits = norm_constant is None or (is_number(norm_constant) and norm_constant > 0)
+    check("norm_constant", norm_constant, fits, "a positive number, or None")

@@ -1,0 +1,187 @@
+"""The memory bank divided among W ranks, |D| / W rows on each, so that 100M images fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pirl_plugin.method.bank import MemoryBank, check_loaded_rows, check_loaded_size
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.files import atomic_write, sha256_of
+from pirl_plugin.system.ranks import (
+    all_to_all,
+    gather_objects,
+    on_all_ranks,
+    rank,
+    world_size,
+)
+
+
+class ShardedMemoryBank(MemoryBank):
+    """A bank that keeps row r on rank r modulo W, as row r // W of its shard.
+
+    Each rank draws its negatives from its shard, an even sample of the data set. It fetches
+    positives from the ranks that hold them. :meth:`lookup`, :meth:`update`, :meth:`save` and
+    :meth:`load` are collectives: all ranks call them together.
+
+    ``state_dict`` does not have the shards, because hosts save only the state of rank 0.
+    :meth:`save` writes them to a folder, and any number of ranks can load them.
+
+    Args:
+        num_rows: |D|.
+        dim: as the other arguments, see :class:`~pirl_plugin.method.bank.MemoryBank`.
+
+    Attributes:
+        rows: ``(len, dim)``, this rank's shard.
+        awaits_load: whether the loss was loaded from a checkpoint, but not yet the shards.
+
+    Raises:
+        RuntimeError: in a collective, if the number of ranks has changed or it ``awaits_load``.
+
+    Example:
+        >>> import torch
+        >>> bank = ShardedMemoryBank(num_rows=10, dim=4)  # in one process: a single shard
+        >>> bank.rows.shape, bank.lookup(torch.tensor([3, 9])).shape
+        (torch.Size([10, 4]), torch.Size([2, 4]))
+    """
+
+    replicated = False
+    awaits_load = False
+
+    def __init__(
+        self, num_rows: int, dim: int, momentum: float = 0.5, dtype: str = "float32", seed: int = 0
+    ) -> None:
+        self._rank = rank()
+        self._ranks = world_size()
+        super().__init__(num_rows, dim, momentum=momentum, dtype=dtype, seed=seed)
+
+    def fetch(self, index: Tensor) -> Tensor:
+        """See :meth:`MemoryBank.fetch`. Collective; each rank gets its B rows in float32."""
+        route = self._route(index)
+        rows = self.rows[route.send(index) // self._ranks]
+        return route.send_back(rows, len(index)).float()
+
+    def exchange(self, index: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`MemoryBank.exchange`; a rank gets its shard's embeddings. B may differ."""
+        route = self._route(index)
+        return route.send(index) // self._ranks, route.send(embeddings)
+
+    def _route(self, index: Tensor) -> _Route:
+        """Return the way of the images' rows; this waits for a GPU once."""
+        self._check_loaded()
+        if self._ranks != world_size():
+            raise RuntimeError(
+                f"the sharded memory bank was made for {self._ranks} ranks, but there are "
+                f"{world_size()}: make the loss after torch.distributed.init_process_group, in "
+                f"Lightning in configure_model"
+            )
+        owners = torch.where(index >= 0, index % self._ranks, self._ranks)
+        route = _Route(owners, self._ranks)
+        self.index_check.refuse_noted()  # the GPU has just been waited for
+        return route
+
+    def _check_loaded(self) -> None:
+        """Raise ``RuntimeError`` if the rows are still random, and not those of a checkpoint."""
+        if self.awaits_load:
+            raise RuntimeError(
+                "the memory bank's shards were not loaded with the loss's checkpoint: call "
+                "bank.load(FOLDER) after load_state_dict(), with the folder of bank.save()"
+            )
+
+    def save(self, folder: str | Path) -> dict[str, str]:
+        """Write one file for each rank into ``folder``. Collective.
+
+        Returns:
+            Name → SHA-256 of each file, the same on all ranks, for the checkpoint.
+        """
+        self._check_loaded()
+        folder = Path(folder)
+        checksums: dict[str, str] = {}
+        name = f"rank_{self._rank}_of_{self._ranks}.torch"
+
+        def write() -> None:
+            state = {
+                "rows": self.rows.cpu(),
+                "visited": self.visited.cpu(),
+                "num_rows": self.num_rows,
+                "first": self._rank,  # image of row 0
+                "every": self._ranks,  # step from a row's image to the next
+            }
+            with atomic_write(folder / name) as file:
+                torch.save(state, file)
+            checksums[name] = sha256_of(folder / name)
+
+        on_all_ranks(write)
+        for of_rank in gather_objects(checksums):
+            checksums |= of_rank
+        return checksums
+
+    def load(self, folder: str | Path, files: Iterable[str] | None = None) -> None:
+        """Read the shards, which any number of ranks may have written. Collective.
+
+        Args:
+            folder: the folder of :meth:`save`.
+            files: names of the files to read, as :meth:`save` returned them; None for all.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: the bank in the files has another size, or files of the save are missing.
+        """
+        folder = Path(folder)
+        on_all_ranks(lambda: self._load(folder, files))
+        self.awaits_load = False
+
+    def _load(self, folder: Path, files: Iterable[str] | None) -> None:
+        names = files or sorted(path.name for path in folder.glob("rank_*_of_*.torch"))
+        num_loaded = 0
+        for name in names:
+            state: dict[str, Any] = torch.load(folder / name, map_location="cpu", weights_only=True)
+            images = torch.arange(state["first"], state["num_rows"], state["every"])
+            rows = state["rows"]
+            visited = state["visited"]
+            shape = (state["num_rows"], rows.shape[1])
+            check_loaded_size(shape, (self.num_rows, self.rows.shape[1]))
+            check_loaded_rows(str(folder / name), rows, visited, len(images))
+            local = self.local_index(images)
+            is_local = local >= 0
+            self.rows[local[is_local]] = rows[is_local].to(self.rows)
+            self.visited[local[is_local]] = visited[is_local].to(self.visited.device)
+            num_loaded += int(is_local.sum())
+        if num_loaded != len(self.rows):
+            raise Refused(
+                f"the memory bank in {folder} has {num_loaded} of the {len(self.rows)} rows of "
+                f"rank {self._rank}: expected all files of one call of save(); copy them too"
+            )
+
+
+class _Route:
+    """Sends values of this rank's images to the ranks that hold their rows, and back.
+
+    Messages have no padding. The CPU must know their sizes, so it waits for a GPU.
+
+    Args:
+        owners: ``(B,)`` int64, the rank that holds each row; the value W leaves an image out.
+        ranks: W.
+    """
+
+    def __init__(self, owners: Tensor, ranks: int) -> None:
+        # bincount would wait for a GPU, to know its number of bins.
+        counts = owners.new_zeros(ranks + 1).index_add_(0, owners, torch.ones_like(owners))
+        to_send = counts[:ranks]
+        to_receive = all_to_all(to_send, [1] * ranks, [1] * ranks)
+        self._sent, self._received = torch.stack([to_send, to_receive]).tolist()
+        # Images that are left out are last.
+        self._order = owners.argsort(stable=True)[: sum(self._sent)]
+
+    def send(self, values: Tensor) -> Tensor:
+        """Send ``(B, …)`` to the owners; return the received ``(n, …)``, in rank order."""
+        return all_to_all(values[self._order], self._sent, self._received)
+
+    def send_back(self, values: Tensor, size: int) -> Tensor:
+        """Send ``(n, …)`` back to the ranks that asked; return ``(size, …)``, 0 if left out."""
+        received = all_to_all(values, self._received, self._sent)
+        return values.new_zeros(size, *values.shape[1:]).index_copy_(0, self._order, received)

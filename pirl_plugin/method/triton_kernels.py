@@ -1,0 +1,178 @@
+"""Triton kernels for CUDA: scores of drawn rows, weighted sums of drawn rows, and random integers.
+
+``torch.bmm`` needs the drawn rows as one tensor, B×N×D, and is slow for the few queries of each
+image. These kernels read a drawn row from the bank where it is needed and keep it in registers.
+Rows may be float32, bfloat16 or float16; products and sums are in float32.
+
+The draw is :func:`pirl_plugin.method.negatives.draw_negatives`'s, to the bit. In the kernels, T is
+the number of outputs of an image, B the number of images, N of drawn rows, D of dimensions.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# Drawn rows of a tile: the fastest on an H200, with D = 128.
+_SCORED_ROWS = 32
+_SUMMED_ROWS = 16
+_MOST_PROGRAMS = 4096  # of a weighted sum: enough for all multiprocessors of any GPU
+_NUMBERS = 1024  # random integers of a program
+_GOLDEN: tl.constexpr = tl.constexpr(0x9E3779B97F4A7C15)
+_FIRST: tl.constexpr = tl.constexpr(0xBF58476D1CE4E5B9)
+_SECOND: tl.constexpr = tl.constexpr(0x94D049BB133111EB)
+
+
+@triton.jit
+def _load_rows(table, num_rows, drawn, is_drawn, D, WIDTH: tl.constexpr):
+    """Return the rows with numbers ``drawn`` as float32 (ROWS, WIDTH), padded with zeros.
+
+    A row outside the table is NaN, as nothing else on a GPU tells of it.
+    """
+    column = tl.arange(0, WIDTH)
+    is_inside = (drawn >= 0) & (drawn < num_rows)
+    mask = (is_drawn & is_inside)[:, None] & (column < D)[None, :]
+    rows = tl.load(table + drawn[:, None] * D + column[None, :], mask=mask, other=0.0)
+    return tl.where((is_drawn & (is_inside == 0))[:, None], float("nan"), rows.to(tl.float32))
+
+
+@triton.jit
+def _score_kernel(
+    table, num_rows, drawn, queries, scores, T, N, D,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Write ``scores[b, t, n] = queries[b, t] · table[drawn[b, n]]`` for a tile of n and all t."""
+    image = tl.program_id(1).to(tl.int64)  # positions in a large batch exceed 32 bits
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)
+    row_numbers = tl.load(drawn + image * N + n, mask=n < N, other=0)
+    rows = _load_rows(table, num_rows, row_numbers, n < N, D, WIDTH)
+    for t in range(T):
+        query = tl.load(queries + (image * T + t) * D + column, mask=column < D, other=0.0)
+        score = tl.sum(rows * query[None, :], axis=1)
+        tl.store(scores + (image * T + t) * N + n, score, mask=n < N)
+
+
+@triton.jit
+def _sum_kernel(
+    table, num_rows, drawn, weights, sums, T, B, N, D, share,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Write ``sums[split, b, t] = Σ_n weights[b, t, n] · table[drawn[b, n]]`` over a share of n.
+
+    A program computes two outputs t, since an image and its transformed version are two.
+    """
+    split = tl.program_id(0)
+    image = tl.program_id(1).to(tl.int64)
+    first = 2 * tl.program_id(2)
+    second = first + 1
+    column = tl.arange(0, WIDTH)
+    first_total = tl.zeros((ROWS, WIDTH), tl.float32)
+    second_total = tl.zeros((ROWS, WIDTH), tl.float32)
+    end = tl.minimum((split + 1) * share, N)
+    second_end = tl.where(second < T, end, 0)  # an odd T has no second output in its last program
+    second_dim = tl.where(second < T, D, 0)
+    for start in range(split * share, end, ROWS):
+        n = start + tl.arange(0, ROWS)
+        is_drawn = n < end
+        row_numbers = tl.load(drawn + image * N + n, mask=is_drawn, other=0)
+        rows = _load_rows(table, num_rows, row_numbers, is_drawn, D, WIDTH)
+        place = (image * T + first) * N + n
+        first_weight = tl.load(weights + place, mask=is_drawn, other=0.0)
+        # The second output's weights follow those of the first.
+        second_weight = tl.load(weights + place + N, mask=n < second_end, other=0.0)
+        first_total += first_weight[:, None] * rows
+        second_total += second_weight[:, None] * rows
+    place = ((split * B + image) * T + first) * D + column
+    tl.store(sums + place, tl.sum(first_total, axis=0), mask=column < D)
+    tl.store(sums + place + D, tl.sum(second_total, axis=0), mask=column < second_dim)
+
+
+@triton.jit
+def _integers_kernel(keys, bounds, numbers, N, NUMBERS: tl.constexpr):
+    """Write ``numbers[b, n] = ⌊word · bounds[b] / 2⁶⁴⌋``, for word n of stream ``keys[b]``."""
+    stream = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * NUMBERS + tl.arange(0, NUMBERS)
+    bound = tl.load(bounds + stream).to(tl.uint64)
+    word = tl.load(keys + stream).to(tl.uint64) + (n + 1).to(tl.uint64) * _GOLDEN
+    word = (word ^ (word >> 30)) * _FIRST
+    word = (word ^ (word >> 27)) * _SECOND
+    word = word ^ (word >> 31)
+    number = ((word >> 32) * bound + (((word & 0xFFFFFFFF) * bound) >> 32)) >> 32
+    tl.store(numbers + stream * N + n, number.to(tl.int64), mask=n < N)
+
+
+def score_drawn(table: Tensor, drawn: Tensor, queries: Tensor) -> Tensor:
+    """Return the scores of each image's queries against its drawn rows.
+
+    Args:
+        table: ``(rows, D)``, contiguous, float32, bfloat16 or float16, on a GPU.
+        drawn: ``(B, N)`` int64, rows of the table.
+        queries: ``(B, T, D)`` float32.
+
+    Returns:
+        ``(B, T, N)`` float32.
+    """
+    batch, terms, dim = queries.shape
+    count = drawn.shape[1]
+    scores = queries.new_empty(batch, terms, count)
+    with torch.cuda.device_of(table):  # otherwise Triton launches on the current GPU
+        _score_kernel[(triton.cdiv(count, _SCORED_ROWS), batch)](
+            table, len(table), drawn.contiguous(), queries.contiguous(), scores, terms, count, dim,
+            ROWS=_SCORED_ROWS, WIDTH=triton.next_power_of_2(dim),
+        )  # fmt: skip
+    return scores
+
+
+def sum_drawn(table: Tensor, drawn: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted sums of each image's drawn rows, in the same order in each call.
+
+    Args:
+        table: ``(rows, D)``, contiguous, float32, bfloat16 or float16, on a GPU.
+        drawn: ``(B, N)`` int64, rows of the table.
+        weights: ``(B, T, N)`` float32.
+
+    Returns:
+        ``(B, T, D)`` float32.
+    """
+    batch, terms, count = weights.shape
+    dim = table.shape[1]
+    # The programs of an image sum parts of its rows, each at least four tiles; torch.sum adds the
+    # parts.
+    splits = max(1, min(_MOST_PROGRAMS // batch, count // (4 * _SUMMED_ROWS)))
+    share = triton.cdiv(count, splits)
+    sums = weights.new_empty(splits, batch, terms, dim)
+    with torch.cuda.device_of(table):
+        _sum_kernel[(splits, batch, triton.cdiv(terms, 2))](
+            table, len(table), drawn.contiguous(), weights.contiguous(), sums, terms, batch, count,
+            dim, share, ROWS=_SUMMED_ROWS, WIDTH=triton.next_power_of_2(dim),
+        )  # fmt: skip
+    return sums.sum(dim=0)
+
+
+def integers(keys: Tensor, bounds: Tensor, count: int) -> Tensor:
+    """Return ``(B, count)`` int64 random integers below each bound.
+
+    Args:
+        keys: ``(B,)`` int64, keys of the streams of SplitMix64, on a GPU.
+        bounds: ``(B,)`` int64, below 2³¹.
+        count: number of integers of a stream.
+    """
+    numbers = keys.new_empty(len(keys), count)
+    with torch.cuda.device_of(keys):
+        _integers_kernel[(triton.cdiv(count, _NUMBERS), len(keys))](
+            keys.contiguous(), bounds.contiguous(), numbers, count, NUMBERS=_NUMBERS
+        )
+    return numbers
+
+
+def draws_as_specified(device: torch.device) -> bool:
+    """Return whether :func:`integers` gives SplitMix64's first numbers on a device; it waits.
+
+    The first word of the stream of key 0 is 0xE220A8397B1DCDAF, the second 0x6E789E6AA1B965F4
+    (Steele et al. 2014). Their products with a bound of 1,000, over 2⁶⁴, are 883 and 431.
+    """
+    key = torch.zeros(1, dtype=torch.int64, device=device)
+    return integers(key, torch.full_like(key, 1000), 2).tolist() == [[883, 431]]

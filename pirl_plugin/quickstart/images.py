@@ -1,0 +1,108 @@
+"""The quickstart's images: their folders, and their features by each network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.evaluation.features import (
+    Crops,
+    collect_features,
+    evenly_spaced,
+)
+from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.images.folders import class_folders, find_split
+from pirl_plugin.images.sources import FolderSource
+
+IMAGE_SIZE = 64
+"""Side of the image view of ``pretrain/pirl/quick_jigsaw``, pixels."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The folders of images.
+
+    Attributes:
+        train: folder of training images.
+        val: folder of test images with the same class subfolders; None: no accuracy is measured.
+        num_train: number of training images.
+    """
+
+    train: Path
+    val: Path | None
+    num_train: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images of one folder, with their features.
+
+    Attributes:
+        source: the source of the images.
+        rows: the N readable rows of the source.
+        features: name of a checkpoint → float32 ``(N, D)``, pooled res5.
+    """
+
+    source: FolderSource
+    rows: list[int]
+    features: dict[str, Tensor]
+
+    @property
+    def labels(self) -> Tensor:
+        """The class of each image, int64 ``(N,)``."""
+        return torch.from_numpy(self.source.labels()[self.rows])
+
+    @property
+    def classes(self) -> list[str]:
+        """The first-level subfolder of each image; its file name if there is none."""
+        paths = [Path(self.source.path_of(row)) for row in self.rows]
+        return [path.relative_to(self.source.path).parts[0] for path in paths]
+
+
+def find_data(folder: Path) -> Data:
+    """Find ``train/CLASS/*`` and ``val/CLASS/*``, or a folder of images.
+
+    Raises:
+        ValueError: there are fewer than two images, or ``val`` has other classes.
+    """
+    train = find_split(folder, "train") or folder
+    val = find_split(folder, "val")
+    num_train = len(FolderSource(train))
+    if train == folder or val is None or len(class_folders(train)) < 2:
+        return Data(train, None, num_train)
+    open_labelled(folder)  # checks that both have the same classes
+    return Data(train, val, num_train)
+
+
+def read_split(
+    folder: Path,
+    checkpoints: Mapping[str, Path],
+    limit: int | None = None,
+    *,
+    labelled: bool = False,
+) -> Split:
+    """Compute each trunk's features of a folder's images.
+
+    Args:
+        folder: folder of images.
+        checkpoints: name → file with a trunk.
+        limit: at most so many evenly spread images; None: all.
+        labelled: leave out the images without a class.
+    """
+    source = FolderSource(folder)
+    rows = evenly_spaced(len(source), limit or len(source))
+    if labelled:
+        labels = source.labels()
+        rows = [row for row in rows if labels[row] >= 0]
+    crops = Subset(Crops(source, IMAGE_SIZE), rows)
+    trunks = [load_trunk(file) for file in checkpoints.values()]
+    features, is_readable = collect_features(trunks, crops, workers=0)  # (T, N, D), (N,)
+    readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
+    by_name = dict(zip(checkpoints, features[:, is_readable].float(), strict=True))
+    return Split(source, readable_rows, by_name)

@@ -1,0 +1,140 @@
+"""Options that several commands share, and types of arguments, for argparse."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pirl_plugin.system.failures import Refused
+
+MAX_SEED = 2**32 - 1
+
+
+def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
+    """Return a type of whole numbers from ``least`` to ``most``."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            limit = f"to {most}" if most < MAX_SEED else "on"
+            raise argparse.ArgumentTypeError(
+                f"{text}: expected a whole number from {least} {limit}"
+            )
+        return int(text)
+
+    return number
+
+
+def user_path(text: str) -> Path:
+    """Parse a path, and expand ``~``: a shell does not expand it after an equals sign."""
+    return Path(text).expanduser()
+
+
+def output_folder(text: str) -> Path:
+    """Parse the absolute path of a folder."""
+    return user_path(text).resolve()
+
+
+def npz_file(text: str) -> Path:
+    """Parse the path of a file that ends in ``.npz``."""
+    path = user_path(text)
+    if path.suffix != ".npz":
+        raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in .npz")
+    return path
+
+
+def device(text: str) -> str:
+    """Parse cpu, cuda or cuda:N, and check that this GPU exists."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    match = re.fullmatch(r"cuda(?::([0-9]+))?", text)
+    exists = match is not None and int(match[1] or 0) < gpus
+    if text != "cpu" and not exists:
+        raise argparse.ArgumentTypeError(f"{text}: expected cpu, or one of {gpus} GPUs as cuda:N")
+    return text
+
+
+def key_and_value(text: str) -> tuple[str, object]:
+    """Parse ``KEY=VALUE``, with a value in YAML.
+
+    Example:
+        >>> key_and_value("img_size=48"), key_and_value("depths=[1, 2]")
+        (('img_size', 48), ('depths', [1, 2]))
+    """
+    import yaml
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text}: expected KEY=VALUE, such as img_size=384")
+    return key, yaml.safe_load(value)
+
+
+def add_checkpoint_options(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Add the options that choose the trunk of a checkpoint."""
+    add = parser.add_argument
+    kinds = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
+    nargs = "+" if several else None
+    add("--checkpoint", metavar="FILE", type=user_path, nargs=nargs, required=True, help=kinds)
+    add("--trunk", metavar="PREFIX", help="prefix of its tensors, if the file has several networks")
+    add("--timm", metavar="NAME", help="timm's name of the network, if the file does not have it")
+    add(
+        "--timm-option",
+        metavar="KEY=VALUE",
+        type=key_and_value,
+        action="append",
+        default=[],
+        help="an option of this network, such as img_size=384; may be repeated",
+    )
+    add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
+
+
+def add_labelled_data_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option of images with classes in two splits."""
+    data = "folder with train and val (or validation, test): class folders, tars, Hugging Face "
+    more = "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
+    parser.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data + more)
+
+
+def add_image_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that replace the size and statistics of the checkpoint's images."""
+    add = parser.add_argument
+    channels = ("R", "G", "B")
+    default = "(default: as in the checkpoint's training)"
+    add("--size", type=whole_number(1, 4096), help=f"side of the images, pixels {default}")
+    add("--mean", type=float, nargs=3, metavar=channels, help=f"mean of each channel {default}")
+    add("--std", type=float, nargs=3, metavar=channels, help=f"its standard deviation {default}")
+
+
+def add_compute_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of computing features."""
+    add = parser.add_argument
+    add("--batch", type=whole_number(1), default=128, help="images at a time")
+    add("--workers", type=whole_number(0), help="processes that decode (default: by cores)")
+    add("--device", type=device, help="cpu or cuda:N (default: a GPU if there is one)")
+
+
+def trunk_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of ``read_trunk`` and ``load_trunk`` from the parsed options.
+
+    Raises:
+        ValueError: there are options of a network of timm, but not its name.
+    """
+    if options.timm_option and not options.timm:
+        raise Refused("--timm-option: expected the network's name too; give --timm NAME")
+    return {
+        "prefix": options.trunk,
+        "timm": options.timm,
+        "timm_options": dict(options.timm_option),
+        "trust_pickle": options.trust_pickle,
+    }
+
+
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Show defaults that are not None, a bool or empty; keep the line breaks of descriptions."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        hidden = action.default in (None, []) or isinstance(action.default, bool)
+        return action.help if hidden else super()._get_help_string(action)

@@ -1,0 +1,145 @@
+"""Write files whole or not at all, and read and write small files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pirl_plugin.system.failures import Refused
+
+UNFINISHED = ".unfinished."
+"""Prefix of the name of a file while it is being written."""
+RUN_FILE = "run.json"
+"""What :func:`claim_folder` writes."""
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that replaces ``path`` in one step, at the end.
+
+    A reader of ``path`` sees the whole old file or the whole new one, after a power cut too. Only
+    one process at a time may write a path.
+
+    Args:
+        path: the file to write; its folder is made.
+
+    Raises:
+        OSError: it cannot be written; the old file is intact.
+    """
+    path = Path(path)
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        _flush_folder(path.parent)
+    except Exception as error:
+        # torch raises another error on top of the system's.
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, OSError) and cause.errno:
+                raise OSError(cause.errno, cause.strerror, str(path)) from error
+            cause = cause.__cause__ or cause.__context__
+        raise
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, UTF-8, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON for people to read, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a log with a JSON object on each line; skip incomplete lines and a missing file."""
+    if not path.is_file():
+        return []
+    entries = []
+    for line in path.read_text(errors="replace").splitlines():
+        with suppress(ValueError):
+            entries.append(json.loads(line))
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def link_relatively(target: Path, link: Path) -> None:
+    """Make or replace ``link``, a symbolic link that stays valid if its folder is moved."""
+    unfinished = link.with_name(f"{UNFINISHED}{link.name}")
+    unfinished.unlink(missing_ok=True)
+    unfinished.symlink_to(os.path.relpath(target.absolute(), link.parent.absolute()))
+    unfinished.replace(link)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush renames in ``folder`` to the disk, if the file system can do that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove unfinished files of killed processes; only this process may write to the folder."""
+    for path in folder.rglob(f"{UNFINISHED}*"):
+        with suppress(OSError):
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
+    """Record in a folder which run it belongs to, and refuse it to another run.
+
+    Args:
+        folder: the output folder; it is made.
+        run: values that describe the run, and that JSON can hold.
+
+    Raises:
+        Refused: the folder holds another run.
+    """
+    file = folder / RUN_FILE
+    new = json.loads(json.dumps(run))  # as it will be read
+    recorded = new
+    if file.is_file():
+        with suppress(ValueError):
+            recorded = json.loads(file.read_text())
+    differs = [key for key in new if recorded.get(key) != new[key]]
+    if differs:
+        values = ", ".join(f"{key} {recorded.get(key)} (now {new[key]})" for key in differs)
+        raise Refused(
+            f"{folder} holds the run of {values}: expected an empty folder or one of the same run; "
+            f"give another folder, or remove this one"
+        )
+    write_json(file, new)

@@ -1,0 +1,247 @@
+"""Our images, views and batches as VISSL's data sources, transforms and collate function."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from classy_vision.dataset.transforms import ClassyTransform
+from numpy.typing import NDArray
+from PIL import Image
+
+from pirl_plugin.images import names
+from pirl_plugin.images.folders import find_images, refuse_splits
+from pirl_plugin.images.image_dataset import collate_views
+from pirl_plugin.images.shared import SharedArray
+from pirl_plugin.images.sources import open_source
+from pirl_plugin.system.failures import MissingFile, Refused
+from pirl_plugin.views.base import ImageViews, Views
+from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
+from pirl_plugin.views.pixels import image_generator
+from pirl_plugin.views.rotation import RotationTask, RotationViews
+
+
+class SourceImage(NamedTuple):
+    """A decoded image and the keys of its random draws (its row in the data set is another key).
+
+    Attributes:
+        pixels: uint8 (3, H, W), RGB.
+        seed: the run's seed.
+        epoch: number of the pass over the data set.
+    """
+
+    pixels: torch.Tensor
+    seed: int
+    epoch: int
+
+
+class PIRLDiskDataset:
+    """Any source of :data:`pirl_plugin.images.names.SOURCES`, with VISSL's constructor and methods.
+
+    If the split's first transform is from this plugin, it yields ``SourceImage``, otherwise PIL RGB
+    images.
+
+    Args:
+        cfg: VISSL's configuration.
+        data_source: name of the source.
+        path: the folder or file of the source.
+        split: key of ``cfg["DATA"]``: ``TRAIN`` or ``TEST``.
+        dataset_name: not used.
+
+    Raises:
+        FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
+        ValueError: it holds fewer than two images, or cannot be read.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        data_source: str,
+        path: str,
+        split: str,
+        dataset_name: str = "",
+    ) -> None:
+        options = cfg["DATA"][split]
+        transforms = options.get("TRANSFORMS") or [{}]
+        self.path = path
+        self._seed = int(cfg.get("SEED_VALUE", 0))
+        self._epoch = SharedArray(np.zeros(1, np.int64))
+        self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
+        with _errors_name_the_key(split):
+            self.source = open_source(
+                path,
+                data_source,
+                split="train" if split == "TRAIN" else "test",
+                remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
+                new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
+            )
+        logging.root.info(f"{split}: {len(self.source)} images in {path}")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def num_samples(self) -> int:
+        """Return the number of images."""
+        return len(self.source)
+
+    def unreadable_paths(self) -> list[str]:
+        """Return the unreadable paths that this process and its loader workers have found."""
+        return self.source.unreadable_paths()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the next pass over the data; call it before the workers start."""
+        self._epoch.array[0] = epoch
+
+    def get_image_paths(self) -> list[str]:
+        """Return the paths of all images, in order."""
+        return self.source.paths()
+
+    def get_labels(self) -> NDArray[np.int64]:
+        """Return the class of each image, (N,) or (N, classes).
+
+        Raises:
+            ValueError: the source has no classes.
+        """
+        return self.source.labels()
+
+    def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image, bool]:
+        """Read and decode one image.
+
+        Args:
+            index: row, in [0, len).
+
+        Returns:
+            ``(image, is_valid)``; an unreadable image is grey.
+        """
+        pixels, is_valid = self.source[index]
+        if self._yields_tensors:
+            return SourceImage(pixels, self._seed, int(self._epoch.array[0])), is_valid
+        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()), is_valid
+
+
+def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:
+    """Raise the errors of ``PIRLDiskDataset``, but stop at two images of a folder.
+
+    Raises:
+        FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
+        ValueError: it holds fewer than two images, or a list cannot be read.
+    """
+    is_folder = data_source == names.DISK_FOLDER and os.path.isdir(path)
+    if is_folder and len(list(islice(find_images(path), 2))) == 2:
+        with _errors_name_the_key(split):
+            refuse_splits(path)
+    else:
+        PIRLDiskDataset(cfg, data_source, path, split)
+
+
+@contextmanager
+def _errors_name_the_key(split: str) -> Iterator[None]:
+    """Begin the messages of refusals and of missing files with the key of the path."""
+    key = f"config.DATA.{split}.DATA_PATHS"
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFile(f"{key}: {error}") from error
+    except Refused as error:
+        raise Refused(f"{key}: {error}") from error
+
+
+class PIRLTransform(ClassyTransform):
+    """Replaces a sample's image by its views.
+
+    The host finds a transform by the name of its class: each one below has the views it makes. It
+    takes the whole sample (``data``, ``data_idx``, ``data_valid``, ``label``), because the
+    image's row is a key of the draws. An unreadable image is grey, and loss and bank ignore it.
+
+    Args:
+        **parameters: parameters of the views class.
+
+    Raises:
+        ValueError: a parameter is unknown or out of range.
+    """
+
+    views_class: type[Views]
+
+    def __init__(self, **parameters: Any) -> None:
+        self.views = self.views_class.from_entry(parameters)
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Put the dictionary of views into ``sample["data"]``.
+
+        Raises:
+            ValueError: the image does not come from one of our sources.
+        """
+        source = sample["data"][0]
+        if not isinstance(source, SourceImage):
+            raise Refused(
+                f"{type(self).__name__}: expected it as the first of config.DATA.TRAIN.TRANSFORMS, "
+                f"with a pirl_disk_* source in config.DATA.TRAIN.DATA_SOURCES"
+            )
+        rng = image_generator(source.seed, source.epoch, int(sample["data_idx"][0]))
+        sample["data"] = self.views(source.pixels, rng)
+        return sample
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> PIRLTransform:
+        """Make the transform of a YAML entry."""
+        return cls(**config)
+
+
+class PIRLJigsaw(PIRLTransform):
+    """I and nine shuffled patches."""
+
+    views_class = JigsawViews
+
+
+class PIRLRotation(PIRLTransform):
+    """I and a rotated view."""
+
+    views_class = RotationViews
+
+
+class PIRLRotationJigsaw(PIRLTransform):
+    """I and nine shuffled patches of a rotated crop."""
+
+    views_class = RotationJigsawViews
+
+
+class PIRLImage(PIRLTransform):
+    """Only I, for NPID."""
+
+    views_class = ImageViews
+
+
+class PredictJigsaw(PIRLTransform):
+    """Nine patches, and the number of their permutation as label: the jigsaw baseline."""
+
+    views_class = JigsawTask
+
+
+class PredictRotation(PIRLTransform):
+    """A rotated view, and its rotation as label: the rotation baseline."""
+
+    views_class = RotationTask
+
+
+def pirl_collator(batch: Sequence[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
+    """Collate the samples of the PIRL transforms.
+
+    Returns:
+        The result of ``collate_views``, with each tensor in a list of one, as VISSL's collators
+        return it. ``label`` is the image's row, unless a pretext task has its own label.
+    """
+    samples = [
+        {
+            "label": int(sample["data_idx"][0]),
+            **sample["data"],
+            "data_valid": int(sample["data_valid"][0]) == 1,
+        }
+        for sample in batch
+    ]
+    return {name: [values] for name, values in collate_views(samples).items()}

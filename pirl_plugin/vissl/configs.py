@@ -1,0 +1,101 @@
+"""``pirl-plugin configs``: list the configs and overlays of this plugin, or show a composed one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.host_config import config_root, require_host
+
+_GROUPS = {
+    "pretrain/pirl": "Pre-training, config=NAME",
+    "benchmark/pirl": "Benchmarks, config=NAME",
+}
+_OVERLAYS = "Overlays, +config/pirl/GROUP=NAME after config=…"
+# The end of a sentence: a full stop or a colon before a space and a capital letter or a digit, but
+# not the full stop of an abbreviation.
+_SENTENCE_END = re.compile(
+    r"(?<!\bSec)(?<!\bApp)(?<!\bEq)(?<!\bet al)(?<!vs)[.:](?=\s+[A-Z0-9]|\s*$)"
+)
+
+
+def main(arguments: list[str]) -> int:
+    """List all configs and overlays; with a name, print the composed configuration."""
+    parser = argparse.ArgumentParser(
+        prog="pirl-plugin configs",
+        description="List the configs and overlays of this plugin; with NAME, print the whole "
+        "configuration that VISSL would use. "
+        "Example: pirl-plugin configs pretrain/pirl/own_images --section LOSS.pirl_loss",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="such as pretrain/pirl/own_images")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in pirl-plugin train")
+    parser.add_argument("--section", metavar="KEY", help="print only this section or value")
+    options = parser.parse_args(arguments)
+    if options.name is None:
+        _print_list()
+    else:
+        name = options.name.removeprefix("config=")
+        print(composed_text([f"config={name}", *options.overrides], options.section), end="")
+    return 0
+
+
+def composed_text(overrides: list[str], section: str | None = None) -> str:
+    """Return a composed configuration as YAML, with all references resolved.
+
+    Args:
+        overrides: as in ``pirl-plugin train``; the first is ``config=NAME``.
+        section: dotted key below ``config``; None for all of it.
+
+    Raises:
+        Refused: there is no such section.
+    """
+    require_host()
+    from omegaconf import OmegaConf
+
+    from pirl_plugin.vissl.run.compose import compose
+
+    config = compose(overrides).config
+    OmegaConf.resolve(config)
+    if section is None:
+        return OmegaConf.to_yaml(config)
+    value = OmegaConf.select(config, section.removeprefix("config."))
+    if value is None:
+        raise Refused(f"--section = {section}: expected a key of config, such as LOSS.pirl_loss")
+    return OmegaConf.to_yaml(value) if OmegaConf.is_config(value) else f"{value}\n"
+
+
+def listed() -> list[tuple[str, str, str]]:
+    """Return group, name and description of each config and overlay, in printing order."""
+    root = config_root() / "config"
+    entries = []
+    for group, heading in _GROUPS.items():
+        for path in sorted((root / group).glob("*.yaml")):
+            entries.append((heading, f"{group}/{path.stem}", describe(path)))
+    for path in sorted((root / "pirl").rglob("*.yaml")):
+        folder = path.parent.relative_to(root).as_posix()
+        if folder != "pirl/base":
+            entries.append((_OVERLAYS, f"+config/{folder}={path.stem}", describe(path)))
+    return entries
+
+
+def describe(path: Path) -> str:
+    """Return the first sentence of the comment at the top of a YAML file."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
+        if not line.startswith("#") or line == "#":
+            break
+        lines.append(line.lstrip("# "))
+    text = " ".join(lines)
+    end = _SENTENCE_END.search(text)
+    return text[: end.start()] if end else text
+
+
+def _print_list() -> None:
+    heading = ""
+    for group, name, description in listed():
+        if group != heading:
+            print(f"\n{group}" if heading else group)
+            heading = group
+        print(f"  {name:<54} {description}")

@@ -1,0 +1,134 @@
+"""The host's SVMs on VOC07: average precision, low-shot samples, and the removal of old results."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from vissl.config import AttrDict
+
+
+def average_precision_on_current_numpy(module: Any) -> None:
+    """Broke: numpy has no ``np.float`` any more, and a matrix cell takes no one-element array.
+
+    Either error ends the child process of the VOC07 SVM tool, and it prints ``AP: [-1]``.
+    """
+    original = module.get_precision_recall
+
+    @functools.wraps(original)
+    def get_precision_recall(targets: Any, scores: Any, weights: Any = None) -> tuple[Any, ...]:
+        if weights is None:  # the original would use np.float
+            weights = np.ones(len(targets))
+        precision, recall, thresholds, average = original(targets, scores, weights)
+        return precision, recall, thresholds, float(np.asarray(average).item())
+
+    module.get_precision_recall = get_precision_recall
+
+
+def missing_average_precision_is_a_failure(module: Any) -> None:
+    """Broke: the tool of the VOC07 SVM reports one that failed as ``AP: [-1]``, with status 0."""
+    original = module.load_file
+
+    @functools.wraps(original)
+    def load_file(filename: str, *args: object, **kwargs: object) -> object:
+        if Path(filename).name == "test_ap.npy" and not Path(filename).exists():
+            raise SystemExit(
+                f"pirl_plugin: no average precision in {filename}: training the SVM failed, and "
+                f"its error is above"
+            )
+        return original(filename, *args, **kwargs)
+
+    module.load_file = load_file
+
+
+def low_shot_test_on_current_numpy(module: Any) -> None:
+    """Broke: the low-shot test puts a mean of one element, an array, into a matrix cell.
+
+    This method writes the same file: the mean over classes of the average precision of each cost,
+    float64 ``(1, costs)``.
+    """
+
+    def test(
+        self: Any,
+        features: NDArray[np.float32],
+        targets: NDArray[np.int32],
+        sample_num: int,
+        low_shot_kvalue: int,
+    ) -> None:
+        if self.normalize:
+            features = self._normalize_features(features)
+        sample = f"sample{sample_num}_k{low_shot_kvalue}"
+        means = []
+        for cost in self.costs_list:
+            precisions = []
+            for number in self.cls_list:
+                file = self._get_svm_low_shot_model_filename(number, cost, sample)
+                scores = module.load_file(file).decision_function(features)
+                tested_scores, tested_labels = self._get_cls_feats_labels(number, scores, targets)
+                *_, precision = module.get_precision_recall(tested_labels, tested_scores)
+                precisions.append(precision)
+            means.append(np.mean(precisions))
+        module.save_file(np.array([means]), f"{self.output_dir}/test_ap_{sample}.npy")
+
+    module.SVMLowShotTrainer.test = test
+
+
+def low_shot_samples_from_a_list(module: Any) -> None:
+    """Broke: the low-shot tool calls ``split`` on its list of k, and passes too few arguments."""
+    original = module.generate_low_shot_samples
+
+    @functools.wraps(original)
+    def generate_low_shot_samples(
+        dataset_name: str,
+        targets: Any,
+        k_values: str | Sequence[int],
+        sample_inds: Sequence[int],
+        output_path: str,
+        layername: str,
+        images_data_file: str | None = None,  # only of Places
+    ) -> object:
+        if not isinstance(k_values, str):
+            k_values = ",".join(map(str, k_values))
+        try:
+            return original(
+                dataset_name,
+                targets,
+                k_values,
+                sample_inds,
+                output_path,
+                layername,
+                images_data_file,
+            )
+        except ValueError as error:  # of random.sample
+            raise SystemExit(
+                f"pirl_plugin: config.SVM.low_shot.k_values = [{k_values}]: expected each class "
+                f"to have k images, and k · (classes − 1) others; lower them ({error})"
+            ) from None
+
+    module.generate_low_shot_samples = generate_low_shot_samples
+
+
+def remove_old_results(config: AttrDict) -> None:
+    """Remove features and results that an earlier run left in the same folder.
+
+    The host's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse
+    the costs chosen for other features. Features of a split that is not extracted now are kept.
+    """
+    from pirl_plugin.vissl.run.check import splits_of
+
+    out = Path(config.CHECKPOINT.DIR)
+    files = [*out.glob("*/test_ap.npy")]
+    if config.SVM.force_retrain:
+        for name in ("crossval_ap.npy", "chosen_cost.npy", "cls*_cost*", "AP_cls*_cost*"):
+            files += out.glob(f"*/{name}")
+    features = Path(config.EXTRACT_FEATURES.OUTPUT_DIR or out)
+    for split in splits_of(config):
+        files += features.glob(f"rank*_chunk*_{split.lower()}_*.npy")
+    for file in files:
+        file.unlink()

@@ -1,0 +1,1 @@
+"""From a command to the host's ranks: compose, check, launch."""

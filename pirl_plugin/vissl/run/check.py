@@ -1,0 +1,356 @@
+"""Checks of our runs before the start: only mistakes that are common, silent and costly.
+
+Hydra, OmegaConf, the host or torch report all other mistakes; the command line turns any exception
+into one sentence. A check raises ``Refused`` with ``KEY = VALUE: expected …; do …``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.images.names import DISK_FOLDER, SOURCES
+from pirl_plugin.method.settings import PIRLLossConfig
+from pirl_plugin.system.failures import Refused, sentence
+from pirl_plugin.system.host_config import is_ours, num_micro_batches
+from pirl_plugin.vissl.resume.folder import Keep
+from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run.sections import InputSettings, MonitorSettings, RunSettings, read_section
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
+SECTIONS = {
+    "LOSS.pirl_loss": PIRLLossConfig,
+    "HOOKS.PIRL_INPUT": InputSettings,
+    "HOOKS.PIRL_MONITOR": MonitorSettings,
+    "HOOKS.PIRL_RUN": RunSettings,
+    "CHECKPOINT.PIRL": Keep,
+}
+_LR = "config.OPTIMIZER.param_schedulers.lr"
+_BASE_RATE = "auto_lr_scaling.base_value"
+# Scheduler -> the key of its rate, or of its rates.
+_RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
+# Whole numbers from 1; with 0, a run would end in a division by zero, or without training.
+_POSITIVE = ("OPTIMIZER.num_epochs", "CHECKPOINT.CHECKPOINT_FREQUENCY", "LOG_FREQUENCY")
+
+
+def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Check our sections and the learning rate; ignore configurations of other runs.
+
+    Args:
+        composed: the whole configuration of OmegaConf.
+        overrides: overrides of the command line.
+
+    Raises:
+        Refused: the first mistake.
+    """
+    from omegaconf import OmegaConf
+
+    if not is_ours(composed.config):
+        return
+    num_micro_batches(composed.config)  # other values depend on it
+    values: Any = OmegaConf.to_container(composed, resolve=True)
+    config = values["config"]
+    for key, kind in SECTIONS.items():
+        if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
+            read_section(kind, config, key)
+    for key in _POSITIVE:
+        number = OmegaConf.select(composed.config, key)
+        if type(number) is not int or number < 1:
+            raise Refused(f"config.{key} = {number}: expected a whole number from 1")
+    if config["MACHINE"]["DEVICE"] not in ("cpu", "gpu"):
+        raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
+    _check_loss_keys(config["LOSS"]["name"], overrides)
+    _check_rates(composed, overrides)
+    _check_milestones(composed)
+
+
+def _check_loss_keys(loss: str, overrides: Sequence[str]) -> None:
+    """Warn of overrides in the sections of other losses."""
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        if key.startswith("config.LOSS.") and key.split(".")[2] not in ("name", loss):
+            logging.root.warning(f"{override}: not used, as config.LOSS.name = {loss}")
+
+
+def _check_rates(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Check that the learning rates are positive, and are the ones that are used."""
+    from omegaconf import OmegaConf
+
+    section = OmegaConf.select(composed, _LR)
+    scales = section.auto_lr_scaling.auto_scale
+    used = _BASE_RATE if scales else _RATES.get(section.name)
+    if used is None:
+        return
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0].removeprefix(f"{_LR}.")
+        if key != used and key in (_BASE_RATE, *_RATES.values()):
+            raise Refused(
+                f"{override}: expected a key that is used with {_LR}.name = {section.name} and "
+                f"{_LR}.auto_lr_scaling.auto_scale = {scales}; set {_LR}.{used}"
+            )
+    rates = OmegaConf.select(section, used)
+    for rate in rates if OmegaConf.is_list(rates) else [rates]:
+        if not (isinstance(rate, (int, float)) and 0 < rate < math.inf):
+            raise Refused(f"{_LR}.{used} = {rates}: expected a number above 0")
+
+
+def _check_milestones(composed: DictConfig) -> None:
+    """Check that the epochs at which the learning rate changes are in the run."""
+    from omegaconf import OmegaConf
+
+    section = OmegaConf.select(composed, _LR)
+    if section.name != "multistep" or not section.milestones:
+        return
+    epochs = composed.config.OPTIMIZER.num_epochs
+    milestones = list(section.milestones)
+    last = max(milestones)
+    if last >= epochs:
+        in_run = [round(milestone * epochs / (last + 1), 2) for milestone in milestones]
+        raise Refused(
+            f"{_LR}.milestones = {milestones}: expected epochs below config.OPTIMIZER.num_epochs = "
+            f"{epochs}; set '{_LR}.milestones=[{','.join(map(str, in_run))}]'"
+        )
+
+
+def check_run(config: AttrDict, engine_name: str = "train") -> None:
+    """Check machines, device, data and heads.
+
+    Args:
+        config: the host's complete configuration; configurations of other runs are ignored.
+        engine_name: ``train``, or ``extract_features`` in the host's SVM scripts.
+
+    Raises:
+        Refused: the first mistake.
+        MissingFile: the data do not exist.
+    """
+    if not is_ours(config):
+        return
+    if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
+        script = Path(str(importlib.import_module("vissl").__file__)).parents[1] / "tools"
+        raise Refused(
+            "config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY = true: expected the "
+            f"host's SVM script; write python {script / 'train_svm.py'} config=NAME …, or "
+            f"train_svm_low_shot.py for few images"
+        )
+    _check_nodes(config)
+    _check_device(config)
+    _check_precision(config)
+    _check_data(config)
+    _check_heads(config)
+
+
+def check_slurm(config: AttrDict) -> None:
+    """Check that a job can be submitted; otherwise submitit would run it here, out of sight.
+
+    Raises:
+        Refused: there is no SLURM on this machine, or no partition is named.
+    """
+    if shutil.which("srun") is None:
+        raise Refused(
+            "config.SLURM.USE_SLURM = true: expected SLURM's srun on the PATH, found none; load "
+            "your cluster's SLURM module, or remove this override, and on one machine add "
+            "+config/pirl/machines=1node_8gpu, 1gpu or cpu"
+        )
+    if not config.SLURM.PARTITION:
+        raise Refused(
+            "config.SLURM.PARTITION is empty: expected a partition of your cluster; sinfo lists "
+            "them"
+        )
+
+
+def output_folder(config: AttrDict) -> Path:
+    """Return the folder of a run; it is made.
+
+    Raises:
+        Refused: it is not on a file system, cannot be made, or this user may not write to it.
+    """
+    from vissl.utils.checkpoint import get_checkpoint_folder
+
+    folder = config.CHECKPOINT.DIR
+    expected = f"config.CHECKPOINT.DIR = {folder}: expected a folder that can be written to"
+    if "://" in folder:  # of the host's path managers, which cannot lock or replace files
+        raise Refused(f"{expected} on a file system of this machine; mount it, or give another")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "this user may not write to it"
+    except OSError as error:
+        reason = f"{error.strerror}: {error.filename}"
+    if reason:
+        raise Refused(f"{expected}, but {reason}; give another folder")
+    return Path(get_checkpoint_folder(config))
+
+
+def splits_of(config: AttrDict) -> list[str]:
+    """Return the splits that a run reads."""
+    splits = []
+    if not config.TEST_ONLY:
+        splits.append("TRAIN")
+    if config.TEST_MODEL:
+        splits.append("TEST")
+    return splits
+
+
+def _check_nodes(config: AttrDict) -> None:
+    """Check that the nodes of a run know where to meet."""
+    section = config.DISTRIBUTED
+    if section.NUM_NODES > 1 and section.INIT_METHOD == "tcp" and section.RUN_ID == "auto":
+        raise Refused(
+            f"config.DISTRIBUTED.NUM_NODES = {section.NUM_NODES}: expected SLURM, torchrun, or "
+            f"config.DISTRIBUTED.RUN_ID=HOST:PORT and node_id=N on each node; on one machine add "
+            f"+config/pirl/machines=1node_8gpu, 1gpu or cpu"
+        )
+
+
+def _check_device(config: AttrDict) -> None:
+    """Check that there are as many GPUs as processes, and say why there are fewer."""
+    import torch
+
+    processes = config.DISTRIBUTED.NUM_PROC_PER_NODE
+    gpus = torch.cuda.device_count()
+    if config.MACHINE.DEVICE != "gpu" or processes <= gpus:
+        return
+    problem = (
+        f"config.DISTRIBUTED.NUM_PROC_PER_NODE = {processes} with config.MACHINE.DEVICE = gpu: "
+        f"expected as many GPUs, found {gpus}"
+    )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        problem += f" (CUDA_VISIBLE_DEVICES={visible})"
+    if gpus == 0:
+        raise Refused(f"{problem}: {_why_no_gpu()}; without a GPU, add +config/pirl/machines=cpu")
+    if torchrun.local_rank() is not None:
+        raise Refused(
+            f"{problem}; let each process see all GPUs of its node, as with srun --gpu-bind=none, "
+            f"or start torchrun with --nproc-per-node {gpus}"
+        )
+    raise Refused(f"{problem}; add config.DISTRIBUTED.NUM_PROC_PER_NODE={gpus}")
+
+
+def _why_no_gpu() -> str:
+    """Return why torch sees no GPU, and what to do."""
+    import torch
+
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this build of torch is for CPUs; install a build for CUDA"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        # Such as "The NVIDIA driver on your system is too old (found version 11040)."
+        reason = sentence(error).removeprefix("AssertionError: ")
+        return reason.split(". ")[0].rstrip(".")
+    return "the environment hides the GPUs"
+
+
+def _check_precision(config: AttrDict) -> None:
+    """Check that the host's automatic mixed precision can run."""
+    amp = config.MODEL.AMP_PARAMS
+    if not amp.USE_AMP:
+        return
+    # Our own mixed precision also runs on a CPU, and needs no apex.
+    autocast = "config.HOOKS.PIRL_INPUT.autocast=bfloat16" if "PIRL_INPUT" in config.HOOKS else ""
+    if config.MACHINE.DEVICE == "cpu":
+        remedy = f"remove it, or set {autocast} instead" if autocast else "remove it"
+        raise Refused(f"config.MODEL.AMP_PARAMS.USE_AMP = true: expected a GPU; {remedy}")
+    if amp.AMP_TYPE == "apex" and importlib.util.find_spec("apex") is None:
+        remedy = "add config.MODEL.AMP_PARAMS.AMP_TYPE=pytorch"
+        raise Refused(
+            f"config.MODEL.AMP_PARAMS.AMP_TYPE = apex: expected apex, which is not installed; "
+            f"{remedy}{f', or replace USE_AMP by {autocast}' if autocast else ''}"
+        )
+
+
+def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
+    """Return name and path of a split's source if it is from this plugin, else an empty list.
+
+    Raises:
+        Refused: it names a pickle, or not exactly one source and one path.
+    """
+    from vissl.data.dataset_catalog import VisslDatasetCatalog, get_data_files
+
+    data = config.DATA[split]
+    key = f"config.DATA.{split}"
+    paths = list(data.DATA_PATHS)
+    for path in (*paths, *data.LABEL_PATHS):
+        if str(path).endswith((".pkl", ".pickle")):
+            raise Refused(
+                f"{key} names {path}: expected no pickle, which could run code; name a .npy file, "
+                f"or a text file with a path on each line"
+            )
+    if not set(data.DATA_SOURCES) & set(SOURCES):
+        return []
+    names = list(data.DATASET_NAMES)
+    if not paths and not all(map(VisslDatasetCatalog.has_data, names)):
+        raise Refused(
+            f"{key}.DATA_PATHS = []: expected a path, because no catalog lists {names}; set "
+            f"{key}.DATA_PATHS=[DIR], or PIRL_DATASETS=DIR in the environment"
+        )
+    if len(paths) > 1 or len(data.DATA_SOURCES) != 1:
+        raise Refused(
+            f"{key}.DATA_PATHS = {paths}: expected one path and one source; name all images in one "
+            f"list, with +config/pirl/datasets=filelist"
+        )
+    data_paths, _label_paths = get_data_files(split, config.DATA)  # of the catalog, or as given
+    return list(zip(data.DATA_SOURCES, map(str, data_paths), strict=True))
+
+
+def _check_data(config: AttrDict) -> None:
+    """Check that there are images, and the classes of labelled folders."""
+    from pirl_plugin.images.folders import class_folders
+    from pirl_plugin.vissl.adapters.images import check_source
+
+    classes: dict[str, set[str]] = {}
+    for split in splits_of(config):
+        for source, path in sources_of(config, split):
+            check_source(config, source, path, split)
+            if source == DISK_FOLDER and list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
+                classes[path] = set(class_folders(path))
+    if classes:
+        _check_classes(config, classes)
+
+
+def _check_classes(config: AttrDict, classes: Mapping[str, set[str]]) -> None:
+    """Check that all splits have the same classes, and that the head has as many.
+
+    Args:
+        config: the host's configuration.
+        classes: folder of images → names of its class folders; the training images come first.
+    """
+    train, *tests = classes
+    for test in tests:
+        in_one_only = classes[train] ^ classes[test]
+        if in_one_only:
+            raise Refused(
+                f"config.DATA.TEST.DATA_PATHS: expected the same subfolders in {test} as in {train}"
+                f", because they are the classes; only one has '{min(in_one_only)}'"
+            )
+    num_classes = max(map(len, classes.values()))
+    head = config.MODEL.HEAD
+    if "NUM_CLASSES" in head and head.NUM_CLASSES < num_classes:
+        raise Refused(
+            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {num_classes}, "
+            f"the number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={num_classes}"
+        )
+
+
+def _check_heads(config: AttrDict) -> None:
+    """Check that our heads take the trunk's features."""
+    from pirl_plugin.models.trunks import trunk_width
+
+    trunk = config.MODEL.TRUNK
+    width = trunk_width(trunk)
+    for name, arguments in config.MODEL.HEAD.PARAMS:
+        if name == "pirl_head" and width is not None and width != arguments["in_dim"]:
+            raise Refused(
+                f"config.MODEL.HEAD.IN_DIM = {arguments['in_dim']}: expected {width}, the width of "
+                f"config.MODEL.TRUNK.NAME = {trunk.NAME}"
+            )

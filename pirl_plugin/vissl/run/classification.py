@@ -1,0 +1,115 @@
+"""What ``linear`` and ``finetune`` share: a run of the host on a checkpoint and labelled images."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.host_config import quoted
+
+if TYPE_CHECKING:
+    from pirl_plugin.evaluation.labelled_images import LabelledImages
+    from pirl_plugin.models.trunks import AnyTrunk
+
+
+def add_options(parser: argparse.ArgumentParser, out: str) -> None:
+    """Add the options of a run.
+
+    Args:
+        parser: of the command.
+        out: default folder of the run.
+    """
+    kinds.add_checkpoint_options(parser)
+    kinds.add_labelled_data_option(parser)
+    kinds.add_image_options(parser)
+    add = parser.add_argument
+    add("--out", type=kinds.output_folder, default=out, help="folder of the run")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as in pirl-plugin train")
+
+
+def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
+    """Load the trunk of the command's checkpoint, open its images, and print what is measured."""
+    from pirl_plugin.checkpoints.load import load_trunk
+    from pirl_plugin.evaluation.labelled_images import open_labelled
+
+    images = open_labelled(options.data)
+    trunk = load_trunk(options.checkpoint, **kinds.trunk_options(options))
+    trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
+    print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
+    print(f"images of {trunk.preprocessing}", flush=True)
+    return trunk, images
+
+
+def run_overrides(
+    options: argparse.Namespace, trunk: AnyTrunk, images: LabelledImages
+) -> list[str]:
+    """Return the overrides of weights, images, machine and folder of a run.
+
+    The host finds the trunk in the checkpoint by itself, unless options chose it or the file is of
+    safetensors: then the trunk is written into the run's folder.
+    """
+    import torch
+
+    from pirl_plugin.checkpoints.load import save_trunk
+    from pirl_plugin.evaluation.labelled_images import SOURCE_NAMES
+
+    # The weights: the host would not read the config.json beside timm's safetensors file.
+    weights = options.checkpoint
+    if options.trunk or options.timm or options.trust_pickle or weights.suffix == ".safetensors":
+        weights = options.out / "trunk.torch"
+        save_trunk(trunk, weights)
+    # Images and classes of both splits.
+    overrides = []
+    for split, source in (("TRAIN", images.train), ("TEST", images.test)):
+        name = SOURCE_NAMES[type(source)]
+        overrides += [
+            f"config.DATA.{split}.DATA_PATHS=[{quoted(source.path)}]",
+            f"config.DATA.{split}.DATA_SOURCES=[{name}]",
+            f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
+        ]
+    # The classifier, the trunk's kind of images, and the folder.
+    classes = len(images.classes)
+    preprocessing = trunk.preprocessing
+    overrides += [
+        f"config.MODEL.HEAD.NUM_CLASSES={classes}",
+        f"config.METERS.accuracy_list_meter.topk_values={[1, 5] if classes >= 5 else [1]}",
+        f"config.DATA.TRAIN.CROP_SIZE={preprocessing.size}",
+        f"config.DATA.MEAN={list(preprocessing.mean)}",
+        f"config.DATA.STD={list(preprocessing.std)}",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(weights)}",
+        f"config.CHECKPOINT.DIR={quoted(options.out)}",
+    ]
+    if not any("pirl/machines=" in override for override in options.overrides):
+        machine = "1gpu" if torch.cuda.is_available() else "cpu"
+        overrides.append(f"+config/pirl/machines={machine}")
+    return overrides
+
+
+def timm_overrides(trunk: AnyTrunk) -> list[str]:
+    """Return the overrides that name a network of timm and its options."""
+    key = "config.MODEL.TRUNK.PIRL_TIMM"
+    arguments: dict[str, Any] = dict(trunk.arguments)
+    overrides = [f"{key}.NAME={arguments['architecture']}"]
+    # JSON of numbers, booleans, lists and quoted strings is also Hydra's grammar of values.
+    overrides += [
+        f"+{key}.OPTIONS.{name}={json.dumps(value)}" for name, value in arguments["options"].items()
+    ]
+    return overrides
+
+
+def resnet_overrides(trunk: AnyTrunk) -> list[str]:
+    """Return the overrides that make ``pirl_resnet`` a ResNet like the trunk."""
+    from pirl_plugin.models.resnet import feature_width
+
+    key = "config.MODEL.TRUNK.PIRL_RESNET"
+    arguments: dict[str, Any] = dict(trunk.arguments)
+    depth = arguments["depth"]
+    width = arguments["width"]
+    return [
+        f"{key}.DEPTH={depth}",
+        f"{key}.WIDTH_MULTIPLIER={width}",
+        f"{key}.SMALL_STEM={arguments['small_stem']}",
+        f"config.MODEL.HEAD.IN_DIM={feature_width(depth, width)}",
+    ]

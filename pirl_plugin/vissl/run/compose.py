@@ -1,0 +1,272 @@
+"""The host's composition of YAML files: add our folder, our resolvers and our checks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.system.failures import Refused, in_one_sentence
+from pirl_plugin.system.host_config import config_root, is_ours, num_micro_batches, quoted
+from pirl_plugin.system.processes import thread_limit, usable_cores
+from pirl_plugin.vissl.run import torchrun
+
+if TYPE_CHECKING:
+    from hydra.core.config_search_path import ConfigSearchPath
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
+_MOST_READERS = 16  # largest number of processes that read a batch on a CPU
+# Keys with one path or, for the first two, a list of paths.
+_PATH_KEYS = re.compile(
+    r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
+)
+# Values that a user has written in Hydra's syntax: a string in quotes, a reference, nothing.
+_SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
+
+
+def compose(overrides: list[str]) -> DictConfig:
+    """Compose a configuration as the host does, but without importing torch."""
+    import hydra
+
+    _add_our_configs()
+    with in_one_sentence(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s).*Hydra 1\.4")
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\..*")
+        readable = [_readable_override(override) for override in overrides]
+        with hydra.initialize_config_module("vissl.config"):
+            return hydra.compose("defaults", readable)
+
+
+def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
+    """Check and resolve a composed configuration, and report a mistake in one sentence."""
+    from omegaconf import OmegaConf
+
+    from pirl_plugin.vissl.run.check import check_composed
+
+    with in_one_sentence():
+        if is_ours(composed.config):
+            torchrun.follow(composed)
+            _expand_paths(composed.config)
+        check_composed(composed, overrides)
+        OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+    return composed
+
+
+def check_composing(module: Any) -> None:
+    """Give the host's functions our configs and checks."""
+    convert = module.convert_to_attrdict
+
+    @functools.wraps(convert)
+    def convert_to_attrdict(
+        cfg: DictConfig, cmdline_args: list[str] | None = None, dump_config: bool = True
+    ) -> tuple[AttrDict, AttrDict]:
+        if not is_ours(cfg.config):
+            return convert(cfg, cmdline_args, dump_config=dump_config)
+        with in_one_sentence():  # the run writes the file after its start
+            return convert(cfg, cmdline_args, dump_config=False)
+
+    module.compose_hydra_configuration = lambda overrides: check(compose(overrides), overrides)
+    module.convert_to_attrdict = convert_to_attrdict
+
+
+def _readable_override(override: str) -> str:
+    """Return an override that Hydra can read.
+
+    A path needs no quotes: Hydra's syntax has no place for many characters of names, such as ``é``,
+    and takes a comma for the end of a value.
+
+    Raises:
+        Refused: Hydra cannot read it.
+    """
+    key, equals, text = override.partition("=")
+    value, reason = _parse(override)
+    if _PATH_KEYS.fullmatch(key.lstrip("+")):
+        path = _quoted_path(text.strip(), value)
+        if path is not None:
+            return f"{key}={path}"
+    if not reason:
+        return override
+    if not equals:
+        raise Refused(f"{override}: expected KEY=VALUE; {reason}")
+    remedy = f"{key}={quoted(text)}"
+    in_shell = shlex.quote(remedy) if set('"$`\\!') & set(remedy) else f'"{remedy}"'
+    raise Refused(f"{override}: expected a value in Hydra's syntax ({reason}); write {in_shell}")
+
+
+def _parse(override: str) -> tuple[Any, str]:
+    """Return the value of an override; and why Hydra cannot use it, which is empty if it can."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        return None, str(error).splitlines()[0]
+    if parsed.is_sweep_override():
+        return None, "it has several values"
+    return parsed.value(), ""
+
+
+def _quoted_path(text: str, value: Any) -> str | None:
+    """Return the text of a path in quotes; None if Hydra reads it as the user meant it.
+
+    Args:
+        text: one path, or one in brackets, which VISSL's own configs need.
+        value: what Hydra has read; None if it cannot read the text.
+    """
+    path = re.sub(r"^\[(.*)\]$", r"\1", text, flags=re.DOTALL)
+    if _SYNTAX.fullmatch(path):
+        return None
+    parts = value if isinstance(value, list) else [value]
+    is_text = all(isinstance(part, str) for part in parts)
+    # Hydra also reads a folder "a,b" in brackets, but as two paths.
+    if is_text and not os.path.exists(path):
+        return None
+    in_quotes = quoted(os.path.expanduser(path))
+    return in_quotes if path == text else f"[{in_quotes}]"
+
+
+def _expand_paths(config: DictConfig) -> None:
+    """Replace ``~`` in paths; a single path becomes a list where the host expects a list."""
+    for split in ("TRAIN", "TEST"):
+        paths = config.DATA[split].DATA_PATHS
+        paths = [paths] if isinstance(paths, str) else list(paths or [])
+        config.DATA[split].DATA_PATHS = [os.path.expanduser(str(path)) for path in paths]
+    config.CHECKPOINT.DIR = os.path.expanduser(str(config.CHECKPOINT.DIR))
+    weights = config.MODEL.WEIGHTS_INIT
+    weights.PARAMS_FILE = os.path.expanduser(weights.PARAMS_FILE or "")
+
+
+@functools.cache
+def _add_our_configs() -> None:
+    """Append our folder to Hydra's search path, after the host's folder; register resolvers."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+    from omegaconf import OmegaConf
+
+    class PIRLSearchPath(SearchPathPlugin):
+        """Adds ``configs/`` of this plugin to Hydra's search path."""
+
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            search_path.append(provider="pirl_plugin", path=f"file://{config_root()}")
+
+    Plugins.instance().register(PIRLSearchPath)
+    for name, resolver in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def _epoch(epoch: int, of: int, *, _root_: DictConfig) -> float:
+    """``${pirl_epoch:30,70}``: epoch 30 of 70, scaled to the run's number of epochs."""
+    return float(_root_.config.OPTIMIZER.num_epochs * epoch / of)
+
+
+def _trunk_width(*, _root_: DictConfig) -> int | None:
+    """``${pirl_trunk_width:}``: the width of the pooled features of ``config.MODEL.TRUNK``."""
+    from pirl_plugin.models.trunks import trunk_width
+
+    return trunk_width(_root_.config.MODEL.TRUNK)
+
+
+def _times(first: int, second: int) -> int:
+    """``${pirl_times:9,KEY}``: the product of two numbers, such as 9 and a width."""
+    return int(first * second)
+
+
+def _batch(images: int, *, _root_: DictConfig) -> int:
+    """``${pirl_batch:32}``: 32 images times the number of micro-batches in config.TRAINER."""
+    return images * num_micro_batches(_root_.config)
+
+
+def _gpu_workers(most: int, *, _root_: DictConfig) -> int:
+    """``${pirl_gpu_workers:12}``: a loader worker for each core of a process, at most 12."""
+    processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
+    return max(1, min(usable_cores() // processes, most))
+
+
+def _cpu_workers(*, _root_: DictConfig) -> int:
+    """``${pirl_cpu_workers:}``: a loader worker for each thread of a process except one."""
+    from pirl_plugin.images.names import TRANSFORMS
+
+    names = {transform.get("name") for transform in _root_.config.DATA.TRAIN.TRANSFORMS}
+    if not names <= set(TRANSFORMS):  # other transforms' draws depend on the number of workers
+        return 1
+    processes = _root_.config.DISTRIBUTED.NUM_PROC_PER_NODE
+    threads = min(usable_cores() // processes, thread_limit())
+    readers = min(int(threads), _MOST_READERS)
+    return max(readers - 1, 0)
+
+
+def _of_weights(name: str, default: float, *, _root_: DictConfig) -> float:
+    """``${pirl_of_weights:size,224}``: the size, mean or deviation of the initial weights' images.
+
+    Names are ``size``, ``mean0`` to ``mean2`` and ``std0`` to ``std2``. The default is for random
+    weights and for files that have no values.
+
+    Raises:
+        Refused: the trunks of an ensemble have different values.
+    """
+    from pathlib import Path
+
+    from pirl_plugin.checkpoints.load import preprocessing_of_file
+
+    model = _root_.config.MODEL
+    files = [model.WEIGHTS_INIT.PARAMS_FILE]
+    if model.TRUNK.NAME == "pirl_ensemble":
+        files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
+    values = set()
+    for file in files:
+        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
+        preprocessing = preprocessing_of_file(Path(file)) if is_file else None
+        if preprocessing is not None:
+            values.add(preprocessing.value(name))
+    if len(values) > 1:
+        raise Refused(
+            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: expected trunks of "
+            f"images with one {name}, found {sorted(values)}; measure each trunk by itself"
+        )
+    return values.pop() if values else default
+
+
+def _test_resize(crop: int) -> int:
+    """``${pirl_test_resize:224}``: the shorter side before a centre crop: 256 for 224."""
+    return round(crop * 8 / 7)
+
+
+def _half_of_images(most: int, *, _root_: DictConfig) -> int:
+    """``${pirl_half_of_images:4096}``: half of the number of images, at most 4096."""
+    from itertools import islice
+
+    from pirl_plugin.images.folders import find_images
+    from pirl_plugin.images.names import DISK_FOLDER
+    from pirl_plugin.images.sources import open_source
+
+    data = _root_.config.DATA.TRAIN
+    try:
+        (path,) = data.DATA_PATHS
+        (source,) = data.DATA_SOURCES
+        if source == DISK_FOLDER:  # more images do not change the result: stop counting
+            count = sum(1 for _ in islice(find_images(path), 2 * most))
+        else:
+            count = len(open_source(path, source))
+    except (OSError, ValueError):
+        count = 0  # the checks of the run name the mistake
+    return min(count // 2, most) or most
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "pirl_batch": _batch,
+    "pirl_cpu_workers": _cpu_workers,
+    "pirl_epoch": _epoch,
+    "pirl_gpu_workers": _gpu_workers,
+    "pirl_half_of_images": _half_of_images,
+    "pirl_of_weights": _of_weights,
+    "pirl_test_resize": _test_resize,
+    "pirl_times": _times,
+    "pirl_trunk_width": _trunk_width,
+}
+"""Functions that our YAML files call, by name."""

@@ -1,0 +1,299 @@
+"""Start a run of ``pirl-plugin train``, the host's own script, torchrun or SLURM.
+
+The host's launcher starts the processes. This module wraps it: it checks the configuration, locks
+the run's folder, forwards signals and reports a failure in one sentence.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pirl_plugin.system.console import show_any_character
+from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, another_rank_ended, in_one_sentence
+from pirl_plugin.system.host_config import is_ours, require_host
+from pirl_plugin.vissl.import_hook import finder
+from pirl_plugin.vissl.resume import signals
+from pirl_plugin.vissl.run import network_interface as network
+from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.run.rank import prepare_workers, run_rank
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
+
+finder.install()  # also in spawned ranks, before the import of the host
+_USAGE = """\
+usage: pirl-plugin train config=NAME [+config/pirl/GROUP=NAME …] [config.KEY=VALUE …]
+
+Run VISSL's tools/run_distributed_engines.py with the same arguments.
+
+  pirl-plugin train config=pretrain/pirl/quick_jigsaw 'config.DATA.TRAIN.DATA_PATHS=[photos]'
+  torchrun --nproc_per_node=8 -m pirl_plugin train config=pretrain/pirl/jigsaw_8node …
+  pirl-plugin configs    lists configs and overlays"""
+
+
+def main(overrides: list[str]) -> int:
+    """Compose a configuration and run it, here or through SLURM; return the exit status.
+
+    Raises:
+        MissingPackage: VISSL is not installed.
+    """
+    if not overrides or {"-h", "--help"} & set(overrides):
+        print(_USAGE)
+        return 0 if overrides else 2
+    require_host()
+    gc.disable()  # the imports of torch and VISSL take a quarter less time
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        # OpenMP's threads spin for microseconds before they sleep: docs/speed.md has the figures.
+        os.environ["GOMP_SPINCOUNT"] = "300"
+    from pirl_plugin.vissl.run import compose as composing
+
+    composed = composing.compose(overrides)
+    section = composed.config
+    is_one_process = section.DISTRIBUTED.NUM_PROC_PER_NODE == 1 or torchrun.local_rank() is not None
+    if is_one_process and not section.SLURM.USE_SLURM:
+        prepare_workers(section)  # their server imports the host at the same time as this process
+    from vissl.utils import hydra_config
+
+    args, config = hydra_config.convert_to_attrdict(composing.check(composed, overrides))
+    from vissl.hooks import default_hook_generator
+    from vissl.utils import distributed_launcher
+
+    gc.freeze()  # what is imported is not looked at again
+    atexit.register(gc.unfreeze)  # otherwise Triton reports leaks
+    gc.enable()
+    if config.SLURM.USE_SLURM:
+        distributed_launcher.launch_distributed_on_slurm(config, args.engine_name)
+    else:
+        distributed_launcher.launch_distributed(
+            config, args.node_id, args.engine_name, default_hook_generator
+        )
+    return 0
+
+
+def guard_launcher(module: Any) -> None:
+    """Wrap the host's launcher and its function of a rank, for runs of this plugin."""
+    launch = module.launch_distributed
+    submit = module.launch_distributed_on_slurm
+    work = module._distributed_worker
+
+    @functools.wraps(launch)
+    def launch_distributed(
+        cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
+    ) -> object:
+        run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
+        return _launch(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
+
+    @functools.wraps(submit)
+    def launch_distributed_on_slurm(cfg: AttrDict, engine_name: str) -> object:
+        from pirl_plugin.vissl.run.check import check_slurm
+
+        if is_ours(cfg):
+            with in_one_sentence():
+                check_slurm(cfg)
+        return submit(cfg, engine_name)
+
+    @functools.wraps(work)
+    def _distributed_worker(
+        local_rank: int,
+        cfg: AttrDict,
+        node_id: int,
+        dist_run_id: str,
+        engine_name: str,
+        checkpoint_path: str | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        run = functools.partial(
+            work,
+            local_rank,
+            cfg,
+            node_id,
+            dist_run_id,
+            engine_name,
+            checkpoint_path,
+            *args,
+            **kwargs,
+        )
+        if is_ours(cfg):
+            run_rank(run, cfg, local_rank, node_id, dist_run_id, checkpoint_path)
+        else:
+            run()
+
+    module.launch_distributed = launch_distributed
+    module.launch_distributed_on_slurm = launch_distributed_on_slurm
+    module._distributed_worker = _distributed_worker
+
+
+def _launch(
+    launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str
+) -> object:
+    """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
+    from pirl_plugin.vissl.repairs.svm import remove_old_results
+    from pirl_plugin.vissl.resume.folder import locked
+    from pirl_plugin.vissl.resume.record import write_run_config
+    from pirl_plugin.vissl.run.check import check_run, output_folder
+    from pirl_plugin.vissl.run.start_summary import start_page
+
+    show_any_character()
+    # A log.txt on a full disk would print a traceback for each line.
+    logging.raiseExceptions = False
+    local_rank = torchrun.local_rank()  # before the host sets LOCAL_RANK
+    is_first = node_id == 0 and not local_rank
+    with contextlib.ExitStack() as stack:
+        # How the run ends: on a signal, or on any error in one sentence.
+        stack.enter_context(_saying_how_to_resume())
+        stack.enter_context(signals.listening())
+        stack.enter_context(in_one_sentence())
+        # Refuse mistakes before anything is written, once for all processes.
+        if is_first:
+            check_run(config, engine_name)
+        folder = output_folder(config)
+        stack.enter_context(in_one_sentence(folder))
+        if is_first:
+            stack.enter_context(locked(folder))
+            if engine_name == "extract_features":
+                # In this order: old results beside the new configuration would pass for new ones.
+                remove_old_results(config)
+                write_run_config(config, folder)
+        # Let the host start the ranks: in processes of their own, or here.
+        start_page(config, is_first)
+        network.choose_interface(config)
+        start: Callable[..., None] = _Ranks(config, folder, node_id).start
+        if local_rank is not None or config.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
+            start = functools.partial(_start_here, local_rank or 0)
+        stack.enter_context(_host_starts_ranks_with(start))
+        return launch()
+
+
+@contextlib.contextmanager
+def _saying_how_to_resume() -> Iterator[None]:
+    try:
+        yield
+    except signals.Interrupted as interrupted:
+        name = signal.Signals(interrupted.code - 128).name
+        print(f"{PREFIX}{name}: the same command resumes the run", file=sys.stderr)
+        raise
+
+
+@contextlib.contextmanager
+def _host_starts_ranks_with(start: Callable[..., None]) -> Iterator[None]:
+    """Replace ``torch.multiprocessing.spawn``, which the host's launcher calls."""
+    from torch import multiprocessing as torch_processes
+
+    spawn = torch_processes.spawn
+    torch_processes.spawn = start
+    try:
+        yield
+    finally:
+        torch_processes.spawn = spawn
+
+
+def _start_here(
+    local_rank: int, work: Callable[..., object], args: tuple[Any, ...] = (), **unused: object
+) -> None:
+    """Do the work of a rank in this process."""
+    work(local_rank, *args)
+
+
+class _Ranks:
+    """The ranks of this node, each in a process of its own.
+
+    Args:
+        config: the host's configuration.
+        folder: the run's folder; its ``failure.txt`` has the ranks' failures.
+        node_id: number of this node.
+    """
+
+    def __init__(self, config: AttrDict, folder: Path, node_id: int) -> None:
+        self._config = config
+        self._node_id = node_id
+        self._failures = folder / FAILURE_FILE
+        # What follows this position is new: torchrun or a user may have started the run before.
+        self._read_from = self._failures.stat().st_size if self._failures.is_file() else 0
+
+    def start(
+        self,
+        work: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        nprocs: int = 1,
+        **unused: object,
+    ) -> None:
+        """Start the ranks and wait for them; the arguments are those of torch's ``spawn``.
+
+        Raises:
+            SystemExit: a rank failed; the sentence with the cause.
+            Interrupted: the ranks ended on a signal.
+        """
+        from torch.multiprocessing import start_processes
+        from torch.multiprocessing.spawn import ProcessException
+
+        try:
+            ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
+            while not ranks.join(grace_period=signals.GRACE_S):
+                pass
+        except ProcessException as error:
+            self._end(error)
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+
+    def _end(self, error: Any) -> NoReturn:
+        """End the launcher with the cause of the ranks' end."""
+        code = getattr(error, "exit_code", 1)
+        for number in signals.STOPPING:
+            saved_and_ended = code == 128 + number
+            # The launcher's signal kills a rank that does not listen yet.
+            was_killed_by_us = code == -number and number == signals.requested()
+            if saved_and_ended or was_killed_by_us:
+                raise signals.Interrupted(number) from None
+        sentences = self._sentences()
+        # A rank that was killed wrote nothing. Then the others tell only of its silence.
+        was_killed = getattr(error, "signal_name", None) is not None
+        if sentences and not (was_killed and "another rank" in sentences[0]):
+            raise SystemExit(sentences[0]) from None
+        rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
+        raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
+
+    def _sentences(self) -> list[str]:
+        """Return the failures that the ranks wrote, causes before consequences."""
+        if not self._failures.is_file():
+            return []
+        with self._failures.open("rb") as file:
+            file.seek(self._read_from)
+            lines = file.read().decode(errors="replace").splitlines()
+        sentences = [line for line in lines if line.startswith(PREFIX)]
+        return sorted(sentences, key=lambda line: "another rank" in line)
+
+    def _how_it_ended(self, error: Any) -> str:
+        from pirl_plugin.vissl.run.sections import RunSettings, read_section
+
+        name = getattr(error, "signal_name", None)
+        if name is None:
+            return f"ended with exit status {error.exit_code}"
+        if name == "SIGABRT" and self._config.DISTRIBUTED.BACKEND == "nccl":
+            # NCCL's own thread ends a process that has waited too long for another rank.
+            settings = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN")
+            return f"was ended by NCCL: {another_rank_ended(settings.timeout_minutes)}"
+        if name == "SIGKILL":
+            return "was ended by SIGKILL, which the system sends if memory runs out"
+        return f"was ended by {name}"
+
+
+def _start_rank(local_rank: int, *args: Any) -> None:
+    """Start a spawned process; unpickling this function imports this module before the host."""
+    from vissl.utils import distributed_launcher
+
+    logging.raiseExceptions = False
+    distributed_launcher._distributed_worker(local_rank, *args)

@@ -1,0 +1,193 @@
+"""The work of one rank: join the process group, run the host's engine, report a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.system.console import show_any_character
+from pirl_plugin.system.failures import PREFIX, Refused, details_of, rank_sentence, record
+from pirl_plugin.system.host_config import MICRO_BATCHES, num_micro_batches
+from pirl_plugin.system.processes import shorten_temporary_folder
+from pirl_plugin.vissl.resume import signals
+from pirl_plugin.vissl.run import torchrun
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from vissl.config import AttrDict
+
+RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
+"""Environment variable with the rank's process ID, for ``preload.py``."""
+
+
+def run_rank(
+    run: Callable[[], object],
+    config: AttrDict,
+    local_rank: int,
+    node_id: int,
+    run_id: str,
+    checkpoint: str | None,
+) -> None:
+    """Do the host's work of one rank; if it fails, write ``failure.txt`` and exit.
+
+    Args:
+        run: the host's function, without arguments.
+        config: the host's configuration.
+        local_rank: number of the process on its node.
+        node_id: number of the node.
+        run_id: address of the first rank, as the host chose it.
+        checkpoint: the file that this node resumes from; None for none.
+
+    Raises:
+        SystemExit: the work failed. A spawned rank's launcher reads ``failure.txt``.
+    """
+    from torch import distributed
+    from vissl.utils.checkpoint import get_checkpoint_folder
+
+    from pirl_plugin.vissl.resume.folder import sharing_lock
+    from pirl_plugin.vissl.run.sections import RunSettings, read_section
+
+    folder = Path(get_checkpoint_folder(config))
+    minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
+    is_spawned = multiprocessing.parent_process() is not None
+    rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
+    show_any_character()
+    prepare_workers(config)
+    _keep_environment_out_of_the_log()
+    with contextlib.ExitStack() as stack:
+        # If the launcher is this process, it listens and holds the folder's lock already. It locks
+        # on the first node only.
+        if is_spawned:
+            stack.enter_context(signals.listening())
+        try:
+            if is_spawned and node_id == 0:
+                stack.enter_context(sharing_lock(folder))
+            # The host finds the process group, and makes none.
+            _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
+            _compare_ranks(config, checkpoint)
+            run()
+            if distributed.is_initialized():
+                distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
+        except Exception as error:
+            text = PREFIX + _sentence(error, config, rank, minutes)
+            written = record(text, details_of(error), folder)
+            if is_spawned and written is not None:
+                raise SystemExit(1) from None  # the launcher reads the sentence from the file
+            raise SystemExit(written or text) from None
+
+
+def prepare_workers(config: DictConfig | AttrDict) -> None:
+    """Start the server that forks loader workers, unless it is already running."""
+    os.environ[RANK_PROCESS] = str(os.getpid())
+    shorten_temporary_folder()
+    multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
+    if config.DATA.NUM_DATALOADER_WORKERS:
+        forkserver.ensure_running()
+
+
+def _join_group(
+    config: AttrDict, local_rank: int, rank: int, run_id: str, timeout: datetime.timedelta
+) -> None:
+    """Make torch's process group, which the host then uses: the host has no time-out for it."""
+    import torch
+    from torch import distributed
+
+    section = config.DISTRIBUTED
+    options: dict[str, Any] = {}
+    if torchrun.local_rank() is not None:
+        options["store"] = torchrun.store(timeout)
+    else:
+        options["init_method"] = f"{section.INIT_METHOD}://{run_id}"
+    if config.MACHINE.DEVICE == "gpu":
+        torch.cuda.set_device(local_rank)
+        # Without it, a barrier guesses the device, and warns.
+        options["device_id"] = torch.device("cuda", local_rank)
+    distributed.init_process_group(
+        section.BACKEND,
+        world_size=section.NUM_NODES * section.NUM_PROC_PER_NODE,
+        rank=rank,
+        timeout=timeout,
+        **options,
+    )
+
+
+def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
+    """Check that all ranks do the same run from the same checkpoint. Collective.
+
+    Each node composes its configuration, and looks for a checkpoint, by itself.
+
+    Raises:
+        Refused: two ranks differ; all ranks raise it.
+    """
+    from pirl_plugin.system.ranks import gather_objects
+    from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, differences, plain, shown
+
+    name = Path(checkpoint).name if checkpoint else "none"
+    ranks = gather_objects((plain(config), name))
+    first_config, first_name = ranks[0]
+    free = [key for key in RESUMING if key != GLOBAL_BATCH]
+    for number, (other_config, other_name) in enumerate(ranks):
+        differing = differences(other_config, first_config, free)
+        if differing:
+            text = shown(differing, "{key} = {value} (on rank 0 {expected})")
+            raise Refused(
+                f"rank {number}: {text}: expected the same configuration on all ranks; give the "
+                f"same command on each node"
+            )
+        if other_name != first_name:
+            raise Refused(
+                f"config.CHECKPOINT.DIR = {config.CHECKPOINT.DIR}: expected a folder that all "
+                f"nodes share, but rank 0 resumes from {first_name} and rank {number} from "
+                f"{other_name}"
+            )
+
+
+def _keep_environment_out_of_the_log() -> None:
+    """Make the host log no environment variables in this process: they may contain secrets."""
+    from vissl.engines import extract_features, train
+
+    for engine in (train, extract_features):
+        engine.print_system_env_info = lambda variables: None
+
+
+def _sentence(error: Exception, config: AttrDict, rank: int, timeout_minutes: float) -> str:
+    import torch
+
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        _, total = torch.cuda.mem_get_info()
+        return f"rank {rank}: {out_of_memory_sentence(config, total / 2**30)}"
+    return rank_sentence(error, rank, timeout_minutes)
+
+
+def out_of_memory_sentence(config: AttrDict, gigabytes: float) -> str:
+    """Return what to do if the GPU's memory is too small, with values to try.
+
+    Args:
+        config: the host's configuration.
+        gigabytes: memory of the GPU, GiB.
+    """
+    key = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA"
+    batch = int(config.DATA.TRAIN.BATCHSIZE_PER_REPLICA)
+    parts = num_micro_batches(config)
+    remedies = []
+    if "PIRL_INPUT" in config.HOOKS:
+        if config.HOOKS.PIRL_INPUT.get("autocast") is None:
+            remedies.append("add config.HOOKS.PIRL_INPUT.autocast=bfloat16")
+        if batch >= 2 * parts:
+            remedies.append(
+                f"compute the batch in more parts, {key}={batch} config.{MICRO_BATCHES}={2 * parts}"
+            )
+    if batch > 1:
+        remedies.append(f"take a smaller batch, {key}={batch // 2}")
+    else:
+        remedies.append("take smaller images or a smaller network")
+    return (
+        f"the GPU has {gigabytes:.1f} GiB of memory, too little for {key} = {batch} with "
+        f"config.{MICRO_BATCHES} = {parts}: {'; or '.join(remedies)}"
+    )

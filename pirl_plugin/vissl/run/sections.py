@@ -1,0 +1,125 @@
+"""Our sections of the configuration, read as dataclasses. The module does not import a host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class InputSettings:
+    """Values of ``HOOKS.PIRL_INPUT``, all optional.
+
+    Raises:
+        ValueError: a value cannot be used.
+    """
+
+    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # per channel, 0 to 1
+    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))  # per channel, 0 to 1
+    channels_last: bool = True  # memory format of inputs and weights; faster convolutions
+    autocast: str | None = None  # or bfloat16: type of the model's computation; never of the loss
+    compile: bool = False  # compile the trunk; takes minutes, again for each new shape
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            lowest = 0.0 if name == "std" else -math.inf
+            if len(values) != 3 or not all(lowest < value < math.inf for value in values):
+                numbers = "numbers above 0" if name == "std" else "numbers"
+                raise Refused(
+                    f"config.HOOKS.PIRL_INPUT.{name} = {values}: expected three {numbers}, one for "
+                    f"each channel; set config.DATA.{name.upper()}"
+                )
+        if self.autocast not in (None, "bfloat16"):
+            raise Refused(
+                f"config.HOOKS.PIRL_INPUT.autocast = {self.autocast}: expected null or "
+                f"bfloat16; for float16 use the host's MODEL.AMP_PARAMS, which scales the loss"
+            )
+
+
+@dataclass(frozen=True)
+class MonitorSettings:
+    """Values of ``HOOKS.PIRL_MONITOR``, all optional.
+
+    Attributes:
+        enabled: whether the run measures.
+        every: epochs from one measurement to the next.
+        rows: size of the sample of the memory bank's rows, evenly spread over the data set.
+        k: neighbours of the leave-one-out kNN, if the images have classes.
+    """
+
+    enabled: bool = True
+    every: int = 1
+    rows: int = 2048
+    k: int = 20
+
+    def __post_init__(self) -> None:
+        if min(self.every, self.k, self.rows - 1) < 1:
+            raise Refused(
+                f"config.HOOKS.PIRL_MONITOR = {self}: expected every and k to be at least 1, and "
+                f"rows at least 2"
+            )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Values of ``HOOKS.PIRL_RUN``, all optional.
+
+    Attributes:
+        max_unreadable: share of unreadable images among the last 10,000; above it the run stops.
+        timeout_minutes: how long a rank waits for another rank, and for a batch of its loader.
+    """
+
+    max_unreadable: float = 0.05
+    timeout_minutes: float = 10
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_unreadable <= 1:
+            raise Refused(
+                f"config.HOOKS.PIRL_RUN.max_unreadable = {self.max_unreadable}: expected a share "
+                f"from 0 to 1"
+            )
+        if not 0 < self.timeout_minutes < math.inf:
+            raise Refused(
+                f"config.HOOKS.PIRL_RUN.timeout_minutes = {self.timeout_minutes}: expected a "
+                f"number above 0"
+            )
+
+
+def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> Settings:
+    """Read a section of the configuration as a dataclass, and check its keys and types.
+
+    Args:
+        kind: the dataclass; its defaults replace missing keys.
+        config: the host's configuration, from its ``config`` section.
+        key: dotted key of the section; a missing section has the defaults.
+
+    Raises:
+        ValueError: a key is unknown, a value has another type, or the dataclass refuses it.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    section: Any = config
+    for name in key.split("."):
+        section = section.get(name) if hasattr(section, "get") else None
+    if hasattr(section, "to_dict"):  # OmegaConf does not take the host's dictionaries
+        section = section.to_dict()
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(kind), section or {})
+        settings: Settings = OmegaConf.to_object(merged)  # type: ignore[assignment]
+    except OmegaConfBaseException as error:
+        at = f"config.{key}.{error.full_key or error.key}"
+        reason = str(error).splitlines()[0]
+        raise Refused(f"{at}: expected a known key and a value of its type; {reason}") from None
+    except Refused as error:  # it names the field of the dataclass
+        if str(error).startswith("config."):
+            raise
+        raise Refused(f"config.{key}.{error}") from None
+    return settings

@@ -1,0 +1,95 @@
+"""What a finished linear benchmark, or its final checkpoint, says."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pirl_plugin.checkpoints.training_run import read_config
+from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.vissl.linear import benchmark_of, write_linear_report
+from tests.helpers.host_tools import write_checkpoint, write_classes
+from tests.helpers.images import save_grey
+from tests.helpers.sweeps import finish, finish_svm
+
+
+def test_linear__of_a_narrow_network_in_one_command(tmp_path):
+    path = write_checkpoint(tmp_path / "10.torch", DEPTH=10, WIDTH_MULTIPLIER=0.25)
+    data = write_classes(tmp_path / "data", {"train": 64, "val": 16}, separable=True)
+    for split in ("train", "val"):
+        save_grey(data / split / "without_a_class.png")
+        for folder in sorted((data / split).iterdir())[:2]:
+            (folder / "unreadable.png").write_text("no image")
+    words = ["--checkpoint", str(path), "--data", str(data), "--out", str(tmp_path / "out")]
+    rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
+    command = [sys.executable, "-m", "pirl_plugin", "linear", *words, "--size", "32", rate]
+    result = subprocess.run(
+        [*command, "config.OPTIMIZER.num_epochs=4", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    found = linear_accuracy(tmp_path / "out")
+    assert found == {"res5": 100.0}  # of the images that can be read and have a class
+    assert result.stdout.endswith("Linear top-1, percent:\n  res5    100.00\n")
+
+
+def test_benchmark_of__takes_the_overlay_that_fits():
+    def overlay(*arguments):
+        with torch.device("meta"):
+            return benchmark_of(ResNetTrunk(*arguments))[:2]
+
+    full = "config=benchmark/pirl/linear_imagenet1k"
+    assert overlay(50) == [full, "+config/pirl/linear=resnet50"]
+    assert overlay(50, 2) == [full, "+config/pirl/linear=resnet50_c2x"]
+    assert overlay(18) == [full, "+config/pirl/linear=resnet18"]
+    assert overlay(34)[0] == overlay(18, 0.5)[0] == "config=benchmark/pirl/quick_linear"
+    assert overlay(18, 1, True)[0] == "config=benchmark/pirl/quick_linear"
+
+
+def test_linear_report__has_each_layer_and_chance(tmp_path):
+    data = write_classes(tmp_path, {"train": 4, "val": 6}, separable=True)
+    (data / "val" / "class0" / "0.png").rename(data / "val" / "0.png")  # no class; 2 and 3 images
+    options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
+    accuracies = {"res4": 40.0, "res5": 80.0}
+    write_linear_report(options, ResNetTrunk(10, 0.25), open_labelled(data), accuracies)
+    page = options.report.read_text()
+    assert "chance, 60.0 %" in page
+    # 196 √(0.4 · 0.6 / 6) and 196 √(0.8 · 0.2 / 6)
+    assert all(words in page for words in ("res4", "40.0 ± 39.2 %", "res5", "80.0 ± 32.0 %"))
+
+
+def test_linear_top1__is_that_of_the_last_epoch(tmp_path):
+    with pytest.raises(ValueError, match="not finished"):
+        linear_accuracy(tmp_path / "nowhere")
+    finish(tmp_path, {"res4": 12.5, "res5": 37.5})
+    assert linear_accuracy(tmp_path) == {"res4": 12.5, "res5": 37.5}
+    finish(tmp_path, {"res5": 37.5}, tested=False)
+    with pytest.raises(ValueError, match="no test accuracy of the last epoch"):
+        linear_accuracy(tmp_path)
+
+
+def test_linear_top1__does_not_need_the_lines_before(tmp_path):
+    """A full disk, or a kill, may have cut the line of an earlier epoch short."""
+    finish(tmp_path, {"res5": 37.5})
+    metrics = tmp_path / "metrics.json"
+    first, *others = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([first[:20], *others]))
+    assert linear_accuracy(tmp_path) == {"res5": 37.5}
+
+
+def test_final_checkpoint__is_found_by_its_name(tmp_path):
+    finish(tmp_path)
+    final = tmp_path / "model_final_checkpoint_phase1.torch"
+    assert final_checkpoint(tmp_path) == final
+    final.rename(tmp_path / "model_phase1.torch")
+    assert final_checkpoint(tmp_path) is None
+
+
+def test_svm_map__is_that_of_each_layer(tmp_path):
+    finish_svm(tmp_path / "voc07", 50.0)
+    config = read_config(tmp_path / "voc07" / "train_config.yaml")
+    assert svm_map(tmp_path / "voc07", config) == {"res5": 50.0}

@@ -1,0 +1,130 @@
+"""extra_scripts/claims: the plan, the runs as subprocesses, verdicts, and the committed tables."""
+
+import copy
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
+
+import report  # noqa: E402
+import run  # noqa: E402
+import verdicts  # noqa: E402
+from published import LAYERS  # noqa: E402
+
+NINE = 362_880
+
+
+@pytest.mark.parametrize("folder", ["docs/results", "docs/results/quick_jigsaw"])
+def test_committed_runs__give_the_committed_tables_and_figures(folder, tmp_path):
+    content = json.loads((ROOT / folder / "claims.json").read_text("utf-8"))
+    assert verdicts.verdicts(content) == content["claims"]
+    report.write_report(tmp_path, content)
+    assert (tmp_path / "tables.md").read_text("utf-8") == (ROOT / folder / "tables.md").read_text(
+        "utf-8"
+    )
+    drawn = {file.name for file in tmp_path.glob("*.svg")}
+    assert drawn >= {file.name for file in (ROOT / folder).glob("*.svg")}
+    assert "accuracy_epochs.svg" in drawn
+
+
+def row(method, seed, top1, epochs=None, **changed):
+    epochs = verdicts.main_epochs(method, 4) if epochs is None else epochs
+    layers = {**dict.fromkeys(LAYERS, top1 - 1.0), "res5avg": top1}
+    point = {"images_seen": epochs * 10, "seconds": epochs * 10.0, "linear_top1": top1}
+    point |= {"knn_top1": top1 / 2, "linear_by_layer": layers}
+    about = {"method": method, "seed": seed, "epochs": epochs, "changed": changed}
+    return {**copy.deepcopy(point), **about, "points": [point]}
+
+
+def claim(name, rows):
+    found = verdicts.verdicts({"setting": {"epochs": 4}, "runs": rows})
+    return {entry["id"]: entry for entry in found}[name]
+
+
+def test_over__is_paired_by_seed():
+    # 4, 5, 6 whatever the seed's level: 5 ± 4.303 · 1 / √3.
+    rows = [row("npid", seed, 30 + 10 * seed) for seed in range(3)]
+    rows += [row("pirl_jigsaw", seed, 34 + 11 * seed) for seed in range(3)]
+    found = claim("pirl_over_npid", rows)
+    assert (found["verdict"], found["difference"], found["seeds"]) == ("held", 5, [0, 1, 2])
+    assert found["interval"] == pytest.approx([2.5159, 7.4841], abs=1e-3)
+    assert found["by_knn"]["difference"] == 2.5
+    assert claim("pirl_over_npid", [*rows[:1], *rows[3:4]])["verdict"] == "undecided"
+    assert claim("pirl_over_jigsaw", rows)["seeds"] == []
+
+
+def test_best_layer__is_one_for_all_seeds():
+    rows = [row("pirl_jigsaw", seed, 30.0) for seed in range(2)]
+    rows[0]["linear_by_layer"] |= {"res3": 40.0, "res4": 37.0}
+    rows[1]["linear_by_layer"] |= {"res3": 36.0, "res4": 40.0}
+    found = verdicts.Runs({"setting": {"epochs": 4}, "runs": rows}).main("pirl_jigsaw")
+    assert found["linear_best_top1"].to_dict() == {0: 37, 1: 40}
+
+
+def test_equal_time__is_between_the_points():
+    rows = [row("random", 0, 10.0), row("npid", 0, 30.0), row("pirl_jigsaw", 0, 50.0)]
+    rows[1]["points"][0]["seconds"] = 20.0  # PIRL, half way from 10 to 50, is at 30 then
+    assert claim("pirl_over_npid_equal_time", rows)["difference"] == 0
+    rows[1]["points"][0]["seconds"] = None
+    assert claim("pirl_over_npid_equal_time", rows)["seeds"] == []
+
+
+def test_sweeps__of_all_values():
+    top1 = {0: 30.0, 0.25: 35.0, 0.5: 36.0, 0.75: 34.0, 1: 20.0}
+    rows = [
+        row("pirl_jigsaw", 0, t, 2, **({} if v == 0.5 else {"lambda": v})) for v, t in top1.items()
+    ]
+    found = claim("lambda_best", rows)
+    assert (found["difference"], found["smallest_over"]) == (1, "λ = 0.25")
+    assert claim("lambda_over_ends", rows)["difference"] == 11  # 36 - (30 + 20) / 2
+    assert claim("lambda_best", rows[:-1])["seeds"] == []
+    rows = [row("pirl_jigsaw", 0, 20 + 2 * p, 2, negatives=4**p) for p in (2, 3, 4, 6)]
+    rows.append(row("pirl_jigsaw", 0, 30.0, 2))  # N = 1,024
+    assert claim("negatives", rows)["difference"] == pytest.approx(1)  # 2 for each factor of 4
+
+
+def test_plan__trains_the_default_of_all_sweeps_once():
+    jobs = run.plan([*run.METHODS], [*run.SWEEPS], 3, 24)
+    assert len(jobs) == len(set(jobs)) == 78  # as many as docs/results has
+    content = json.loads((ROOT / "docs/results/claims.json").read_text("utf-8"))
+    assert {run.job_of(found) for found in content["runs"]} == set(jobs)
+
+
+@pytest.mark.parametrize(
+    "method", ["npidpp", "pirl_rotation", "rotation", "vissl_pirl", "supervised"]
+)
+def test_methods__compose(method):
+    from vissl.utils.hydra_config import compose_hydra_configuration
+
+    job = run.Job(method, 7, 3)
+    config = compose_hydra_configuration(run.pretraining(job, "paper", Path("/d"), 5)).config
+    assert (config.SEED_VALUE, config.OPTIMIZER.num_epochs) == (7, 3)
+    assert config.DATA.TRAIN.DATA_PATHS == ["/d/train"]
+    assert config.CHECKPOINT.CHECKPOINT_FREQUENCY == 1  # n saves after epochs 1, n + 1, ...
+    assert config.OPTIMIZER.param_schedulers.lr.end_value == 3e-5
+    trunk = config.MODEL.TRUNK.PIRL_RESNET
+    assert (trunk.DEPTH, trunk.WIDTH_MULTIPLIER) == (10, 0.5)
+    if "negatives" in run.METHODS[method]:
+        loss = config.LOSS.pirl_loss
+        assert loss.lambda_invariance == (0 if "npid" in method else 0.5)
+        assert (loss.temperature, loss.num_negatives) == (0.1, run.METHODS[method]["negatives"])
+
+
+def test_run__is_made_once_and_a_resumed_one_has_no_seconds(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$@"; echo ran >> "$(dirname $0)/count"; exit $STATUS\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(run.sys, "executable", str(python))
+    monkeypatch.setenv("STATUS", "3")
+    folder = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="train failed: -m pirl_plugin train a=1"):
+        run.run(["train", "a=1"], folder)
+    monkeypatch.setenv("STATUS", "0")
+    assert run.run(["train", "a=1"], folder) is None
+    assert run.run(["train", "a=1"], folder) is None
+    assert run.run(["train"], tmp_path / "other") >= 0
+    assert (tmp_path / "count").read_text().count("ran") == 3

@@ -1,0 +1,209 @@
+"""extra_scripts/claims: peers.py, its report, recipes.py and few_labels.py."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.helpers.images import save_grey
+
+ROOT = Path(__file__).parents[3]
+DATA_SETS = ("imagenette", "tiny_imagenet")  # of the committed runs
+sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
+
+import few_labels  # noqa: E402
+import peers  # noqa: E402
+import peers_report  # noqa: E402
+import recipes  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for split, count in (("train", 20), ("val", 4)):
+        for number in range(count):
+            for label, level in (("dark", number), ("light", 200 + number)):
+                save_grey(folder / split / label / f"{number}.png", level, (40, 40))
+    return folder
+
+
+def test_choose__takes_the_best_sum_of_both_measures():
+    keys = ("method", "batch", "rate_of_32_images", "knn_top1", "linear_top1")
+    runs = [("npid", 32, 0.03, 50, 1), ("npid", 128, 0.06, 9, 60), ("byol", 32, 0.06, 99, 99)]
+    rows = [dict(zip(keys, values, strict=True)) for values in runs]
+    assert peers.choose(rows, "npid") == (128, 0.06)
+
+
+def test_equal_time_epochs__give_each_method_the_time_of_the_reference():
+    rows = [
+        {"method": "random", "compared_at": "untrained", "cpu_seconds": 0.0},
+        {"method": "npid", "compared_at": "equal images", "cpu_seconds": 90.0},
+        {"method": "npid", "compared_at": "equal images", "cpu_seconds": 110.0},
+        {"method": "pirl_jigsaw", "compared_at": "equal images", "cpu_seconds": 250.0},
+        {"method": "byol", "compared_at": "equal images", "cpu_seconds": 500.0},
+        {"method": "npid", "compared_at": "equal time", "cpu_seconds": 9999.0},
+    ]
+    epochs = peers.equal_time_epochs(rows, 40, "pirl_jigsaw")
+    assert epochs == {"npid": 100, "pirl_jigsaw": 40, "byol": 20}
+
+
+def runs_of(method, accuracies, budget="equal images"):
+    return [
+        {"method": method, "seed": seed, "compared_at": budget, "knn_top1": accuracy}
+        for seed, accuracy in enumerate(accuracies, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peer", "mean", "verdict"),
+    # Student's 97.5 % quantile with two degrees of freedom is 4.303: half widths 2.48 and 0.25.
+    [([49, 48, 47], 2.0, "undecided"), ([48, 47.9, 48.1], 2.0, "ahead"), ([60, 60, 60], -10, "")],
+)
+def test_paired_difference__follows_from_students_interval_of_paired_seeds(peer, mean, verdict):
+    found = peers_report.paired_difference(pd.Series([50, 50, 50]), pd.Series(peer))
+    assert found["mean"] == pytest.approx(mean)
+    assert found["verdict"] == (verdict or "behind")
+    if verdict:
+        deviation = pd.Series(peer).std()
+        assert found["half_width"] == pytest.approx(4.303 * deviation / 3**0.5, abs=1e-3)
+
+
+def test_paired_difference__of_two_seeds_is_undecided():
+    found = peers_report.paired_difference(pd.Series([50, 50]), pd.Series([1, 1.1]))
+    assert found["verdict"] == "undecided"
+
+
+def test_runs_at__equal_time_takes_the_references_only_runs():
+    runs = runs_of("pirl_jigsaw", [50]) + runs_of("npid", [40])
+    runs += runs_of("npid", [45], "equal time") + runs_of("random", [20], "untrained")
+    runs += runs_of("byol", [35])  # not compared at equal time
+    content = {"runs": runs, "setting": {"epochs": 20}}
+    content["equal_time_epochs"] = {"pirl_jigsaw": 20, "npid": 50}
+    rows = peers_report.runs_at(content, "equal time").set_index("method")
+    assert rows["knn_top1"].to_dict() == {"pirl_jigsaw": 50, "npid": 45, "random": 20}
+
+
+def test_summary_table__marks_what_is_better_or_worse_than_pirl():
+    runs = runs_of("pirl_jigsaw", [50, 50.1, 50.2]) + runs_of("npid", [60, 60.1, 60.3])
+    runs += runs_of("byol", [40, 40.1, 40.3]) + runs_of("simclr", [50, 50.2, 50.1])
+    for row in runs:
+        row["linear_top1"] = 50.0
+    content = {"runs": runs, "setting": {"data": "photos", "epochs": 20}}
+    table = peers_report.summary_table([content]).replace("\u00a0", " ")
+    assert table.splitlines() == [
+        "| kNN / linear | photos, equal images |",
+        "|---|---|",
+        "| PIRL (jigsaw) | 50.1 ± 0.1 / 50.0 ± 0.0 |",
+        "| NPID | 60.1 ± 0.2 ↑ / 50.0 ± 0.0 |",
+        "| SimCLR | 50.1 ± 0.1 / 50.0 ± 0.0 |",
+        "| BYOL | 40.1 ± 0.2 ↓ / 50.0 ± 0.0 |",
+    ]
+
+
+def test_few_labels_table__says_what_pre_training_gains_seed_by_seed():
+    accuracies = {"pirl_jigsaw": (30, 40, 50), "npid": (31, 41, 54), "random": (20, 30, 40)}
+    runs = [
+        {"start": start, "seed": seed, "fraction": 0.1, "epochs": 40, "top1": top1}
+        for start, values in accuracies.items()
+        for seed, top1 in enumerate(values)
+    ]
+    assert peers_report.few_labels_table(runs).splitlines()[2] == (
+        "| 10 %, 40 | 40.0 ± 10.0 | 42.0 ± 11.5 | 30.0 ± 10.0 | +10.0 ± 0.0, ahead "
+        "| +12.0 ± 4.3, ahead |"
+    )
+
+
+def test_recipes_table__of_one_seed_has_no_spread():
+    row = {"recipe": "rate 0.06", "epochs": 40, "knn_top1": 50.0, "linear_top1": 60.0}
+    runs = [{**row, "measured_on": "tenth", "seed": 0}]
+    runs += [{**row, "measured_on": "val", "seed": seed} for seed in (1, 2)]
+    assert peers_report.recipes_table(runs).splitlines()[2:] == [
+        "| rate 0.06 | tenth | 40 | 1 | 50.0 | 60.0 |",
+        "| rate 0.06 | val | 40 | 2 | 50.0 ± 0.0 | 60.0 ± 0.0 |",
+    ]
+
+
+def test_committed_runs__give_the_committed_tables(monkeypatch, tmp_path):
+    results = ROOT / "docs" / "results"
+    files = [results / "peers" / f"{name}.json" for name in DATA_SETS]
+    words = ["--few-labels", results / "peers" / "few_labels.json"]
+    words += ["--recipes", results / "peers" / "recipes.json"]
+    run(monkeypatch, peers_report, *files, *words, "--out", tmp_path)
+    tables = (tmp_path / "peers.md").read_text("utf-8")
+    assert tables == (results / "peers" / "peers.md").read_text("utf-8")
+    summary = tables.split("\n\n")[1]
+    assert summary in (results / "README.md").read_text("utf-8")
+    assert summary in (ROOT / "README.md").read_text("utf-8")
+
+
+def run(monkeypatch, module, *words):
+    monkeypatch.setattr(sys, "argv", ["script", *map(str, words)])
+    module.main()
+
+
+def test_peers__measure_choose_and_resume(monkeypatch, photos, tmp_path, capsys):
+    words = ["--data", photos, "--out", tmp_path, "--methods", "npid", "--epochs", 1, "--seeds", 1]
+    words += ["--batches", 4, 8, "--rates", 0.03, "--image-size", 32]
+    run(monkeypatch, peers, *words)
+    file = tmp_path / "peers.json"
+    content = json.loads(file.read_text())
+    # The tenth: images 0, 10, 20 and 30 of 40 choose; the other 36 train, in whole batches.
+    assert content["setting"]["selection_images"] == 4
+    assert [row["batch"] for row in content["selection"]] == [4, 8]
+    untrained, trained = content["runs"]
+    assert [untrained["method"], trained["method"]] == ["random", "npid"]
+    assert trained["images"] == 36 // trained["batch"] * trained["batch"]
+    assert trained["cpu_seconds"] > 0
+    trunk = torch.load(tmp_path / "trunks" / trained["trunk"], weights_only=True)
+    assert "layer4.0.conv1.weight" in trunk
+    content["runs"] += [{**row, "method": "pirl_jigsaw"} for row in content["runs"][1:]]
+    file.write_text(json.dumps(content))
+    run(monkeypatch, peers_report, file, "--out", tmp_path)
+    assert "| NPID |" in (tmp_path / "peers.md").read_text()
+    assert (tmp_path / "peers.svg").stat().st_size > 1000
+    capsys.readouterr()
+    run(monkeypatch, peers, *words)
+    assert capsys.readouterr().out == ""  # nothing is trained again
+    assert json.loads(file.read_text()) == content
+
+
+def test_recipes__train_with_their_settings(monkeypatch, photos, tmp_path):
+    words = ["--data", photos, "--out", tmp_path, "--epochs", 1, "--seeds", 1, "--image-size", 48]
+    run(monkeypatch, recipes, *words, "--recipes", "rate 0.06, MLP heads")
+    (row,) = json.loads((tmp_path / "recipes.json").read_text())["runs"]
+    assert row["trunk"] == ("pirl_jigsaw_batch32_rate0.06_hidden_dim512_1epochs_seed1.pth")
+
+
+@pytest.mark.parametrize("name", ["simclr", "moco_v2", "byol"])
+def test_peers__of_lightly_train(monkeypatch, photos, tmp_path, name):
+    pytest.importorskip("lightly", reason="the peers need pip install pirl-plugin[claims]")
+    words = ["--data", photos, "--out", tmp_path, "--methods", name, "--epochs", 1, "--seeds", 1]
+    run(monkeypatch, peers, *words, "--batches", 8, "--rates", 0.03, "--image-size", 32)
+    row = json.loads((tmp_path / "peers.json").read_text())["runs"][1]
+    assert row["method"] == name
+    assert math.isfinite(row["loss"])
+
+
+@pytest.mark.slow
+def test_few_labels__start_from_the_methods_network_or_random_weights(
+    monkeypatch, photos, tmp_path, capfd
+):
+    words = ["--data", photos, "--out", tmp_path, "--epochs", 1, "--seeds", 1, "--image-size", 48]
+    words += ["--methods", "npid", "pirl_jigsaw", "--batches", 8, "--rates", 0.03]
+    run(monkeypatch, peers, *words, "--equal-images-only")
+    monkeypatch.setattr(few_labels, "EPOCHS", {0.1: 1, 1.0: 1})
+    words = ["--data", photos, "--peers", tmp_path, "--out", tmp_path / "few"]
+    words += ["--seeds", 1, "--fractions", 0.1]
+    run(monkeypatch, few_labels, *words)
+    rows = json.loads((tmp_path / "few" / "few_labels.json").read_text())
+    assert [row["start"] for row in rows] == ["pirl_jigsaw", "npid", "random"]
+    words = [tmp_path / "peers.json", "--few-labels", tmp_path / "few" / "few_labels.json"]
+    run(monkeypatch, peers_report, *words, "--out", tmp_path / "report")
+    assert (tmp_path / "report" / "few_labels.svg").stat().st_size > 1000
+    logs = {row["start"]: tmp_path / "few" / f"{row['start']}_0.1_1" / "log.txt" for row in rows}
+    assert "npid_batch8" in logs["npid"].read_text()
+    assert "trunks/" not in logs["random"].read_text().partition("WEIGHTS_INIT")[2][:300]

@@ -1,0 +1,218 @@
+"""With Detectron2: the paper's model, and small runs from a checkpoint to AP."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from detectron2_setup import find_config, load_config
+from PIL import Image
+from trial import register_extra_norm
+
+from pirl_plugin.checkpoints.export import export_checkpoint
+from pirl_plugin.vissl.adapters.models import PIRLResNet
+from tests.helpers.detection import NARROW, SMALL, WIDTH
+from tests.helpers.export_files import small_trunk, vissl_checkpoint
+
+pytest.importorskip(
+    "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
+)
+
+
+def model_of(name, *options):
+    from detectron2.modeling import build_model
+
+    config = load_config(find_config(name), ["MODEL.DEVICE", "cpu", *options])
+    return config, build_model(config)
+
+
+def test_model__keeps_batch_norm_and_the_papers_pixels():
+    from detectron2.layers import FrozenBatchNorm2d
+
+    config, model = model_of("voc07_pirl", *NARROW)
+    assert config.SOLVER.IMS_PER_BATCH == 16
+    norms = [m for m in model.modules() if "Norm" in type(m).__name__]
+    assert len(norms) == 53
+    assert all(isinstance(m, FrozenBatchNorm2d) for m in norms)
+    before = {n: t.clone() for n, t in model.state_dict().items() if ".norm." in n}
+    assert not [n for n, _ in model.named_parameters() if ".norm." in n]
+    model.train().backbone(torch.randn(2, 3, 64, 64))
+    assert all(torch.equal(t, model.state_dict()[n]) for n, t in before.items())
+    image = torch.tensor([123.675, 116.28, 103.53]).view(3, 1, 1).expand(3, 32, 32)
+    (normalized,) = model.preprocess_image([{"image": image}]).tensor
+    assert torch.equal(normalized, torch.zeros_like(normalized))
+    std = torch.tensor([58.395, 57.12, 57.375]).view(3, 1, 1)
+    (normalized,) = model.preprocess_image([{"image": image + std}]).tensor
+    torch.testing.assert_close(normalized, torch.ones_like(normalized))
+
+
+def test_model__has_res4_and_res5_of_the_trunk_to_the_bit(tmp_path):
+    from detectron2.checkpoint import DetectionCheckpointer
+
+    trunk = small_trunk(50, WIDTH)
+    torch.save(vissl_checkpoint(trunk), tmp_path / "in.torch")
+    export_checkpoint(tmp_path / "in.torch", tmp_path / "out.pkl", "detectron2")
+    _, model = model_of("voc07_pirl", *NARROW)
+    DetectionCheckpointer(model).load(str(tmp_path / "out.pkl"))
+    ours = PIRLResNet(
+        SimpleNamespace(TRUNK={"PIRL_RESNET": {"DEPTH": 50, "WIDTH_MULTIPLIER": WIDTH}})
+    )
+    ours.load_state_dict(trunk)
+    images = torch.randn(1, 3, 96, 96, generator=torch.Generator().manual_seed(0)) / 8
+    with torch.no_grad():
+        res4, res5 = ours.eval()(images, ["res4", "res5"])
+        assert torch.equal(model.eval().backbone(images)["res4"], res4)
+        assert torch.equal(model.roi_heads.res5(res4), res5)
+    assert res5.isfinite().all()
+    assert res5.abs().max() > 0
+
+
+def test_moco24k__ends_res5_in_one_more_norm():
+    register_extra_norm()
+    register_extra_norm()  # again: no clash
+    _, model = model_of("voc0712_moco24k", *NARROW)
+    res5 = model.roi_heads.res5
+    assert [name for name, _ in res5.named_children()] == ["0", "1", "2", "norm"]
+    assert isinstance(res5.norm, torch.nn.SyncBatchNorm)
+    assert res5.norm.num_features == 512
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.fixture(scope="module")
+def voc(tmp_path_factory, make_image):
+    """VOC2007 with three images to train on and three to test on, each with two objects."""
+    root = tmp_path_factory.mktemp("datasets")
+    folder = root / "VOC2007"
+    for part in ("Annotations", "ImageSets/Main", "JPEGImages"):
+        (folder / part).mkdir(parents=True)
+    for i in range(6):
+        make_image(folder / "JPEGImages" / f"{i:06}.jpg", seed=i, size=96)
+        assert Image.open(folder / "JPEGImages" / f"{i:06}.jpg").size == (96, 96)
+        objects = "".join(
+            f"<object><name>{name}</name><pose>Left</pose><truncated>0</truncated>"
+            f"<difficult>0</difficult><bndbox><xmin>{x}</xmin><ymin>{x}</ymin>"
+            f"<xmax>{x + 40}</xmax><ymax>{x + 40}</ymax></bndbox></object>"
+            for name, x in (("cat", 5 + i), ("dog", 45 + i))
+        )
+        size = "<size><width>96</width><height>96</height><depth>3</depth></size>"
+        (folder / "Annotations" / f"{i:06}.xml").write_text(
+            f"<annotation>{size}{objects}</annotation>"
+        )
+    for split, rows in (("trainval", range(3)), ("test", range(3, 6))):
+        ids = "".join(f"{i:06}\n" for i in rows)
+        (folder / "ImageSets" / "Main" / f"{split}.txt").write_text(ids)
+    return root
+
+
+def run(script, *arguments, root):
+    command = [sys.executable, script, *map(str, arguments)]
+    environment = {**os.environ, "DETECTRON2_DATASETS": str(root), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def benchmark(*arguments, root):
+    return run("-m", "pirl_plugin", "detection", *arguments, root=root)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    path = tmp_path_factory.mktemp("checkpoint") / "model_final_checkpoint_phase0.torch"
+    torch.save(vissl_checkpoint(small_trunk(50, WIDTH)), path)
+    return path
+
+
+def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
+    out = tmp_path / "out"
+    arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", out, "--data", voc]
+    result = benchmark(*arguments, *SMALL, "SOLVER.MAX_ITER", "3", root="elsewhere")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr
+    assert "measured, 1 finished" in result.stdout
+    results = json.loads((out / "results.json").read_text())
+    assert (results["config"], results["num_gpus"]) == ("smoke_cpu", 0)
+    assert results["metric"] == "PASCAL VOC 2007, 11 recall points, IoU 0.50:0.95"
+    assert results["network"] == "ResNet-50 of width 0.25"
+    assert {"detectron2", "torch", "torchvision", "pirl_plugin"} <= set(results["versions"])
+    (trial,) = results["trials"]
+    assert (trial["seed"], trial["iterations"], trial["images_per_step"]) == (0, 3, 2)
+    assert all(0 <= trial[metric] <= 100 for metric in ("AP", "AP50", "AP75"))
+    assert results["mean"]["AP"] == trial["AP"]
+    assert "SEED: 0" in (out / "trial_0" / "trial.yaml").read_text()
+
+    other = benchmark(*arguments, *SMALL, "SOLVER.MAX_ITER", "4", root=voc)
+    assert other.returncode != 0
+    assert "holds the run of options" in other.stderr
+
+
+def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
+    """Detectron2 itself only warns: the second start of a trial finds weights of another shape."""
+    out = tmp_path / "out"
+    wrong = tmp_path / "wrong.pkl"
+    torch.save(vissl_checkpoint(small_trunk(50, 0.125)), tmp_path / "wrong.torch")
+    export_checkpoint(tmp_path / "wrong.torch", wrong, "detectron2")
+    config = load_config(find_config("smoke_cpu"), [*SMALL, "MODEL.WEIGHTS", str(wrong)])
+    config.OUTPUT_DIR = str(out)
+    out.mkdir()
+    (out / "trial.yaml").write_text(config.dump())
+    command = ["-m", "trial", out, "0"]
+    result = run(*command, root=voc)
+    assert result.returncode != 0
+    assert "backbone and res5 of the model differ from the file: " in result.stderr
+    assert "Starting training" not in result.stdout
+    assert not (out / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "match"),
+    [
+        (["--config", "voc09"], "expected a file, or one of coco_c4_1x"),
+        (["--checkpoint", "none.pkl"], "No such file .*none.pkl"),
+        (["--data", "nowhere"], "No such file .*trainval.txt"),
+    ],
+    ids=["config", "weights", "data"],
+)
+def test_benchmark__refuses_in_one_sentence(what, match, voc, checkpoint, tmp_path):
+    arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", tmp_path / "out"]
+    result = benchmark(*arguments, "--data", voc, *SMALL, *what, root=voc)
+    assert result.returncode == 1
+    assert re.search(match, result.stderr)
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out" / "trial_0").exists()
+
+
+@pytest.mark.parametrize("config", ["smoke_cpu", "voc0712_moco24k"])
+def test_vissls_own_tool__takes_our_configs_and_weights(config, voc, checkpoint, tmp_path):
+    import tools
+
+    export_checkpoint(checkpoint, tmp_path / "out.pkl", "detectron2")
+    script = Path(tools.__path__[0], "object_detection_benchmark.py")
+    smoke = load_config(find_config("smoke_cpu"))
+    options = {
+        "MODEL.WEIGHTS": tmp_path / "out.pkl",
+        "MODEL.DEVICE": "cpu",
+        "MODEL.RPN.POST_NMS_TOPK_TRAIN": smoke.MODEL.RPN.POST_NMS_TOPK_TRAIN,
+        "MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE": smoke.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE,
+        "DATASETS.TRAIN": "('voc_2007_trainval',)",
+        "DATALOADER.NUM_WORKERS": 0,
+        "SOLVER.IMS_PER_BATCH": 2,
+        "SOLVER.REFERENCE_WORLD_SIZE": 0,
+        "SOLVER.BASE_LR": 1e-5,
+        "SOLVER.STEPS": "(1,)",
+        "SOLVER.MAX_ITER": 2,
+        "TEST.PRECISE_BN.NUM_ITER": 1,
+        "OUTPUT_DIR": tmp_path / "out",
+    }
+    pairs = [part for pair in options.items() for part in pair]
+    result = run(script, "--config-file", find_config(config), *SMALL, *pairs, root=voc)
+    said = result.stdout + result.stderr
+    assert result.returncode == 0, said[-3000:]
+    assert "copypaste: AP,AP50,AP75" in said
+    trained = torch.load(tmp_path / "out" / "model_final.pth", weights_only=True)["model"]
+    assert ("roi_heads.res5.norm.weight" in trained) == (config == "voc0712_moco24k")
+    missing = said.partition("not found in the checkpoint:")[2].partition("[")[0]
+    assert "backbone" not in missing
+    assert "res5.0" not in missing

@@ -1,0 +1,75 @@
+"""With Detectron2: the paper's schedule, and the checks before a run."""
+
+import numpy as np
+import pytest
+import torch
+from detectron2_setup import find_config, load_config, metric_kind
+
+from pirl_plugin.system.host_config import config_root
+
+pytest.importorskip(
+    "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
+)
+
+FILES = sorted((config_root() / "detection").glob("*.yaml"))
+
+
+def rates(config):
+    """The learning rate of every iteration."""
+    from detectron2.solver import build_lr_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.SOLVER.BASE_LR)
+    scheduler = build_lr_scheduler(config, optimizer)
+    trace = []
+    for _ in range(config.SOLVER.MAX_ITER):
+        trace.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return np.array(trace)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "warmup", "drop", "iterations"),
+    [
+        ("voc07_pirl", 0.003, 1000, 9500, 12_500),
+        ("voc0712_pirl", 0.003, 1000, 17_000, 25_000),
+        ("voc07_supervised_jigsaw", 0.02, 100, 9500, 12_500),
+        ("voc0712_supervised_jigsaw", 0.02, 100, 17_000, 25_000),
+    ],
+)
+def test_learning_rate__is_the_appendixs_at_every_iteration(name, base, warmup, drop, iterations):
+    trace = rates(load_config(find_config(name)))
+    step = np.arange(iterations)
+    expected = np.full(iterations, base)  # from base / 3 linearly to base, and base / 10 at the end
+    expected[:warmup] = base * (1 / 3 + (2 / 3) * step[:warmup] / warmup)
+    expected[drop:] = base / 10
+    np.testing.assert_allclose(trace, expected, rtol=1e-9)
+    if name == "voc07_pirl":
+        assert trace[[0, 500, 1000, 9499, 9500]] == pytest.approx(
+            [0.001, 0.002, 0.003, 0.003, 0.0003]
+        )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_configs__have_no_key_that_detectron2_does_not_read(file):
+    assert load_config(file).VERSION == 2  # an unknown key would have raised
+
+
+def test_fewer_gpus__see_as_many_images_at_a_rate_that_follows_the_batch():
+    from detectron2.engine import DefaultTrainer
+
+    config = DefaultTrainer.auto_scale_workers(load_config(find_config("voc07_pirl")), 1)
+    solver = config.SOLVER
+    assert (solver.IMS_PER_BATCH, solver.BASE_LR) == (2, pytest.approx(0.003 / 8))
+    assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (100_000, (76_000,), 8000)
+
+
+def test_load_config__refuses_an_unknown_key():
+    with pytest.raises((KeyError, AssertionError), match=r"SOLVER\.BASE_RATE"):
+        load_config(find_config("voc07_pirl"), ["SOLVER.BASE_RATE", "1"])
+
+
+def test_metric__is_named():
+    assert metric_kind("voc_2007_test").startswith("PASCAL VOC 2007, 11 recall points")
+    assert metric_kind("voc_2012_val").startswith("PASCAL VOC 2010 and later")
+    assert metric_kind("coco_2017_val").startswith("COCO")

@@ -1,0 +1,338 @@
+"""Which finished runs fill a row of the paper's tables, and which do not."""
+
+import json
+
+import pytest
+import torch
+from paper_runs import IMAGES, compose, read_run
+from paper_tables import lay_out
+
+from pirl_plugin.checkpoints.training_run import SECTION, read_config
+from pirl_plugin.vissl.resume.record import plain, weights_of
+from tests.helpers.finished_runs import measured, pretrained, write_run
+from tests.helpers.results_rows import detected, paper_rows
+
+PIRL, BASELINE = "config=pretrain/pirl/jigsaw_8node", "config=pretrain/pirl/jigsaw_baseline_8node"
+IMAGENET, YFCC = 1_281_167, 1_000_000
+
+
+def composed(*overrides):
+    """A configuration as a run records it; the same composition serves many tests."""
+    return plain(compose(*overrides))
+
+
+def changed(config, changes):
+    """A configuration with other values; a key that the run does not have is added."""
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        section = config
+        for part in sections:
+            section = section.setdefault(part, {})
+        section[name] = value
+    return config
+
+
+def trained(folder, *overrides, epochs=None, images=IMAGENET, name=None, **changes):
+    """A checkpoint of a pre-training with its record, and without weights."""
+    config = changed(composed(*overrides), changes.pop("changes", {}))
+    epochs = epochs or config["OPTIMIZER"]["num_epochs"]
+    section = {"config": json.dumps(config), "images": {"TRAIN": {"count": images}}, **changes}
+    content = {
+        "classy_state_dict": {"hooks": {SECTION: section}},
+        "train_phase_idx": epochs - 1,
+    }
+    write_run(folder, config)
+    file = folder / (name or f"model_final_checkpoint_phase{epochs - 1}.torch")
+    torch.save(content, file)
+    return file
+
+
+def benchmark(folder, checkpoint, column="ImageNet", changes=None, **settings):
+    """The folder of a finished benchmark with other values."""
+    run = measured(folder, checkpoint, column=column, **settings)
+    if changes:
+        write_run(run, changed(read_config(run / "train_config.yaml"), changes))
+    return run
+
+
+ANY_RUN = {  # key -> a value that cannot change a result
+    "SEED_VALUE": 5,
+    "LOSS.pirl_loss.bank.seed": 7,
+    "LOSS.pirl_loss.bank.placement": "sharded",
+    "LOG_FREQUENCY": 1,
+    "DATA.NUM_DATALOADER_WORKERS": 31,
+    "DATA.PIN_MEMORY": False,
+    "DATA.TRAIN.DATA_PATHS": ["/elsewhere/train"],
+    "CHECKPOINT.DIR": "/elsewhere",
+    "CHECKPOINT.PIRL.KEEP_LAST": "all",
+    "CHECKPOINT.CHECKPOINT_FREQUENCY": 3,
+    "HOOKS.PIRL_RUN.timeout_minutes": 99,
+    "HOOKS.PIRL_MONITOR.every": 10,
+    "HOOKS.TENSORBOARD_SETUP.USE_TENSORBOARD": True,
+    "DISTRIBUTED.RUN_ID": "host:29500",
+    "SLURM.USE_SLURM": True,
+    "TRAINER.PIRL_MICRO_BATCHES": 4,
+    "MACHINE.DEVICE": "cpu",
+    "PROFILING.RUNTIME_PROFILING.USE_PROFILER": True,
+}
+
+
+@pytest.mark.parametrize("key", ANY_RUN)
+def test_pretraining__fills_its_row_whatever_cannot_change_a_result(key, tmp_path):
+    checkpoint = trained(tmp_path / "made", PIRL, changes={key: ANY_RUN[key]})
+    run = read_run(benchmark(tmp_path / "run", checkpoint))
+    assert (run.row, run.differs) == ("PIRL", {})
+    assert (2, "PIRL") in paper_rows(lay_out([run]))
+
+
+MACHINES = {"4node_8gpu": (4, 8, 32), "128 GPUs": (16, 8, 8), "one": (1, 8, 128)}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_pretraining__fills_its_row_with_the_same_global_batch(machine, tmp_path):
+    nodes, processes, batch = MACHINES[machine]
+    split = {
+        "DISTRIBUTED.NUM_NODES": nodes,
+        "DISTRIBUTED.NUM_PROC_PER_NODE": processes,
+        "DATA.TRAIN.BATCHSIZE_PER_REPLICA": batch,
+    }
+    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=split)))
+    assert (run.row, run.differs) == ("PIRL", {})
+
+
+ROWS = {  # row -> pre-training, images
+    "PIRL-c2x": ((PIRL, "+config/pirl/models=resnet50_c2x"), IMAGENET),
+    "PIRL (YFCC-1M)": ((PIRL, "+config/pirl/datasets=yfcc1m"), YFCC),
+    "PIRL (Jigsaw)": ((PIRL, "+config/pirl/epochs=analysis_400"), IMAGENET),
+    "PIRL (Rotation)": (("config=pretrain/pirl/rotation_8node",), IMAGENET),
+    "PIRL (Rotation + Jigsaw)": (("config=pretrain/pirl/rotation_jigsaw_8node",), IMAGENET),
+    "NPID++": (("config=pretrain/pirl/npidpp_8node",), IMAGENET),
+    "NPID": (("config=pretrain/pirl/npid_8node",), IMAGENET),
+    "Jigsaw": ((BASELINE,), IMAGENET),
+    "Jigsaw (YFCC-1M)": ((BASELINE, "+config/pirl/datasets=yfcc1m"), YFCC),
+    "Rotation": (("config=pretrain/pirl/rotation_baseline_8node",), IMAGENET),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row__is_filled_by_its_config(row, tmp_path):
+    overrides, images = ROWS[row]
+    checkpoint = trained(tmp_path / "made", *overrides, images=images)
+    wide = ("+config/pirl/linear=resnet50_c2x",) if row == "PIRL-c2x" else ()
+    run = read_run(measured(tmp_path / "run", checkpoint, *wide))
+    assert (run.row, run.differs) == (row, {})
+
+
+COLUMNS = {"Places205": 2, "iNaturalist-2018": 2, "VOC07": 2, "1 %": 3, "10 %": 3}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_column__is_filled_by_its_benchmark(column, tmp_path):
+    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL), column))
+    assert (COLUMNS[column], "PIRL") in paper_rows(lay_out([run]))
+
+
+def test_row__ensemble_random_and_a_link(tmp_path):
+    files = [str(trained(tmp_path / f"{i}", PIRL, changes={"SEED_VALUE": i})) for i in range(2)]
+    ensemble = composed("config=benchmark/pirl/ensemble_imagenet1k")
+    run = measured(tmp_path / "ensemble", "")
+    write_run(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files}))
+    top1 = {"train_phase_idx": 55, "test_accuracy_list_meter": {"top_1": {"res5": 65.0}}}
+    (run / "metrics.json").write_text(json.dumps(top1))
+    (run / "model_final_checkpoint_phase27.torch").rename(
+        run / "model_final_checkpoint_phase55.torch"
+    )
+    assert (read_run(run).row, read_run(run).differs) == ("PIRL-ens", {})
+    write_run(run, changed(ensemble, {"MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES": files[:1] * 2}))
+    assert "two runs of PIRL" in str(read_run(run).differs)
+    random = read_run(measured(tmp_path / "random", ""))
+    assert (random.row, random.differs) == ("Random", {})
+    link = tmp_path / "0" / "checkpoint.torch"
+    link.symlink_to(files[0])
+    assert read_run(measured(tmp_path / "linked", link)).differs == {}
+
+
+FOREIGN_PRETRAININGS = {  # key -> another value
+    "OPTIMIZER.momentum": 0.99,
+    "OPTIMIZER.nesterov": True,
+    "OPTIMIZER.regularize_bn": True,
+    "OPTIMIZER.regularize_bias": True,
+    "OPTIMIZER.weight_decay": 1e-5,
+    "OPTIMIZER.name": "adam",
+    "OPTIMIZER.num_epochs": 801,
+    "OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value": 0.06,
+    "OPTIMIZER.param_schedulers.lr.update_interval": "step",
+    "DATA.MEAN": [0.5, 0.5, 0.5],
+    "DATA.STD": [0.5, 0.5, 0.5],
+    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": 64,
+    "DATA.TRAIN.DATA_LIMIT": 1000,
+    "DATA.TRAIN.DATASET_NAMES": ["pirl_folder"],
+    "DISTRIBUTED.NUM_NODES": 1,
+    "LOSS.pirl_loss.num_negatives": 4096,
+    "LOSS.pirl_loss.lambda_invariance": 0.75,
+    "LOSS.pirl_loss.temperature": 0.2,
+    "LOSS.pirl_loss.estimator": "info_nce",
+    "LOSS.pirl_loss.replacement": False,
+    "LOSS.pirl_loss.negatives": "per_batch",
+    "LOSS.pirl_loss.norm_constant": 1e6,
+    "LOSS.pirl_loss.bank.momentum": 0.9,
+    "LOSS.pirl_loss.bank.init": "embeddings",
+    "LOSS.pirl_loss.bank.dtype": "bfloat16",
+    "HOOKS.PIRL_INPUT.autocast": "bfloat16",
+    "MODEL.AMP_PARAMS.USE_AMP": True,
+    "MODEL.WEIGHTS_INIT.PARAMS_FILE": "/other/weights.torch",
+    "MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN": True,
+    "MODEL.TRUNK.RESNETS.DEPTH": 101,
+    "MODEL.HEAD.HIDDEN_DIM": 2048,
+}
+
+
+@pytest.mark.parametrize("key", FOREIGN_PRETRAININGS)
+def test_foreign_pretraining__names_its_key(key, tmp_path):
+    changes = {key: FOREIGN_PRETRAININGS[key]}
+    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=changes)))
+    assert run.differs
+    assert paper_rows(lay_out([run])) == []
+    named = "global batch" if "BATCHSIZE" in key or "NODES" in key else key
+    assert f"pre-training {named}" in run.differs, run.differs
+    assert run.label.startswith("run, not PIRL: pre-training: ")
+    phrases = run.label.partition("pre-training: ")[2].split("; ")
+    assert len(phrases) <= 4
+    assert all(len(phrase) <= 80 for phrase in phrases)
+
+
+FOREIGN_BENCHMARKS = {  # key -> another value, and the column
+    "OPTIMIZER.momentum": (0.0, "ImageNet"),
+    "OPTIMIZER.nesterov": (False, "Places205"),
+    "OPTIMIZER.regularize_bn": (True, "ImageNet"),
+    "OPTIMIZER.weight_decay": (0.1, "iNaturalist-2018"),
+    "OPTIMIZER.num_epochs": (100, "ImageNet"),
+    "DATA.TEST.RESIZE": (224, "ImageNet"),
+    "DATA.MEAN": ([0.5, 0.5, 0.5], "ImageNet"),
+    "DATA.TRAIN.CROP_SIZE": (96, "Places205"),
+    "DATA.TRAIN.CROP_SCALE": ([0.5, 1.0], "ImageNet"),
+    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": (4, "ImageNet"),
+    "MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN": (False, "ImageNet"),
+    "MODEL.AMP_PARAMS.USE_AMP": (True, "ImageNet"),
+    "MODEL.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY": (False, "ImageNet"),
+    "MODEL.FEATURE_EVAL_SETTINGS.LINEAR_EVAL_FEAT_POOL_OPS_MAP": ([["res5", ["Identity", []]]],
+                                                                 "Places205"),
+    "SVM.costs.costs_list": ([1.0], "VOC07"),
+    "SVM.normalize": (False, "VOC07"),
+    "SVM.dual": (False, "VOC07"),
+    "SVM.cross_val_folds": (5, "VOC07"),
+    "DATA.TRAIN.RESIZE": ([256, 256], "VOC07"),
+    "DATA.STD": ([1.0, 1.0, 1.0], "VOC07"),
+    "OPTIMIZER.param_schedulers.lr.values": ([0.1, 0.01], "1 %"),
+    "DATA.TRAIN.DROP_LAST": (False, "10 %"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", FOREIGN_BENCHMARKS)
+def test_foreign_benchmark__names_its_key(key, tmp_path):
+    value, column = FOREIGN_BENCHMARKS[key]
+    folder = tmp_path / "run"
+    benchmark(folder, trained(tmp_path / "made", PIRL), column, {key: value})
+    if key == "OPTIMIZER.num_epochs":
+        (folder / "model_final_checkpoint_phase27.torch").rename(folder / "model_phase27.torch")
+        (folder / "model_final_checkpoint_phase99.torch").touch()
+        text = (folder / "metrics.json").read_text().replace(": 27", ": 99")
+        (folder / "metrics.json").write_text(text)
+    run = read_run(folder)
+    named = "global batch" if "BATCHSIZE" in key else key
+    assert any(each.startswith(named) for each in run.differs), run.differs
+    assert paper_rows(lay_out([run])) == []
+
+
+def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
+    """From the record, whatever a file is called: a link to epoch 10, 100 images of YFCC."""
+    early = trained(tmp_path / "early", PIRL, epochs=10, name="model_phase9.torch")
+    link = early.with_name("checkpoint.torch")
+    link.symlink_to(early.name)
+    renamed = trained(tmp_path / "renamed", PIRL, epochs=10, name="weights.torch")
+    for number, file in enumerate((early, link, renamed)):
+        run = read_run(measured(tmp_path / f"epochs{number}", file))
+        assert run.differs == {"pre-training epochs done": (10, 800)}
+    few = {
+        "PIRL": trained(tmp_path / "few", PIRL, images=100),
+        "Jigsaw": trained(tmp_path / "few_jigsaw", BASELINE, images=100),
+        "PIRL (YFCC-1M)": trained(tmp_path / "y", PIRL, "+config/pirl/datasets=yfcc1m", images=100),
+    }
+    for number, (row, file) in enumerate(few.items()):
+        run = read_run(measured(tmp_path / f"few{number}", file))
+        assert run.row == row
+        assert list(run.differs) == ["pre-training DATA.TRAIN.DATA_PATHS"]
+        assert "DATA.TRAIN.DATA_PATHS 100 images (1," in run.label
+
+
+def test_foreign__a_benchmark_on_a_part_of_its_images(tmp_path):
+    folder = measured(tmp_path / "run", trained(tmp_path / "made", PIRL))
+    names = {"TRAIN": 100, "TEST": IMAGES["imagenet1k"]["TEST"]}
+    section = {"images": {split: {"count": count} for split, count in names.items()}}
+    torch.save(
+        {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": 27},
+        folder / "model_final_checkpoint_phase27.torch",
+    )
+    assert list(read_run(folder).differs) == ["DATA.TRAIN.DATA_PATHS"]
+
+
+def test_foreign__weights_that_were_replaced_after_the_benchmark(tmp_path):
+    weights = trained(tmp_path / "made", PIRL)
+    folder = measured(tmp_path / "run", weights)
+    section = {"weights": weights_of(read_config(folder / "train_config.yaml"))}
+    content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": 27}
+    torch.save(content, folder / "model_final_checkpoint_phase27.torch")
+    assert read_run(folder).differs == {}
+    trained(tmp_path / "made", PIRL, changes={"SEED_VALUE": 1})  # a run of the same row
+    key = "MODEL.WEIGHTS_INIT.PARAMS_FILE"
+    assert read_run(folder).differs == {key: ("another file now", "the file that was measured")}
+    weights.unlink()  # a removed file says nothing
+    assert read_run(folder).differs == {}
+
+
+def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):
+    better = tmp_path / "resnet50-11ad3fa6.pth"  # torchvision's second ResNet-50
+    copied = tmp_path / "resnet50-0676ba61.pth"
+    for file in (better, copied):
+        torch.save({}, file)
+        assert paper_rows(lay_out([read_run(measured(tmp_path / file.stem, file))])) == []
+
+
+FOREIGN_DETECTIONS = {
+    "an option": {"options": ["SOLVER.BASE_LR", "0.02"]},
+    "a test set": {"options": ["DATASETS.TEST", "('voc_2007_val',)"]},
+    "one GPU": {"num_gpus": 1},
+    "another schedule": {"config": "voc0712_supervised_jigsaw"},
+    "a file of the same name": {"config": "/tmp/voc0712_pirl.yaml"},
+    "other weights now": {"weights_sha256": "0"},
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN_DETECTIONS)
+def test_foreign_detection__fills_no_row(name, tmp_path):
+    weights = trained(tmp_path / "made", PIRL)
+    run = read_run(detected(tmp_path / "run", weights=weights, **FOREIGN_DETECTIONS[name]))
+    assert run.differs
+    assert paper_rows(lay_out([run])) == []
+
+
+def test_detection__fills_its_row(tmp_path):
+    rows = {
+        "PIRL": ("voc0712_pirl", PIRL),
+        "NPID++": ("voc0712_pirl", "config=pretrain/pirl/npidpp_8node"),
+        "Jigsaw": ("voc0712_supervised_jigsaw", BASELINE),
+        "Rotation": ("voc0712_supervised_jigsaw", "config=pretrain/pirl/rotation_baseline_8node"),
+    }
+    for row, (config, overrides) in rows.items():
+        weights = trained(tmp_path / f"{row} made", overrides)
+        free = ["SEED", "3", "DATALOADER.NUM_WORKERS", "9"]
+        run = read_run(detected(tmp_path / row, config, weights, options=free))
+        assert (run.row, run.differs, run.tables) == (row, {}, (1,))
+    weights = trained(tmp_path / "made", PIRL)
+    assert read_run(detected(tmp_path / "voc07", "voc07_pirl", weights)).tables == (6,)
+
+
+def test_views__are_named_by_the_key_that_a_user_sets(tmp_path):
+    made = pretrained(tmp_path / "made", "config.DATA.TRAIN.VIEWS.patch_size=48")
+    run = read_run(measured(tmp_path / "run", made))
+    assert run.label == "run, not PIRL: pre-training: DATA.TRAIN.VIEWS.patch_size 48 (64)"

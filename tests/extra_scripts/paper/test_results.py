@@ -1,0 +1,108 @@
+"""Finished runs in the form of the paper's tables."""
+
+import json
+
+import pytest
+import yaml
+from paper_runs import PRETRAININGS, read_run
+from paper_tables import lay_out, markdown
+from published import published_tables
+
+from pirl_plugin.cli import run
+from tests.helpers.finished_runs import LAYERS, measured, pretrained, write_run
+from tests.helpers.results_rows import detected, paper_rows, row
+
+
+def test_results__a_linear_run_fills_its_best_layer_and_all_layers(tmp_path):
+    made = pretrained(tmp_path / "pretrain", "config.SEED_VALUE=3", "config.LOG_FREQUENCY=7")
+    tables = lay_out([read_run(measured(tmp_path / "linear", made))])
+    assert [table["number"] for table in tables] == [1, 2, 3, 4, 5, 6, 7]
+    assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)  # res4, of the last epoch
+    layers = row(tables, 7, "PIRL")
+    assert [layers[f"ImageNet {layer}"][1] for layer in LAYERS] == [10, 20, 30, 40, 35]
+    values = [v for t in tables for r in t["rows"] for v in r["measured"] if v is not None]
+    assert len(values) == 6
+    assert "| PIRL | 63.6 | 40.0 | 81.1 |  | 49.8 |  | 34.1 |  |" in markdown(tables)
+
+
+@pytest.mark.parametrize("method", ["NPID++", "PIRL (YFCC-1M)", "PIRL (Rotation)", "Jigsaw"])
+def test_results__the_row_is_that_of_the_pre_training(method, tmp_path):
+    made = pretrained(tmp_path / "pretrain", row=method)
+    found = read_run(measured(tmp_path / "run", made, column="Places205"))
+    assert (found.row, found.differs) == (method, {})
+    assert all(method in table["rows"] for table in published_tables() if table["number"] == 2) or (
+        found.tables[0] in (4, 5)
+    )
+    assert set(PRETRAININGS) <= {name for table in published_tables() for name in table["rows"]}
+
+
+@pytest.mark.parametrize(("column", "expected"), [("VOC07", 40.0), ("1 %", 45.0)])
+def test_results__svm_and_semi_supervised(column, expected, tmp_path):
+    folder = measured(tmp_path / "run", pretrained(tmp_path / "made"), column=column)
+    tables = lay_out([read_run(folder)])
+    number = 2 if column == "VOC07" else 3
+    assert row(tables, number, "PIRL")[column][1] == pytest.approx(expected)  # mAP; top-5
+    assert paper_rows(tables) == [(number, "PIRL")]
+
+
+def test_results__name_what_differs(tmp_path):
+    made = pretrained(tmp_path / "made", "config.LOSS.pirl_loss.num_negatives=64")
+    found = read_run(measured(tmp_path / "run", made, "config.OPTIMIZER.num_epochs=3"))
+    assert found.differs == {
+        "pre-training LOSS.pirl_loss.num_negatives": (64, 32000),
+        "OPTIMIZER.num_epochs": (3, 28),
+    }
+    early = read_run(measured(tmp_path / "early", made.with_name("model_phase9.torch")))
+    assert early.differs["pre-training epochs done"] == (10, 800)
+    tables = lay_out([found])
+    assert paper_rows(tables) == []
+    (own,) = [r for r in tables[1]["rows"] if r["differs"]]
+    assert own["differs"]["OPTIMIZER.num_epochs"] == ["3", "28"]
+
+
+def test_results__only_equal_runs_are_averaged(tmp_path):
+    seeds = [pretrained(tmp_path / f"seed{i}", f"config.SEED_VALUE={i}") for i in range(2)]
+    few = pretrained(tmp_path / "few", "config.LOSS.pirl_loss.num_negatives=64")
+    runs = [
+        read_run(measured(tmp_path / f"run{i}", made, best=value))
+        for i, (made, value) in enumerate(zip([*seeds, few], (60, 62, 40), strict=True))
+    ]
+    tables = lay_out(runs)
+    assert "| PIRL | 63.6 | 61.0 ± 1.4 (2 runs) |" in markdown(tables)  # √2
+    assert [r["measured"][0] for r in tables[1]["rows"] if r["differs"]] == [40.0]
+
+
+def test_results__supervised_own_data_and_detection(tmp_path):
+    supervised = read_run(measured(tmp_path / "a", tmp_path / "resnet50-0676ba61.pth"))
+    assert (supervised.row, supervised.differs) == ("Supervised", {})
+    unknown = read_run(measured(tmp_path / "b", tmp_path / "other" / "x.pth"))
+    assert unknown.label == "b: benchmark: weights other/x.pth (unknown pre-training)"
+    own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
+    with pytest.raises(ValueError, match="expected a benchmark on one of imagenet1k, places205"):
+        read_run(measured(tmp_path / "own", pretrained(tmp_path / "made"), own))
+    weights = tmp_path / "made" / "checkpoint.torch"
+    found = read_run(detected(tmp_path / "detection", weights=weights))
+    assert row(lay_out([found]), 1, "PIRL")["AP"] == (54.0, 50.0)
+    other = read_run(detected(tmp_path / "o", weights=weights, options=["SOLVER.MAX_ITER", "9"]))
+    assert other.differs == {"SOLVER.MAX_ITER": ("9", "as in the config")}
+
+
+def test_command__prints_and_writes_and_names_bad_runs(tmp_path, capsys):
+    good = measured(tmp_path / "good", pretrained(tmp_path / "made"))
+    unfinished = measured(tmp_path / "unfinished", tmp_path / "made" / "checkpoint.torch")
+    (unfinished / "model_final_checkpoint_phase27.torch").unlink()
+    broken = write_run(tmp_path / "broken", {"DATA": {}})
+    empty = tmp_path / "empty"
+    folders = [str(folder) for folder in (empty, good, unfinished, broken, tmp_path / "made")]
+    assert run(["results", *folders, "--out", str(tmp_path / "out")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("### Table 2.")
+    named = ("empty", "unfinished", "broken", "made")
+    for sentence, name in zip(captured.err.splitlines(), named, strict=True):
+        assert name in sentence
+    tables = json.loads((tmp_path / "out" / "results.json").read_text())["tables"]
+    assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)
+    assert "### Table 1." in (tmp_path / "out" / "results.md").read_text()
+    assert run(["results", str(good), str(good), "--json"]) == 0  # counted once
+    assert json.loads(capsys.readouterr().out)["tables"] == tables
+    assert yaml.safe_load((good / "train_config.yaml").read_text())["SEED_VALUE"] == 0

@@ -1,0 +1,188 @@
+"""The memory bank: its rows, its update against a loop, and what it refuses."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pirl_plugin.method.bank import MemoryBank
+from pirl_plugin.method.index_check import IndexCheck
+from tests.helpers.bank_oracle import loop_update
+from tests.helpers.processes import run_in_processes
+
+pytestmark = pytest.mark.tensors
+
+
+def test_rows__are_unit_vectors_of_the_seed():
+    bank = MemoryBank(70_000, 4, seed=3)  # two blocks
+    torch.testing.assert_close(bank.rows.norm(dim=1), torch.ones(70_000))
+    assert torch.equal(bank.rows, MemoryBank(70_000, 4, seed=3).rows)
+    assert not torch.equal(bank.rows[:9], MemoryBank(9, 4, seed=4).rows)
+    assert torch.equal(bank.rows[:9], MemoryBank(9, 4, seed=3).rows)
+    assert bank.rows.mean().abs() < 0.01
+
+
+def test_rows__of_a_seed_are_those_of_earlier_versions():
+    rows = MemoryBank(70_000, 2, seed=3).rows[[0, 65_536, 69_999]]  # of both blocks
+    expected = [[-0.8342567, 0.5513762], [0.7744277, 0.6326625], [0.0897155, -0.9959674]]
+    torch.testing.assert_close(rows, torch.tensor(expected))
+
+
+def test_rows__do_not_depend_on_torchs_default_device_and_dtype():
+    expected = MemoryBank(9, 4).rows
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):  # as within Lightning's configure_model
+            bank = MemoryBank(9, 4)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(bank.rows, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_rows", 1),
+        ("num_rows", 2.0),
+        ("num_rows", True),
+        ("dim", 0),
+        ("dim", 1.5),
+        ("momentum", 1.0),
+        ("momentum", -0.5),
+        ("momentum", float("nan")),
+        ("momentum", "0.5"),
+        ("dtype", "int8"),
+        ("seed", None),
+        ("seed", 0.5),
+    ],
+)
+def test_bank__refuses_arguments_out_of_range(name, value):
+    arguments = {"num_rows": 3, "dim": 2, name: value}
+    with pytest.raises(ValueError, match=f"^{name} = .*: expected"):
+        MemoryBank(**arguments)
+
+
+def test_update__refuses_a_momentum_that_is_no_weight():
+    bank = MemoryBank(3, 2)
+    before = bank.rows.clone()
+    for momentum in (float("nan"), 1.0, -0.1):
+        with pytest.raises(ValueError, match=r"momentum = .*: expected a number in"):
+            bank.update(torch.tensor([0]), torch.ones(1, 2), momentum=momentum)
+    assert torch.equal(bank.rows, before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_update__agrees_with_a_loop(momentum, dtype):
+    bank = MemoryBank(20, 6, momentum=momentum, dtype=dtype)
+    rows, visited = bank.rows.clone(), bank.visited.clone()
+    for step in range(4):
+        generator = torch.Generator().manual_seed(step)
+        index = torch.randint(-1, 20, (12,), generator=generator)
+        index[3] = index[7] = index[5]
+        f = torch.randn(12, 6, generator=generator)
+        norms, number = loop_update(rows, visited, momentum, index, f)
+        moved = bank.update(index, f)
+        torch.testing.assert_close(bank.rows, rows)
+        assert torch.equal(bank.visited, visited)
+        torch.testing.assert_close(moved, torch.stack([norms, torch.tensor(number)]).float())
+
+
+def test_update__by_hand():
+    bank = MemoryBank(3, 2)
+    bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    index = torch.tensor([2, 2, -1])
+    bank.update(index, torch.tensor([[0.0, 4.0], [2.0, 0.0], [torch.nan, 0.0]]))
+    # the mean of (0, 1) and (1, 0) is (½, ½); with half of (1, 0): (¾, ¼) / √0.625
+    expected = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.75 / 0.625**0.5, 0.25 / 0.625**0.5]])
+    torch.testing.assert_close(bank.rows, expected)
+    before = bank.rows.clone()
+    bank.update(torch.tensor([-1]), torch.ones(1, 2))
+    bank.update(torch.tensor([], dtype=torch.int64), torch.ones(0, 2))
+    assert torch.equal(bank.rows, before)
+
+
+def test_move__leaves_out_what_is_not_finite():
+    """On a GPU nothing else keeps it from the rows."""
+    bank = MemoryBank(4, 1)
+    before = bank.rows.clone()
+    embeddings = torch.tensor([[torch.inf], [torch.nan], [-before[2].item()], [-torch.inf]])
+    moved = bank.move(torch.arange(4), embeddings, momentum=0.25)
+    assert torch.equal(bank.rows, before * torch.tensor([[1.0], [1.0], [-1.0], [1.0]]))
+    assert bank.visited.tolist() == [False, False, True, False]
+    assert moved.tolist() == [0.5, 1.0]  # |¼·1 − ¾·1|, of one row
+
+
+@pytest.mark.only_cpu
+def test_bank__refuses_what_it_cannot_use():
+    bank = MemoryBank(3, 2)
+    before = bank.rows.clone()
+    for row in (-1, 3):
+        with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
+            bank.lookup(torch.tensor([row]))
+    with pytest.raises(ValueError, match="row 3 is outside the memory bank"):
+        bank.update(torch.tensor([1, 3]), torch.ones(2, 2))
+    with pytest.raises(FloatingPointError, match=r"rows \[1\] on rank 0"):
+        bank.update(torch.tensor([0, 1]), torch.tensor([[1.0, 1.0], [1.0, torch.inf]]))
+    with pytest.raises(ValueError, match=r"expected floats \(2, 2\)"):
+        bank.update(torch.tensor([0, 1]), torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"torch.int32: expected int64"):
+        bank.update(torch.tensor([0, 1]).int(), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="row -2 is outside the memory bank"):
+        bank.update(torch.tensor([1, -2]), torch.ones(2, 2))
+    assert torch.equal(bank.rows, before)
+
+
+@pytest.mark.parametrize("row", [-2, 3])
+def test_bank__of_a_gpu_refuses_an_index_in_a_later_call(row, device):
+    if device.type == "cpu":
+        pytest.skip("needs a GPU (--device cuda): a CPU refuses the index at once")
+    bank = MemoryBank(3, 2)
+    before = bank.rows.clone()
+    bank.update(torch.tensor([1, row, -1]), torch.ones(3, 2))
+    assert (bank.rows != before).any(dim=1).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 3 rows"):
+        bank.index_check.refuse_noted(wait=True)
+    with pytest.raises(ValueError, match="row -1 is outside"):
+        bank.lookup(torch.tensor([0, -1]))
+
+
+def test_index_check__refuses_a_noted_index_once():
+    indices = IndexCheck(10, torch.tensor(0).device)
+    for noted, outside in (([4, -1], None), ([], None), ([-7, 2], -7), ([9], None), ([10, 3], 10)):
+        indices.note(torch.tensor(noted, dtype=torch.int64))
+        if outside is not None:
+            with pytest.raises(ValueError, match=f"row {outside} is outside the memory bank of 10"):
+                indices.refuse_noted(wait=True)
+        indices.refuse_noted()
+
+
+def _update(rank, world_size):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(-1, 10, (12,), generator=generator)
+    f = normalize(torch.randn(12, 4, generator=generator))
+    bank, mine = MemoryBank(10, 4), slice(rank * 12 // world_size, (rank + 1) * 12 // world_size)
+    bank.update(index[mine], f[mine])
+    rows, raised = bank.rows.clone(), []
+    broken = f[mine].clone()
+    broken[-1] = torch.nan if rank else 1.0
+    for index, embeddings in (
+        (torch.arange(len(broken)), broken),
+        (torch.arange(2 + rank), torch.ones(2 + rank, 4)),
+    ):
+        try:
+            bank.update(index, embeddings)
+        except (FloatingPointError, ValueError) as error:
+            raised.append(str(error))
+    return rows, raised
+
+
+@pytest.mark.only_cpu
+def test_update__is_that_of_the_joined_batch_on_all_ranks():
+    results = run_in_processes(_update, 2)
+    expected, _ = _update(0, 1)
+    for rows, (not_finite, unequal) in results:
+        torch.testing.assert_close(rows, expected)
+        assert torch.equal(rows, results[0][0])
+        assert "rows [5] on rank 1" in not_finite
+        assert "batches of [2, 3] images on the ranks" in unequal

@@ -1,0 +1,428 @@
+"""PIRLLoss: Eq. 5 against a loop, alone and on two ranks; its state; what it must survive."""
+
+import contextlib
+import io
+import math
+
+import pytest
+import torch
+from loss import vissl_loss
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pirl_plugin.method.estimators import info_nce
+from pirl_plugin.method.loss import PIRLLoss
+from pirl_plugin.method.settings import PIRLLossConfig
+from tests.helpers.loss_cases import (
+    DIM,
+    LOOPS,
+    NEGATIVES,
+    ROWS,
+    embeddings,
+    loop_loss,
+    make_loss,
+)
+from tests.helpers.processes import run_in_processes
+from tests.helpers.two_heads import DIM as NETWORK_DIM
+from tests.helpers.two_heads import TwoHeads
+
+pytestmark = pytest.mark.tensors
+
+
+def some_index():
+    return torch.tensor([3, 0, -1, 39, 7])
+
+
+def some_draw(seed=1, batch=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, ROWS, (batch, NEGATIVES), generator=generator)
+
+
+def step(loss):
+    """A training step on three images; returns its loss."""
+    f, g = embeddings(3, seed=loss.step, dtype=torch.float32)
+    index = torch.tensor([loss.step, 14, 15])
+    value = loss(f, g, index)
+    loss.update(index, f)
+    return value
+
+
+@pytest.mark.parametrize("estimator", LOOPS)
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_loss__agrees_with_a_loop_in_value_and_gradient(weight, estimator):
+    loss = make_loss(estimator=estimator, lambda_invariance=weight, norm_constant=90.0)
+    ours, loops = embeddings(), embeddings()
+    value = loss(*ours, some_index(), some_draw())
+    expected = loop_loss(loss, *loops, some_index(), some_draw())
+    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
+    value.backward()
+    expected.backward()
+    for mine, theirs in zip(ours, loops, strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.only_cpu
+@pytest.mark.parametrize("estimator", ["nce", "info_nce"])
+def test_loss__agrees_with_vissls_given_the_same_bank_and_draw(estimator):
+    theirs = vissl_loss(ROWS, DIM, NEGATIVES, 90.0).double()
+    theirs.loss_type = "cross_entropy" if estimator == "info_nce" else "nce"
+    theirs.nce_average.loss_type = theirs.loss_type
+    theirs.xe_criterion = nn.CrossEntropyLoss()
+    theirs.init_sync_memory = True  # one process: nothing to average
+    if estimator == "nce":
+        theirs.nce_criterion.eps = 0.0
+    ours = make_loss(estimator=estimator, norm_constant=90.0)
+    theirs.nce_average.memory.copy_(ours.bank.rows)
+    index, drawn = torch.tensor([3, 0, 39, 7, 8]), some_draw()
+    theirs.nce_average.do_negative_sampling = lambda *_, **__: torch.cat([index[:, None], drawn], 1)
+    f, g = embeddings()
+    value = ours(f, g, index, drawn)
+    torch.testing.assert_close(value, theirs([g, f], index).squeeze(), rtol=1e-5, atol=0)
+
+
+def test_nce__of_random_embeddings_is_what_chance_gives():
+    # s ≈ 0 for all: p = 1/Z with Z = |D|, so h = 1 / (1 + N) and the loss is
+    # −log(1/(1+N)) − N·log(N/(1+N)), each term alike.
+    loss = make_loss(temperature=1e3)
+    chance = math.log(1 + NEGATIVES) + NEGATIVES * math.log((1 + NEGATIVES) / NEGATIVES)
+    assert loss(*embeddings(), torch.arange(5)).item() == pytest.approx(chance, rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_invalid_images__give_no_value_and_no_gradient_however_broken(weight):
+    loss = make_loss(lambda_invariance=weight, norm_constant=90.0)
+    output = embeddings()
+    with torch.no_grad():
+        for embedding in output:
+            embedding[2] = torch.nan
+    value = loss(*output, some_index(), some_draw())
+    keep = some_index() >= 0
+    torch.testing.assert_close(
+        value, loss(*(o[keep].detach().requires_grad_() for o in output), some_index()[keep],
+                    some_draw()[keep])
+    )  # fmt: skip
+    value.backward()
+    for embedding in output:
+        assert embedding.grad.isfinite().all()
+        assert (embedding.grad[2] == 0).all()
+
+
+@pytest.mark.parametrize("estimator", LOOPS)
+@pytest.mark.parametrize("index", [[], [-1, -1]])
+def test_no_valid_image__is_zero_with_its_graph(estimator, index):
+    loss, (f, g) = make_loss(estimator=estimator), embeddings(len(index))
+    value = loss(f, g, torch.tensor(index, dtype=torch.int64))
+    value.backward()
+    assert value.item() == 0
+    assert (f.grad == 0).all()
+    assert loss.norm_constant is None
+    loss(*embeddings(3), torch.arange(3))  # Z is estimated from the first valid batch
+    assert (loss.norm_constant is not None) == (estimator == "nce")
+
+
+@pytest.mark.parametrize("phase", [torch.no_grad, torch.inference_mode, None])
+def test_test_phase__is_zero_and_changes_nothing(phase):
+    loss = make_loss().train(phase is not None)  # loss.eval() is a test phase too
+    before = loss.bank.rows.clone()
+    with phase() if phase else contextlib.nullcontext():
+        value = loss(*embeddings(2), torch.tensor([3, ROWS + 5]))  # rows of the test set
+    assert value.item() == 0
+    assert loss.norm_constant is None
+    assert torch.equal(loss.bank.rows, before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loss__is_float32_under_autocast(dtype, device):
+    loss = make_loss(bank={"dtype": dtype}, norm_constant=90.0)
+    f, g = (output.detach().bfloat16().requires_grad_() for output in embeddings())
+    index = some_index()
+    with torch.autocast(device.type, torch.bfloat16):
+        value = loss(f, g, index, some_draw())
+    assert value.dtype == torch.float32
+    expected = loop_loss(loss, f, g, index, some_draw())
+    torch.testing.assert_close(value.double(), expected, rtol=2e-6, atol=0)
+
+
+def test_outputs__are_weighted_by_lambda_or_by_given_weights():
+    f, g = embeddings()
+    more = embeddings(seed=1)[0]
+    loss = make_loss(norm_constant=90.0)
+    value, terms = loss(f, [g, more], some_index(), some_draw()), loss.last_step.terms
+    shares = [terms[name] for name in ("invariance_0", "invariance_1", "image")]
+    torch.testing.assert_close(value.detach(), sum(map(torch.mul, shares, (0.25, 0.25, 0.5))))
+    loss = make_loss(term_weights=[0.7, 0.0, 0.2], norm_constant=90.0)
+    value, terms = loss(f, [g, more], some_index(), some_draw()), loss.last_step.terms
+    assert list(terms) == ["invariance_0", "image"]
+    torch.testing.assert_close(value.detach(), 0.7 * shares[0] + 0.2 * shares[2])
+    with pytest.raises(ValueError, match=r"term_weights = .* expected 2 weights"):
+        loss(f, g, some_index())
+    npid = make_loss(lambda_invariance=0.0, norm_constant=90.0)
+    torch.testing.assert_close(npid(f, None, some_index(), some_draw()).detach(), shares[2])
+    with pytest.raises(ValueError, match=r"lambda_invariance = 0.5: expected 0 \(NPID\)"):
+        make_loss()(f, None, some_index())
+
+
+def test_draw__of_a_batch_leaves_its_valid_images_out():
+    loss = PIRLLoss(3, embedding_dim=DIM, num_negatives=2, negatives="per_batch",
+                    replacement=False, norm_constant=3.0)  # fmt: skip
+    index = torch.tensor([1, -1])
+    drawn = loss._draw(index.clamp(min=0), index >= 0)
+    assert sorted(drawn[0].tolist()) == [0, 2]
+
+
+def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
+    loss = make_loss(norm_constant_momentum=0.75)
+    found = []
+    for seed in range(2):
+        f, g = embeddings(seed=seed)
+        loss(f, g, some_index(), some_draw(seed))
+        rows, valid = loss.bank.rows[some_draw(seed)].double(), some_index() >= 0
+        scores = [torch.einsum("bnd,bd->bn", rows, nn.functional.normalize(o)) for o in (f, g)]
+        mean = torch.stack(scores)[:, valid].div(0.07).exp().mean() * ROWS
+        found.append(mean if seed == 0 else 0.75 * found[0] + 0.25 * mean)
+        assert loss.norm_constant == pytest.approx(found[-1].item())
+
+
+def test_norm_constant__is_of_finite_embeddings():
+    f, g = embeddings()
+    broken = f.clone()
+    broken[0] = math.nan
+    losses = make_loss(), make_loss()
+    losses[0](broken, g, some_index(), some_draw())
+    without = some_index()
+    without[0] = -1
+    losses[1](f, g, without, some_draw())
+    assert losses[0].norm_constant == pytest.approx(losses[1].norm_constant)
+    losses[0].resize(ROWS * 10)  # an estimate is proportional to the number of rows
+    assert losses[0].norm_constant is None
+
+
+@pytest.mark.only_cpu
+def test_loss__refuses_what_does_not_fit():
+    loss, (f, g) = make_loss(), embeddings(2)
+    index = torch.tensor([0, 1])
+    for row in (-2, ROWS):
+        with pytest.raises(ValueError, match=f"row {row} is outside the memory bank of 40"):
+            loss(f, g, torch.tensor([0, row]))
+    for wrong, found in ((index.int(), r"torch\.int32"), (index.numpy(), "ndarray")):
+        with pytest.raises(ValueError, match=f"{found}: expected int64 in a tensor"):
+            loss(f, g, wrong)
+    with pytest.raises(ValueError, match=r"shape \(2, 9\): expected floats \(2, 8\)"):
+        loss(torch.zeros(2, 9), g, index)
+    with pytest.raises(ValueError, match="num_train_samples = -1"):
+        PIRLLoss(-1)
+    for wrong in ({"embeding_dim": 9}, {"bank": {"embeding_dim": 1}}):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'embeding_dim'"):
+            PIRLLoss(9, **wrong)
+
+
+@pytest.mark.parametrize("shape", [(1, 11), (3, 11), (2, 0), (22,), (2, 11, 1)])
+def test_loss__refuses_negatives_that_are_not_of_its_images(shape):
+    loss, (f, g) = make_loss(), embeddings(2)
+    with pytest.raises(ValueError, match=r"negatives are .*: expected int64 \(2, N\)"):
+        loss(f, g, torch.tensor([0, 1]), torch.zeros(shape, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"torch\.int32 of shape \(2, 11\): expected int64"):
+        loss(f, g, torch.tensor([0, 1]), torch.zeros(2, 11).int())
+
+
+@pytest.mark.only_cpu
+@pytest.mark.parametrize(("row", "named"), [(ROWS, ROWS), (-1, -2), (-7, -2)])
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_loss__refuses_negatives_outside_the_data_set(row, named, placement):
+    loss, (f, g) = make_loss(bank={"placement": placement}), embeddings(2)
+    with pytest.raises(ValueError, match=f"row {named} is outside the memory bank of 40"):
+        loss(f, g, torch.tensor([0, 1]), torch.tensor([[3, 4], [5, row]]))
+
+
+WRONG = {
+    "num_train_samples": (-2, 0, 1, 9.5, True, None, "9"),
+    "estimator": ("simclr", None, 1),
+    "lambda_invariance": (-0.1, 1.1, math.nan, math.inf, None, "0.5", True),
+    "temperature": (0, 1e-3, -0.07, math.nan, math.inf, None, "0.07"),
+    "num_negatives": (0, -1, 10.5, math.nan, True, None),
+    "negatives": ("all", None),
+    "replacement": (0, "yes", None),
+    "norm_constant": (0, -1.0, math.nan, math.inf, "90", True),
+    "norm_constant_momentum": (-0.1, 1.5, math.nan, None),
+    "term_weights": ([0.0], [], [1.0, -1.0], [math.nan, 1.0], [math.inf], [True]),
+    "embedding_dim": (0, -8, 8.0, True, None),
+    "bank": (None, "sharded", 3),
+    "bank.momentum": (1.0, -0.1, math.nan, math.inf, False, None, "0.5"),
+    "bank.placement": ("here", None),
+    "bank.dtype": ("int8", None),
+    "bank.init": ("zeros", None),
+    "bank.seed": (0.5, "1", True, math.nan),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, v) for name in WRONG for v in WRONG[name]])
+def test_settings__refuse_what_is_out_of_range(name, value):
+    first, _, second = name.partition(".")
+    settings = {"num_train_samples": 9, first: {second: value} if second else value}
+    with pytest.raises(ValueError, match=rf"^{name} = .*: expected"):
+        PIRLLossConfig(**settings)
+
+
+def test_loss__says_once_what_looks_like_a_mistake(caplog):
+    forgotten, classes, right = (make_loss() for _ in range(3))
+    for i in range(103):
+        f, g = embeddings(3, seed=i)
+        forgotten(f, g, torch.arange(3))
+        classes.update(torch.tensor([i % 2, 1, 0]), f)
+        right.update(torch.tensor([i % ROWS, 1, 0]), f)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "given 13 batches since" in first  # 40 images are an epoch of 13 batches of 3
+    assert "call loss.update(index, f_image)" in first
+    assert "not its class" in second
+
+
+# State
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm_constant_momentum": 0.9}, {"bank": {"seed": 3, "dtype": "bfloat16"}}]
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_state__goes_on_to_the_bit(settings, inside):
+    before, after = make_loss(**settings), make_loss(**settings)
+    step(before)
+    file = io.BytesIO()
+    modules = [nn.ModuleList([nn.Linear(2, 2), one]) if inside else one for one in (before, after)]
+    torch.save(modules[0].state_dict(), file)
+    file.seek(0)
+    modules[1].load_state_dict(torch.load(file, weights_only=True))
+    for _ in range(2):
+        assert torch.equal(step(after), step(before))
+    assert after.norm_constant == before.norm_constant
+    assert torch.equal(after.bank.rows, before.bank.rows)
+    assert torch.equal(after.bank.visited, before.bank.visited)
+
+
+def test_load__lets_the_configuration_win():
+    state = make_loss(norm_constant=80.0).state_dict()
+    for settings, expected in (({}, 80.0), ({"norm_constant": 70.0}, 70.0),
+                               ({"temperature": 0.1}, None)):  # fmt: skip
+        loss = make_loss(**settings)
+        loss.load_state_dict(state)
+        assert loss.norm_constant == expected
+    assert step(loss).isfinite()  # estimates Z again
+
+
+def test_load__refuses_a_state_that_is_not_usable():
+    state = make_loss(norm_constant=80.0).state_dict()
+    extra = state["_extra_state"]
+    for key, value, message in (
+        (
+            "bank.rows",
+            torch.full((40, 8), torch.nan),
+            "bank.rows of 40 rows.* expected 40 finite rows",
+        ),
+        ("bank.visited", torch.zeros(39, dtype=torch.bool), r"torch\.bool \(39,\) for visited"),
+        ("bank.visited", torch.zeros(40), r"torch\.float32 \(40,\) for visited"),
+        ("bank.rows", torch.full((40, 8), 0.5), "finite rows of unit norm"),
+        ("_extra_state", {**extra, "norm_constant": -1.0}, "norm_constant = -1.0"),
+        ("_extra_state", {**extra, "norm_constant": torch.nan}, "norm_constant = nan"),
+        ("_extra_state", {**extra, "step": -1}, "step of the checkpoint = -1"),
+        ("_extra_state", {**extra, "step": 1.5}, r"step of the checkpoint = 1\.5"),
+        ("_extra_state", {**extra, "seed": "a"}, "seed of the checkpoint = 'a'"),
+        ("_extra_state", {"step": 3}, r"expected the keys \['norm_constant', 'placement'"),
+        ("_extra_state", None, "expected the keys"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_loss().load_state_dict({**state, key: value})
+    with pytest.raises(ValueError, match=r"memory bank is \(40, 8\), this run's is \(41, 8\)"):
+        make_loss(num_train_samples=41).load_state_dict(state)
+    sharded = make_loss(bank={"placement": "sharded"})
+    with pytest.raises(ValueError, match=r"placement = 'replicated': expected sharded"):
+        make_loss().load_state_dict(sharded.state_dict())
+    with pytest.raises(ValueError, match=r"placement = 'sharded': expected replicated"):
+        sharded.load_state_dict(state)
+
+
+def test_load__of_a_sharded_loss_waits_for_its_shards(tmp_path):
+    before, after = (make_loss(bank={"placement": "sharded"}) for _ in range(2))
+    step(before)
+    checksums = before.bank.save(tmp_path)
+    after.load_state_dict(before.state_dict())
+    with pytest.raises(RuntimeError, match=r"call bank.load\(FOLDER\) after"):
+        step(after)
+    after.bank.load(tmp_path, checksums)
+    assert torch.equal(step(after), step(before))
+
+
+@pytest.mark.parametrize("cast", ["half", "double"])
+def test_cast__leaves_bank_and_norm_constant_as_they_are(cast):
+    loss = make_loss(norm_constant=1e30)
+    getattr(nn.ModuleList([loss]), cast)()
+    assert loss.norm_constant == 1e30
+    assert loss.bank.rows.dtype == torch.float32
+    assert loss.to("meta").bank.rows.device.type == "meta"
+
+
+# Ranks
+
+
+def train(rank, world_size, settings, given=False, batch=12):
+    """Three steps on this rank's share of each batch: losses, gradients, bank, Z."""
+    loss = PIRLLoss(50, embedding_dim=NETWORK_DIM, num_negatives=7, **settings)
+    model = TwoHeads()
+    wrapped = DistributedDataParallel(model) if world_size > 1 else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator, values = torch.Generator().manual_seed(1), []
+    for _ in range(3):
+        images = torch.randn(batch, 6, generator=generator)
+        index = torch.randint(0, 50, (batch,), generator=generator)
+        index[1] = index[10]  # a repeated row, on two ranks
+        index[[0, 2, 3]] = -1  # invalid images, unevenly spread
+        drawn = torch.randint(0, 50, (batch, 7), generator=generator)
+        mine = slice(rank * batch // world_size, (rank + 1) * batch // world_size)
+        g, f = wrapped(images[mine])
+        value = loss(f, g, index[mine], drawn[mine] if given else None)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        loss.update(index[mine], f)
+        values.append(value.detach())
+    gradients = [torch.zeros(1) if p.grad is None else p.grad for p in model.parameters()]
+    return torch.stack(values), gradients, loss.bank.lookup(torch.arange(50)), loss.norm_constant
+
+
+def refused_settings(rank, world_size, settings):
+    """What a rank says of settings that it has and the other rank has not."""
+    loss = make_loss(**(settings if rank else {}))
+    f, g = embeddings(2)
+    try:
+        loss(f, g, torch.tensor([0, 1]))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def train_all(rank, world_size, cases, refused):
+    trained = [train(rank, world_size, *case) for case in cases]
+    return trained, [refused_settings(rank, world_size, settings) for settings in refused]
+
+
+@pytest.mark.only_cpu
+def test_ranks__equal_one_process_on_the_joined_batch():
+    cases = [({"estimator": name},) for name in LOOPS]
+    cases.append(({"estimator": info_nce},))  # a function has no name in a configuration
+    cases += [({"lambda_invariance": weight},) for weight in (0.0, 1.0)]  # an unused head
+    cases.append(({"bank": {"placement": "sharded"}, "norm_constant": 60.0}, True))
+    refused = [{}, {"num_train_samples": 41}, {"bank": {"seed": 1}}, {"temperature": 0.1}]
+    ranks, sentences = zip(*run_in_processes(train_all, 2, cases, refused), strict=True)
+    assert sentences[0] == sentences[1]
+    assert sentences[0][0] == ""
+    assert "num_train_samples = 40, 41 on the ranks: expected equal" in sentences[0][1]
+    assert "on the ranks: expected equal values" in sentences[0][2]
+    assert "temperature = 0.07, 0.1 on the ranks" in sentences[0][3]
+    for case, *results in zip(cases, *ranks, strict=True):
+        expected = train(0, 1, {**case[0], "bank": {}}, *case[1:])
+        values = torch.stack([result[0] for result in results]).mean(dim=0)
+        torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-5)
+        for _, gradients, bank, constant in results:
+            for mine, joined in zip(gradients, expected[1], strict=True):
+                torch.testing.assert_close(mine, joined, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(bank, expected[2], rtol=1e-5, atol=1e-5)
+            assert (constant or 1.0) == pytest.approx(expected[3] or 1.0, rel=1e-5)
+            assert torch.equal(bank, results[0][2])

@@ -1,0 +1,54 @@
+"""Errors at the command line: one sentence; the type decides whether a traceback is kept."""
+
+import pickle
+
+import pytest
+from omegaconf.errors import ConfigKeyError
+
+from pirl_plugin.system.failures import (
+    MissingFile,
+    MissingPackage,
+    Refused,
+    in_one_sentence,
+    is_refusal,
+    rank_sentence,
+)
+
+
+@pytest.mark.parametrize("kind", [Refused, MissingFile, MissingPackage, ConfigKeyError])
+def test_refusal__is_only_a_sentence(kind, capsys):
+    with pytest.raises(SystemExit) as ended, in_one_sentence():
+        raise kind("a = 2: at most 1")
+    assert ended.value.code == "pirl_plugin: a = 2: at most 1"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("layer needs 3 channels"),
+        ValueError("a: expected b"),
+        FileNotFoundError(2, "No such file or directory", "c"),
+        KeyError("d"),
+    ],
+)
+def test_other_error__leaves_its_traceback(error, tmp_path):
+    with pytest.raises(SystemExit) as ended, in_one_sentence(tmp_path):
+        raise error
+    assert str(ended.value.code).endswith(f"(traceback in {tmp_path / 'failure.txt'})")
+    text = (tmp_path / "failure.txt").read_text()
+    assert "Traceback" in text
+    assert type(error).__name__ in text
+
+
+def test_rank__is_named_unless_every_rank_refuses():
+    assert rank_sentence(Refused("a = 2: at most 1"), 1, 10) == "a = 2: at most 1"
+    assert rank_sentence(KeyError("a"), 1, 10) == "rank 1: KeyError: 'a'"
+
+
+@pytest.mark.parametrize("kind", [Refused, MissingFile, MissingPackage])
+def test_refusal__crosses_processes(kind):
+    """A loader's worker sends its exception to the rank."""
+    copy = pickle.loads(pickle.dumps(kind("a")))
+    assert is_refusal(copy)
+    assert str(copy) == "a"
+    assert isinstance(copy, ValueError)

@@ -1,0 +1,165 @@
+"""What is reported of several ranks, and what a person sees of a run."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pirl_plugin.system.console import LINE, next_commands, program_name
+from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.hooks.outputs import Outputs
+from pirl_plugin.vissl.hooks.progress import PIRLReportHook, ProgressHook
+from tests.helpers.configs import compose
+from tests.helpers.processes import run_in_processes
+from tests.helpers.tasks import FakeTask
+
+ROWS, DIM = 20, 4
+TARGETS = ([4, -1, 9], [1, 2, 3])  # of the ranks: five valid rows
+
+
+def _report(rank, world_size, placement):
+    """What a rank writes after a step, and its own terms and sums."""
+    loss = PIRLLoss(ROWS, embedding_dim=DIM, num_negatives=5, bank={"placement": placement})
+    generator = torch.Generator().manual_seed(rank)
+    output = [torch.randn(3, DIM, generator=generator) for _ in range(2)]
+    target, written = torch.tensor(TARGETS[rank]), {}
+    loss([one.requires_grad_() for one in output], target)
+    loss.update(target, output[-1])
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
+    outputs = Outputs([SimpleNamespace(), SimpleNamespace(tb_writer=writer)])
+    hook = PIRLReportHook(2, outputs)
+    hook.on_update(FakeTask(loss=loss, train=True))  # step 1
+    assert written == {}
+    loss([one.requires_grad_() for one in output], target)
+    loss.update(target, output[-1])
+    hook.on_update(FakeTask(loss=loss, train=True))
+    return written, loss.last_step.terms, loss.last_step.moved
+
+
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_report__is_of_all_ranks(placement):
+    results = run_in_processes(_report, 2, placement)
+    (written, _, moved), (nothing, _, others) = results
+    assert nothing == {}
+    for name in ("invariance", "image"):
+        mean = sum(float(terms[name]) for _, terms, _ in results) / 2
+        assert written[f"PIRL/{name}"] == pytest.approx(mean)
+    assert written["PIRL/rows_visited"] == pytest.approx(5 / ROWS)
+    norms, number = moved if placement == "replicated" else moved + others
+    assert number == 5
+    assert written["PIRL/row_norm"] == pytest.approx(float(norms) / 5)
+
+
+class Images(list):
+    """A data set of the host; its paths come from the configuration or from a catalog."""
+
+    data_paths = ("photos",)
+
+
+def task(step, epochs=2, per_epoch=4, train=True, folder="runs/a"):
+    return FakeTask(
+        train=train,
+        num_updates=25 * step,
+        max_iteration=epochs * per_epoch,
+        num_train_phases=epochs,
+        train_phase_idx=max(step - 1, 0) // per_epoch,
+        datasets={"train": Images(range(100))},
+        last_batch=SimpleNamespace(loss=torch.tensor(2.5)),
+        meters=[SimpleNamespace(value={"top_1": {"res5": 45.234}})],
+        checkpoint_folder=str(folder),
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test moves; a step may be shown at each reading 30 s after the last."""
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(LINE, "_written", 0.0)  # by another test's clock
+    return now
+
+
+def steps(hook, clock, first, last, seconds, **options):
+    hook.on_phase_start(task(first - 1, **options))
+    for step in range(first, last + 1):
+        clock[0] += seconds
+        hook.on_step(task(step, **options))
+
+
+def test_hook__shows_epoch_rate_loss_and_time_left(clock, capsys):
+    hook = ProgressHook(25, "torchvision")
+    hook.on_start(task(0))
+    steps(hook, clock, 1, 4, seconds=40)
+    # The first step is not timed; 25 images each 40 s; of 8 steps 6, 5 and 4 are left.
+    assert capsys.readouterr().out.splitlines() == [
+        "training  100 images, 2 epochs, 8 steps",
+        "epoch 1/2  step 2/4  1 images/s  loss 2.5000  0:04:00 left",
+        "epoch 1/2  step 3/4  1 images/s  loss 2.5000  0:03:20 left",
+        "epoch 1/2  step 4/4  1 images/s  loss 2.5000  0:02:40 left",
+    ]
+
+
+def test_hook__goes_on_counting_in_the_middle_of_an_epoch(clock, capsys):
+    hook = ProgressHook(25, "torchvision")
+    hook.on_start(task(5))
+    steps(hook, clock, 6, 8, seconds=40)
+    resumed, _, *shown = capsys.readouterr().out.splitlines()
+    assert resumed == "resumed   at step 5 of 8"
+    assert [line.split("  ")[1] for line in shown] == ["step 3/4", "step 4/4"]
+
+
+def test_hook__is_sparse_where_no_terminal_is_watched(clock, capsys):
+    steps(ProgressHook(25), clock, 1, 1000, seconds=0.1, per_epoch=1000)  # 100 s in all
+    assert 2 <= len(capsys.readouterr().out.splitlines()) <= 5
+
+
+def test_hook__shows_what_a_test_measured_and_the_end(clock, capsys):
+    hook = ProgressHook(25, "torchvision")
+    hook.on_start(task(0))
+    hook.on_phase_end(task(4, train=False))
+    clock[0] += 200
+    hook.on_end(task(8))
+    test, *finished = capsys.readouterr().out.splitlines()[1:]
+    assert test == "test      epoch 1: {'top_1': {'res5': 45.23}}"
+    # No checkpoint: no commands.
+    assert finished == ["finished  in 0:03:20; checkpoints and log.txt in runs/a"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_path):
+    final = tmp_path / "model_final_checkpoint_phase1.torch"
+    final.touch()
+    checkpoint = tmp_path / "checkpoint.torch" if links else final
+    if links:
+        checkpoint.symlink_to(final.name)
+    for split in ("train", "val"):
+        (tmp_path / f"{split}.csv").touch()
+    hook = ProgressHook(25, "torchvision")
+    finished = task(8, folder=tmp_path)
+    hook.on_start(finished)
+    finished.datasets["train"].data_paths = [str(tmp_path / "train.csv")]  # of a catalog
+    hook.on_end(finished)
+    *_, knn, linear, export = capsys.readouterr().out.splitlines()
+    given = f"--checkpoint {checkpoint}"
+    program = f"next      {program_name()}"
+    assert knn == f"{program} knn {given} --data {tmp_path}"
+    assert linear == f"{program} linear {given} --data {tmp_path} --out {tmp_path}/linear"
+    assert export == f"{program} export {given} --to torchvision --out {tmp_path}/trunk.pth"
+
+
+def test_commands__name_the_interpreter_where_the_program_is_not_on_the_path(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
+    assert knn == f"{sys.executable} -m pirl_plugin knn --checkpoint a.torch --data DIR"
+
+
+def test_hook__gets_batch_and_export_from_the_configuration():
+    config = compose("config=pretrain/pirl/jigsaw_8node")
+    hook = ProgressHook.from_config(config)
+    assert (hook._images_per_step, hook._export_to) == (8 * 4 * 32, "torchvision")
+    config.MODEL.TRUNK.NAME = "pirl_timm"
+    assert ProgressHook.from_config(config)._export_to == "timm"
+    config.LOSS.name = "cross_entropy"
+    assert ProgressHook.from_config(config)._export_to is None

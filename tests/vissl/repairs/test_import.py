@@ -1,0 +1,71 @@
+"""Replacements for what the host imports and current packages no longer have."""
+
+import inspect
+import sys
+import types
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from pirl_plugin.vissl.repairs import kinetics as patch
+from pirl_plugin.vissl.repairs import pkg_resources_stub as stub
+from pirl_plugin.vissl.repairs.host_warnings import silence_host_warnings
+
+
+def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):
+    from torchvision.datasets import kinetics
+
+    monkeypatch.delattr(kinetics, "Kinetics400", raising=False)
+    patch.alias_kinetics400(None)
+    assert kinetics.Kinetics400 is kinetics.Kinetics
+    theirs = type("Kinetics400", (), {})
+    monkeypatch.setattr(kinetics, "Kinetics400", theirs)
+    patch.alias_kinetics400(None)
+    assert kinetics.Kinetics400 is theirs
+
+
+def test_pkg_resources__is_there_while_the_host_imports_it(monkeypatch):
+    import vissl
+
+    monkeypatch.delitem(sys.modules, "pkg_resources", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", _without("pkg_resources"))
+    stub.provide_pkg_resources(None)
+    stand_in = sys.modules["pkg_resources"]
+    catalog = Path(stand_in.resource_filename("configs", "config/dataset_catalog.json"))
+    # beside the host, whatever else is named configs
+    assert catalog.parents[2] == Path(vissl.__file__).parents[1]
+    assert torch.__version__.startswith(stand_in.get_distribution("torch").version)
+    stub.withdraw_pkg_resources(None)
+    assert "pkg_resources" not in sys.modules
+
+
+def test_pkg_resources__of_an_older_setuptools_stays(monkeypatch):
+    theirs = types.ModuleType("pkg_resources")
+    monkeypatch.setitem(sys.modules, "pkg_resources", theirs)
+    stub.provide_pkg_resources(None)
+    stub.withdraw_pkg_resources(None)
+    assert sys.modules["pkg_resources"] is theirs
+
+
+def _without(name):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    return lambda asked, *rest: None if asked == name else find(asked, *rest)
+
+
+def test_warnings__of_the_host_on_a_gpu_are_quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FutureWarning):
+            torch.cuda.amp.GradScaler(enabled=False)
+        silence_host_warnings(None)
+        torch.cuda.amp.GradScaler(enabled=False)
+        torch.cuda.amp.autocast(enabled=False)
+        barrier = inspect.getsource(torch.distributed.barrier)
+        assert "barrier(): using the device under current context" in barrier
+        warnings.warn("barrier(): using the device under current context. You can …", stacklevel=1)
+        with pytest.raises(UserWarning, match="of a user"):
+            warnings.warn("of a user", stacklevel=1)

@@ -1,0 +1,188 @@
+"""Mistakes in the values of keys end in one sentence that names the key, before a run starts."""
+
+import pickle
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+from PIL import Image
+from vissl.utils import hydra_config
+
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.run import check as checks
+from pirl_plugin.vissl.run.check import check_composed, check_run
+from tests.helpers.configs import compose
+
+LOSS, INPUT, TRAIN = "LOSS.pirl_loss", "HOOKS.PIRL_INPUT", "DATA.TRAIN"
+# Key below config -> values that no run can be made of, one of each kind of mistake.
+WRONG: dict[str, tuple[str, ...]] = {
+    f"{TRAIN}.DATA_PATHS": ("[]", "[/nowhere]", "[a,b]"),
+    f"{INPUT}.chanels_last": ("true",),
+    "MACHINE.DEVICE": ("gpu", "tpu"),
+    "TRAINER.PIRL_MICRO_BATCHES": ("0", "-1", "1.5", "true"),
+    "OPTIMIZER.num_epochs": ("0", "1.5"),
+    "OPTIMIZER.param_schedulers.lr.start_value": ("-1", "0", "nan"),
+    "CHECKPOINT.CHECKPOINT_FREQUENCY": ("0",),
+    "LOG_FREQUENCY": ("0",),
+    "HOOKS.PIRL_RUN.timeout_minutes": ("0", "nan", "-1"),
+    "HOOKS.PIRL_RUN.max_unreadable": ("-0.1", "1.5"),
+    f"{INPUT}.std": ("[-1,-1,-1]", "[0.2,0.2]", "[0,1,1]"),
+    f"{INPUT}.mean": ("[nan,0,0]", "[0.5]"),
+    f"{LOSS}.temperature": ("0", "x"),
+    f"{LOSS}.estimator": ("infonce",),
+    f"{LOSS}.temprature": ("0.07",),
+    f"{LOSS}.bank.momentm": ("0.5",),
+    LOSS: ("3",),
+    "MODEL.TRUNK.PIRL_RESNET.WIDTH_MULTIPLIER": ("2",),
+}
+
+
+def check(composed: Any) -> None:
+    """All that is checked before a worker starts."""
+    check_composed(composed, [])
+    check_run(hydra_config.convert_to_attrdict(composed, dump_config=False)[1])
+
+
+def test_mistakes__are_refused(image_folder, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
+    composed = hydra_config.compose_hydra_configuration([QUICK, data])
+    tree = pickle.dumps(OmegaConf.to_container(composed))
+    check(OmegaConf.create(pickle.loads(tree)))  # right without them
+    passed = []
+    for key, value in ((key, value) for key, values in WRONG.items() for value in values):
+        whole = section = pickle.loads(tree)
+        *names, last = ["config", *key.split(".")]
+        for name in names:
+            section = section[int(name)] if isinstance(section, list) else section[name]
+        section[last] = OverridesParser.create().parse_override(f"+x={value}").value()
+        try:
+            check(OmegaConf.create(whole))
+            passed.append((key, value))
+        except (ValueError, OSError, SystemExit):
+            pass
+    assert passed == []
+
+
+QUICK = "config=pretrain/pirl/quick_jigsaw"
+RATE = "config.OPTIMIZER.param_schedulers.lr."
+JIGSAW = "config=pretrain/pirl/jigsaw_8node"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["config=pretrain/pirl/jigsaw_9node"], "Could not find 'config/pretrain/pirl/jigsaw_9no"),
+        ([QUICK, "config.OPTIMIZER.num_epoch=3"], "Could not override 'config.OPTIMIZER.num_epoch"),
+        ([QUICK, f"{RATE}auto_lr_scaling.base_value=1"], "set .*lr.start_value"),
+        ([QUICK, f"{RATE}value=1"], "name = cosine .* set .*lr.start_value"),
+        ([JIGSAW, f"{RATE}start_value=1"], "set .*auto_lr_scaling.base_value"),
+        ([QUICK, "config.HOOKS.PIRL_RUN.max_unreadable=null"], "PIRL_RUN.max_unreadable: expected"),
+        (
+            [QUICK, "+config.HOOKS.PIRL_MONITOR.evry=2"],
+            "MONITOR.evry: expected .*Key 'evry' not in",
+        ),
+    ],
+)
+def test_override__ends_in_one_sentence(overrides, message):
+    with pytest.raises(SystemExit, match=message) as stopped:
+        compose(*overrides)
+    assert len(str(stopped.value).splitlines()) == 1
+
+
+def test_configs_of_the_host__are_left_alone():
+    check_run(compose("config=test/integration_test/quick_simclr", "config.LOG_FREQUENCY=0"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["config.MACHINE.DEVICE=gpu"], "= 1 with config.MACHINE.DEVICE = gpu: .* found 0"),
+        (["config.MODEL.HEAD.IN_DIM=512"], "IN_DIM = 512: expected 256, the width"),
+        (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
+        (
+            ["config.MODEL.AMP_PARAMS.USE_AMP=true"],
+            "expected a GPU; .*PIRL_INPUT.autocast=bfloat16",
+        ),
+    ],
+)
+def test_run__is_refused_before_it_starts(overrides, message, image_folder, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    data = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
+    with pytest.raises((ValueError, OSError), match=message):
+        check_run(compose(QUICK, data, *overrides))
+
+
+@pytest.mark.parametrize(
+    ("found", "environment", "message"),
+    [
+        (0, {}, "found 0: .*; without a GPU, add .config/pirl/machines=cpu"),
+        (2, {"CUDA_VISIBLE_DEVICES": "0,1"}, r"found 2 \(CUDA_VISIBLE_DEVICES=0,1\); add .*PROC=2"),
+        (1, {"TORCHELASTIC_RUN_ID": "a", "LOCAL_RANK": "0"}, "see all GPUs .* --nproc-per-node 1"),
+    ],
+)
+def test_gpus__that_are_missing_are_explained(found, environment, message, monkeypatch):
+    config = compose(JIGSAW, "+config/pirl/machines=1node_8gpu")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Refused, match=message.replace("PROC", "NUM_PROC_PER_NODE")):
+        checks._check_device(config)
+
+
+def test_slurm__that_is_missing_is_named(monkeypatch):
+    config = compose(JIGSAW, "config.SLURM.USE_SLURM=true")
+    monkeypatch.setattr("shutil.which", lambda program: None)
+    with pytest.raises(Refused, match=r"found none; .* add .config/pirl/machines=1node_8gpu"):
+        checks.check_slurm(config)
+    monkeypatch.setattr("shutil.which", lambda program: "/usr/bin/srun")
+    with pytest.raises(Refused, match=r"config.SLURM.PARTITION is empty"):
+        checks.check_slurm(config)
+
+
+def test_rates__that_outlast_a_run_are_refused():
+    overrides = [
+        "config=benchmark/pirl/semi_supervised_imagenet1k_1percent",
+        "config.OPTIMIZER.num_epochs=10",
+    ]
+    compose(*overrides)  # our own configs scale them
+    with pytest.raises(SystemExit, match=r"= \[12, 24\]: .* 'config.*milestones=\[4.8,9.6\]'"):
+        compose(*overrides, "config.OPTIMIZER.param_schedulers.lr.milestones=[12,24]")
+
+
+def test_output_folder__that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    config = compose(QUICK, f"config.CHECKPOINT.DIR={tmp_path}/file/out")
+    with pytest.raises(Refused, match=r"DIR = .*/file/out: .*Not a directory.*give another folder"):
+        checks.output_folder(config)
+    config.CHECKPOINT.DIR = "s3://bucket/out"
+    with pytest.raises(Refused, match=r"DIR = s3://bucket/out: .* on a file system"):
+        checks.output_folder(config)
+
+
+def test_benchmark__is_refused_where_classes_do_not_fit(image_folder, tmp_path):
+    train = f"config.DATA.TRAIN.DATA_PATHS=[{image_folder / 'train'}]"
+    linear = ["config=benchmark/pirl/quick_linear", train]
+    (tmp_path / "val" / "ants").mkdir(parents=True)
+    (tmp_path / "val" / "wasps").mkdir()
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / "val" / "ants" / f"{number}.png")
+    with pytest.raises(ValueError, match=r"same subfolders.* only one has 'bees'"):
+        check_run(compose(*linear, f"config.DATA.TEST.DATA_PATHS=[{tmp_path / 'val'}]"))
+    linear.append(f"config.DATA.TEST.DATA_PATHS=[{image_folder / 'val'}]")
+    check_run(compose(*linear, "config.MODEL.HEAD.NUM_CLASSES=2"))
+    with pytest.raises(ValueError, match="NUM_CLASSES = 1: expected at least 2"):
+        check_run(compose(*linear, "config.MODEL.HEAD.NUM_CLASSES=1"))
+
+
+def test_section__that_the_loss_does_not_read_is_said(caplog):
+    compose(QUICK, "config.LOSS.pirl_loss.temperature=0.3")
+    assert not caplog.records
+    compose(f"{QUICK}_baseline", override := "+config.LOSS.pirl_loss.temperature=0.3")
+    assert [record.message.partition(":")[0] for record in caplog.records] == [override]
+
+
+def test_svms__are_not_trained_by_the_engine():
+    with pytest.raises(ValueError, match=r"write python /.*/tools/train_svm.py"):
+        check_run(compose("config=benchmark/pirl/svm_voc07"))

@@ -1,0 +1,75 @@
+"""What users write on the command line: paths without quotes, and mistakes with their remedy."""
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.run.compose import RESOLVERS, _readable_override
+from tests.helpers.configs import compose
+
+DATA = "config.DATA.TRAIN.DATA_PATHS"
+QUICK = "config=pretrain/pirl/quick_jigsaw"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("my photos", "a,b", "a[1]", "jos\u00e9", "a(1)", "it's", "a=b", "a#b", "2024", "1e3"),
+        *("null", "{x}", "a:b", "50%"),
+    ],
+)
+@pytest.mark.parametrize("pattern", ["{}", "[{}]"])
+def test_path__needs_no_quotes(name, pattern, tmp_path):
+    (tmp_path / name).mkdir()
+    override = _readable_override(f"{DATA}={pattern.format(tmp_path / name)}")
+    value = OverridesParser.create().parse_override(override).value()
+    path = str(tmp_path / name)
+    assert value == ([path] if pattern == "[{}]" else path)  # VISSL's own configs need a list
+
+
+def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    config = compose(
+        QUICK,
+        f"{DATA}=~/photos",
+        "config.DATA.TEST.DATA_PATHS=['~/a',b]",
+        "config.CHECKPOINT.DIR=~/r\u00e9sultats, 2",
+        "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=2024",
+    )
+    assert config.DATA.TRAIN.DATA_PATHS == [f"{tmp_path}/photos"]
+    assert config.DATA.TEST.DATA_PATHS == [f"{tmp_path}/a", "b"]
+    assert config.CHECKPOINT.DIR == f"{tmp_path}/r\u00e9sultats, 2"
+    assert config.MODEL.WEIGHTS_INIT.PARAMS_FILE == "2024"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("config.SLURM.NAME=jos\u00e9", r"""syntax .*; write "config.SLURM.NAME='jos.'"$"""),
+        ("config.SLURM.NAME=a,b", "several values.*NAME="),
+        ("config.SLURM.NAME", "expected KEY=VALUE"),
+    ],
+)
+def test_value__that_hydra_cannot_read_is_shown_in_quotes(override, message):
+    with pytest.raises(Refused, match=message):
+        _readable_override(override)
+
+
+@pytest.mark.parametrize("cores", [1, 6, 64])
+def test_workers__are_at_most_the_cores(cores, monkeypatch):
+    monkeypatch.setattr("pirl_plugin.vissl.run.compose.usable_cores", lambda: cores)
+    for processes in (1, 8):
+        section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": processes}}
+        workers = RESOLVERS["pirl_gpu_workers"](12, _root_=OmegaConf.create({"config": section}))
+        assert workers == min(12, max(1, cores // processes))
+
+
+def test_workers__on_a_cpu_leave_a_thread_to_the_process(monkeypatch):
+    monkeypatch.setattr("pirl_plugin.vissl.run.compose.usable_cores", lambda: 6)
+    section = {"DISTRIBUTED": {"NUM_PROC_PER_NODE": 2}, "DATA": {"TRAIN": {"TRANSFORMS": []}}}
+    for limit, workers in (("", 2), ("2", 1), ("1", 0), ("64", 2)):
+        monkeypatch.setenv("OMP_NUM_THREADS", limit)
+        config = OmegaConf.create({"config": section})
+        assert RESOLVERS["pirl_cpu_workers"](_root_=config) == workers

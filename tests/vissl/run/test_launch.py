@@ -1,0 +1,143 @@
+"""Runs by several processes, torchrun and signals; failures; the interface of several nodes."""
+
+import os
+import signal
+import socket
+import sys
+import time
+
+import pytest
+from omegaconf import OmegaConf
+
+from pirl_plugin.system import failures
+from pirl_plugin.system.host_config import NOT_INSTALLED
+from pirl_plugin.vissl.run import network_interface as network
+from tests.helpers.host_runs import host_script, run, settings, state
+from tests.helpers.launched import STEP, children, gone, quiet, started
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+TRAIN = [sys.executable, "-m", "pirl_plugin", "train"]
+EVERY_STEP = ["config.LOG_FREQUENCY=1"]
+
+
+def test_torchrun__runs_the_hosts_script_on_two_ranks(image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path, epochs=1)
+    run(*overrides, command=[*TORCHRUN, "--nproc-per-node=2", str(host_script())])
+    assert state(tmp_path)[0]["_extra_state"]["step"] == 3  # 20 images, 2 ranks, batches of 4
+
+
+@pytest.mark.slow
+def test_torchrun__starts_a_failed_run_again(image_folder, tmp_path):
+    overrides = [*settings(image_folder, tmp_path, epochs=6), *EVERY_STEP]
+    command = [*TORCHRUN, "--nproc-per-node=2", "--max-restarts=1", "-m", "pirl_plugin", "train"]
+    with started(overrides, tmp_path / "console", command=command) as training:
+        training.wait_for(STEP, 4)
+        os.kill(max(children(training.process.pid)), signal.SIGKILL)
+        assert training.status() == 0
+        assert "Resume from file" in training.out
+    assert state(tmp_path)[0]["_extra_state"]["step"] == 18
+
+
+def test_signal__to_the_launcher_saves_and_ends(image_folder, tmp_path):
+    """Without the ``.pth`` file: the command installs the import hook, in spawned ranks too."""
+    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
+    environment = {"PIRL_PLUGIN_AUTOLOAD": "0"}
+    with started(overrides, tmp_path / "console", command=TRAIN, **environment) as training:
+        training.wait_for(STEP, 2)
+        training.process.send_signal(signal.SIGUSR1)
+        assert training.status() == 128 + signal.SIGUSR1
+    assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
+
+
+@pytest.mark.slow
+def test_rank__that_does_not_respond_ends_the_run(image_folder, tmp_path):
+    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
+    overrides.append("config.HOOKS.PIRL_RUN.timeout_minutes=0.5")
+    with started(overrides, tmp_path / "console") as training:
+        training.wait_for(STEP, 2)
+        os.kill(training.ranks()[1], signal.SIGSTOP)
+        assert training.status() == 1
+        assert "did not respond for 0.5 minutes" in quiet(training)
+
+
+@pytest.mark.slow
+def test_ranks__hold_the_folder_when_their_launcher_is_killed(image_folder, tmp_path):
+    overrides = [*settings(image_folder, tmp_path, epochs=500, processes=2), *EVERY_STEP]
+    with started(overrides, tmp_path / "console") as training:
+        training.wait_for(STEP, 2)
+        rank = training.ranks()[1]
+        os.kill(rank, signal.SIGSTOP)  # otherwise the ranks may end before the second run starts
+        training.process.kill()
+        training.process.wait()
+        second = run(*overrides, check=False)
+        assert second.returncode == 1
+        assert "another run writes to this folder" in second.stderr
+        # The system has sent SIGINT to the ranks, as torch asked it to: they save and end.
+        os.kill(rank, signal.SIGCONT)
+        assert gone(training, seconds=120)
+    assert state(tmp_path)[0]["_extra_state"]["step"] >= 2
+
+
+def test_rank__that_fails_is_named_with_its_traceback_in_a_file(image_folder, tmp_path):
+    overrides = settings(image_folder, tmp_path, epochs=1, processes=2)
+    result = run(*overrides, "config.METERS.name=nothing", check=False)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("pirl_plugin: "))
+    assert str(tmp_path / "failure.txt") in line
+    assert "Traceback" in (tmp_path / "failure.txt").read_text()
+
+
+@pytest.mark.slow
+def test_slurm__job_trains(image_folder, tmp_path):
+    """Through submitit, which runs the job on this machine where there is no SLURM.
+
+    A user is refused there: the job would run out of sight.
+    """
+    without_check = (
+        "from pirl_plugin.vissl import checks; checks.check_slurm = lambda config: None;"
+        "from pirl_plugin.cli import main; main()"
+    )
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    result = run(
+        *settings(image_folder, tmp_path / "out", epochs=1),
+        "config.SLURM.USE_SLURM=true", "config.SLURM.PARTITION=any",
+        f"config.SLURM.LOG_FOLDER={tmp_path / 'logs'}", f"config.SLURM.PORT_ID={port}",
+        command=[sys.executable, "-c", without_check, "train"],
+    )  # fmt: skip
+    assert "SUBMITTED: " in result.stdout
+    end = time.monotonic() + 180
+    while not list((tmp_path / "logs").glob("*_result.pkl")):
+        assert time.monotonic() < end, "the job did not end"
+        time.sleep(0.5)
+    assert state(tmp_path / "out")[0]["_extra_state"]["step"] == 5
+
+
+def test_command__says_how_to_install_a_missing_host():
+    code = (
+        "import sys; sys.modules['vissl'] = None; sys.argv = ['pirl-plugin', 'train', 'a=1'];"
+        "from pirl_plugin.cli import main; main()"
+    )
+    result = run(command=[sys.executable, "-c", code], check=False)
+    assert result.returncode == 1
+    assert NOT_INSTALLED in result.stderr
+
+
+def test_rank_sentence__tells_causes_from_consequences():
+    timeout = RuntimeError("Timed out waiting 60000ms for recv operation to complete")
+    assert "did not respond" in failures.rank_sentence(timeout, 1, 10)
+    closed = failures.rank_sentence(RuntimeError("Connection closed by peer"), 1, 10)
+    assert closed.startswith("rank 1: another rank ended")
+    assert failures.rank_sentence(KeyError("a"), 1, 10) == "rank 1: KeyError: 'a'"
+
+
+def test_interface__of_several_nodes_is_never_loopback(monkeypatch):
+    found = network.interface_towards("127.0.0.1")
+    assert found not in ("lo", "lo0")
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "the_users")
+    config = OmegaConf.create({"DISTRIBUTED": {"NUM_NODES": 2, "RUN_ID": "localhost:1"}})
+    network.choose_interface(config)
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "the_users"

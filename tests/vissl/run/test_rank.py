@@ -1,0 +1,103 @@
+"""What a rank and its launcher say: memory, ranks that differ, the cause among several ends."""
+
+from types import SimpleNamespace
+
+import pytest
+from vissl.config import AttrDict
+
+from pirl_plugin.system import ranks as distributed
+from pirl_plugin.system.failures import Refused, details_of, rank_sentence, record
+from pirl_plugin.vissl.run.launch import _Ranks
+from pirl_plugin.vissl.run.rank import _compare_ranks, out_of_memory_sentence
+
+
+def config_of(batch=32, parts=1, autocast=None, backend="gloo"):
+    return AttrDict(
+        {
+            "CHECKPOINT": {"DIR": "out"},
+            "SEED_VALUE": 0,
+            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": batch}},
+            "TRAINER": {"PIRL_MICRO_BATCHES": parts},
+            "HOOKS": {"PIRL_INPUT": {"autocast": autocast}, "PIRL_RUN": {"timeout_minutes": 7}},
+            "DISTRIBUTED": {"BACKEND": backend, "NUM_NODES": 1, "NUM_PROC_PER_NODE": 2},
+        }
+    )
+
+
+def test_out_of_memory__names_values_to_try():
+    text = out_of_memory_sentence(config_of(batch=128), 7.8)
+    assert "the GPU has 7.8 GiB of memory" in text
+    assert "add config.HOOKS.PIRL_INPUT.autocast=bfloat16; or " in text
+    parts = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=128 config.TRAINER.PIRL_MICRO_BATCHES=2; or "
+    assert parts in text
+    assert text.endswith("config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=64")
+    smallest = out_of_memory_sentence(config_of(batch=1, autocast="bfloat16"), 1)
+    assert smallest.endswith("= 1: take smaller images or a smaller network")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "checkpoint", "message"),
+    [
+        ("SEED_VALUE", 1, "model_phase0.torch", r"rank 1: SEED_VALUE = 1 \(on rank 0 0\): "),
+        ("DATA.TRAIN.BATCHSIZE_PER_REPLICA", 16, "model_phase0.torch", "rank 1: global batch = 32"),
+        ("SEED_VALUE", 0, None, "all nodes share, .* from model_phase0.torch and rank 1 from none"),
+        ("CHECKPOINT.DIR", "other", "model_phase0.torch", None),  # a mount may differ
+    ],
+)
+def test_ranks__that_differ_are_refused(key, value, checkpoint, message, monkeypatch):
+    other = section = config_of()
+    *sections, name = key.split(".")
+    for each in sections:
+        section = section[each]
+    section[name] = value
+    records = []
+
+    def gather(record):
+        records.append(record)
+        return records
+
+    monkeypatch.setattr(distributed, "gather_objects", gather)
+    _compare_ranks(config_of(), "a/model_phase0.torch")
+    if message is None:
+        _compare_ranks(other, checkpoint)
+        return
+    with pytest.raises(Refused, match=message):
+        _compare_ranks(other, checkpoint and f"b/{checkpoint}")
+
+
+def test_launcher__shows_the_cause_of_this_attempt(tmp_path):
+    record("pirl_plugin: of an earlier attempt", "", tmp_path)
+    ranks = _Ranks(config_of(), tmp_path, node_id=0)
+    error = SimpleNamespace(exit_code=1, error_index=1)
+    with pytest.raises(SystemExit, match="rank 1 ended with exit status 1"):
+        ranks._end(error)
+    record("pirl_plugin: rank 0: another rank ended", "", tmp_path)
+    record("pirl_plugin: rank 1: the cause", "Traceback …", tmp_path)
+    with pytest.raises(SystemExit, match=r"rank 1: the cause \(traceback in .*failure.txt\)"):
+        ranks._end(error)
+    assert "earlier attempt" in (tmp_path / "failure.txt").read_text()
+
+
+def test_launcher__shows_only_the_sentence_of_a_refusal(tmp_path):
+    ranks = _Ranks(config_of(), tmp_path, node_id=0)
+    refusal = Refused("config.DATA: expected images")
+    record(f"pirl_plugin: {rank_sentence(refusal, 1, 10)}", details_of(refusal), tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        ranks._end(SimpleNamespace(exit_code=1, error_index=1))
+    assert ended.value.code == "pirl_plugin: config.DATA: expected images"
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "message"),
+    [
+        ("nccl", "SIGABRT", "rank 1 was ended by NCCL: another rank .* for 7 minutes"),
+        ("gloo", "SIGABRT", "rank 1 was ended by SIGABRT"),
+        ("gloo", "SIGKILL", "rank 1 was ended by SIGKILL, which the system sends if memory"),
+    ],
+)
+def test_launcher__explains_signals(backend, name, message, tmp_path):
+    error = SimpleNamespace(exit_code=-6, signal_name=name, error_index=1)
+    ranks = _Ranks(config_of(backend=backend), tmp_path, node_id=0)
+    record("pirl_plugin: rank 0: another rank ended", "", tmp_path)
+    with pytest.raises(SystemExit, match=message):
+        ranks._end(error)

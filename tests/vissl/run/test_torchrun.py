@@ -1,0 +1,34 @@
+"""What a process takes from torchrun, and that it takes nothing without torchrun."""
+
+from omegaconf import OmegaConf
+
+from pirl_plugin.vissl.run import torchrun
+
+VARIABLES = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "LOCAL_RANK": "1",
+    "GROUP_RANK": "2",
+    "GROUP_WORLD_SIZE": "3",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "first",
+    "MASTER_PORT": "29500",
+}
+
+
+def test_follow__takes_nodes_and_address(monkeypatch):
+    section = {"NUM_NODES": 8, "NUM_PROC_PER_NODE": 5, "INIT_METHOD": "env", "RUN_ID": "auto"}
+    composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": section}})
+    torchrun.follow(composed)
+    assert composed.config.DISTRIBUTED == section  # LOCAL_RANK alone is not torchrun's
+    assert torchrun.local_rank() is None
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    torchrun.follow(composed)
+    assert torchrun.local_rank() == 1
+    assert composed.node_id == 2
+    assert composed.config.DISTRIBUTED == {
+        "NUM_NODES": 3,
+        "NUM_PROC_PER_NODE": 4,
+        "INIT_METHOD": "tcp",
+        "RUN_ID": "first:29500",
+    }

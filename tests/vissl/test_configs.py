@@ -1,0 +1,60 @@
+"""``pirl-plugin configs`` and the command line around it."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from pirl_plugin import __version__
+from pirl_plugin.cli import run
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.configs import listed
+from tests.helpers.configs import cases
+
+
+def test_listed__is_every_config_with_a_description():
+    names = [name.removeprefix("+config/").replace("=", "/") for _, name, _ in listed()]
+    assert sorted(names) == sorted(cases())
+    assert all(10 < len(description) < 260 for _, _, description in listed())
+
+
+def test_composed__is_shown_whole_or_in_part(capsys):
+    words = ["configs", "pretrain/pirl/quick_jigsaw", "config.TRAINER.PIRL_MICRO_BATCHES=2"]
+    assert run(words) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["LOSS"]["pirl_loss"]["temperature"] == 0.2
+    assert config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] == 64
+    assert run([*words, "--section", "LOSS.pirl_loss.num_negatives"]) == 0
+    assert capsys.readouterr().out == "1024\n"
+    with pytest.raises(Refused, match=r"--section = LOSS.pirl_los: expected"):
+        run([*words, "--section", "LOSS.pirl_los"])
+
+
+def test_version_and_unknown_command(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"pirl-plugin {__version__}\n"
+    assert run(["quikstart"]) == 2
+    assert "no command 'quikstart'" in capsys.readouterr().err
+
+
+HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear", "invariance")]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["configs"], *HELP], ids=" ".join)
+def test_command__imports_no_torch(arguments):
+    code = (
+        f"import sys; sys.argv = ['pirl-plugin', *{arguments}]\n"
+        "from pirl_plugin.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'torch', 'matplotlib', 'numba'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_command__ends_quietly_where_its_reader_does():
+    command = f"{sys.executable} -m pirl_plugin configs | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
