@@ -1,4 +1,4 @@
-"""``python extra_scripts/detection/train_net.py``: from a checkpoint to AP, AP50 and AP75, in one command."""
+"""From a checkpoint to AP, AP50 and AP75, in one command."""
 
 from __future__ import annotations
 
@@ -163,7 +163,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="train_net.py",
         description="Train a detector from a checkpoint, and measure AP, AP50 and AP75.\nExample: "
-        "python extra_scripts/detection/train_net.py --config voc07_pirl --checkpoint CHECKPOINT --data VOCdevkit",
+        "python extra_scripts/detection/train_net.py --config voc07_pirl --checkpoint CHECKPOINT "
+        "--data VOCdevkit",
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument

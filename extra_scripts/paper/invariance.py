@@ -1,4 +1,4 @@
-"""``python extra_scripts/paper/invariance.py``: distances of images and transformed images by their embeddings."""
+"""Distances of images and transformed images by their embeddings (Fig. 4)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="invariance.py",
         description="Measure the distances between embeddings of an image and its transformed "
-        "versions, and of different images (Fig. 4).\nExample: python extra_scripts/paper/invariance.py --checkpoint "
+        "versions, and of different images (Fig. 4).\n"
+        "Example: python extra_scripts/paper/invariance.py --checkpoint "
         "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
         formatter_class=kinds.HelpFormatter,
     )

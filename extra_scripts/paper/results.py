@@ -1,4 +1,4 @@
-"""``python extra_scripts/paper/results.py``: finished runs in the form of the paper's tables and figures."""
+"""Finished runs in the form of the paper's tables and figures."""
 
 from __future__ import annotations
 

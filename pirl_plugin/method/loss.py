@@ -64,8 +64,9 @@ class PIRLLoss(nn.Module):
         num_train_samples: |D|, the number of training images.
         **settings: the other fields of :class:`~pirl_plugin.method.settings.PIRLLossConfig`, such
             as ``estimator`` (a name, or a function of scores as in
-            :mod:`pirl_plugin.method.estimators`), ``lambda_invariance``, ``temperature``, ``num_negatives`` and ``bank``, a mapping with
-            fields of :class:`~pirl_plugin.method.settings.BankConfig`.
+            :mod:`pirl_plugin.method.estimators`), ``lambda_invariance``, ``temperature``,
+            ``num_negatives`` and ``bank``, a mapping with fields of
+            :class:`~pirl_plugin.method.settings.BankConfig`.
 
     Attributes:
         bank: the :class:`~pirl_plugin.method.bank.MemoryBank`, replicated or sharded.
