@@ -27,6 +27,7 @@ from pirl_plugin.checkpoints.training_run import (
     section_of,
 )
 from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.system.comparison import Differences, in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of
 from pirl_plugin.system.host_config import config_root
@@ -34,10 +35,8 @@ from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     PAPER,
-    Differences,
     data_set_of,
-    differences,
-    shown,
+    run_differences,
     weights_of,
 )
 
@@ -206,7 +205,7 @@ def read_run(path: Path) -> Run:
     elif row == "PIRL-c2x":
         overrides.append("+config/pirl/linear=resnet50_c2x")
     free = (*PAPER, *_INPUT, *(_NOT_READ_FOR_SVMS if with_svms else ()))
-    differs |= differences(config, compose(*overrides), free)
+    differs |= run_differences(config, compose(*overrides), free)
     differs |= _other_length(record, config, data, with_svms)
     return _run(path, row, figures, differs, layer=best if best in LAYERS else None)
 
@@ -244,9 +243,9 @@ def _three_of(differs: Differences) -> str:
     benchmark = {key: values for key, values in first.items() if not key.startswith(_PRETRAINING)}
     parts = []
     if pretraining:
-        parts.append(f"pre-training: {shown(pretraining, pattern)}")
+        parts.append(f"pre-training: {in_words(pretraining, pattern)}")
     if benchmark:
-        parts.append(f"benchmark: {shown(benchmark, pattern)}")
+        parts.append(f"benchmark: {in_words(benchmark, pattern)}")
     if len(differs) > 3:
         parts.append(f"{len(differs) - 3} more")
     return "; ".join(parts)
@@ -305,7 +304,7 @@ def origin_of(checkpoint: str) -> tuple[str, Differences]:
     if config["MODEL"]["FEATURE_EVAL_SETTINGS"]["EVAL_MODE_ON"]:  # a benchmark's own checkpoint
         return origin_of(config["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"])
     rows = {
-        row: differences(config, compose(*overrides), PAPER)
+        row: run_differences(config, compose(*overrides), PAPER)
         for row, overrides in PRETRAININGS.items()
     }
     nearest = min(rows, key=lambda row: len(rows[row]))

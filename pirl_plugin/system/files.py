@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pirl_plugin.system.comparison import differences, in_words
 from pirl_plugin.system.failures import Refused
 
 UNFINISHED = ".unfinished."
@@ -78,7 +79,10 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits: the fingerprint of its content.
+
+    It takes about a second for 1 GB: call it once for a file, on one rank.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 22):
@@ -135,9 +139,9 @@ def claim_folder(folder: Path, run: Mapping[str, object]) -> None:
     if file.is_file():
         with suppress(ValueError):
             recorded = json.loads(file.read_text())
-    differs = [key for key in new if recorded.get(key) != new[key]]
+    differs = differences(new, recorded)
     if differs:
-        values = ", ".join(f"{key} {recorded.get(key)} (now {new[key]})" for key in differs)
+        values = in_words(differs, "{key} {expected} (now {value})")
         raise Refused(
             f"{folder} holds the run of {values}: expected an empty folder or one of the same run; "
             f"give another folder, or remove this one"

@@ -10,19 +10,19 @@ import hashlib
 import json
 import os
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG
+from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import write_text
+from pirl_plugin.system.files import sha256_of, write_text
 
 GLOBAL_BATCH = "global batch"
-"""Images of a step on all ranks, beside the keys of a configuration in :func:`differences`."""
+"""Images of a step on all ranks, beside the keys of a configuration in :func:`run_differences`."""
 
 # Machine, workers, logging, paths, and where a run is stored: they cannot change a result.
 _FREE = (
@@ -83,7 +83,6 @@ PAPER = (*_FREE, "SEED_VALUE", "LOSS.pirl_loss.bank.seed")
 
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
-_END_OF_FILE = 1 << 16  # bytes
 # Scheduler → the rate that the host replaces if it scales rates with the batch: it is not read.
 _REPLACED = {
     "constant": "value",
@@ -92,10 +91,6 @@ _REPLACED = {
     "linear": "end_value",
     "step_with_fixed_gamma": "base_value",
 }
-NOT_SET = "not set"
-
-Differences = dict[str, tuple[object, object]]
-"""Dotted key → the value of a run, and the expected value; ``NOT_SET`` for a missing key."""
 Images = dict[str, Any]
 """``count``, and the ``sha256`` of the list of paths if the source is one of this plugin."""
 
@@ -128,7 +123,7 @@ def refuse_another_run(
         Refused: the command is another run.
     """
     recorded = json.loads(section["config"])
-    differs = differences(config, recorded, RESUMING, section["weights"])
+    differs = run_differences(config, recorded, RESUMING, section["weights"])
     if not differs:
         return
     remedy = (
@@ -140,7 +135,7 @@ def refuse_another_run(
             f"from these weights, with config.MODEL.WEIGHTS_INIT.PARAMS_FILE={checkpoint} and "
             f"another config.CHECKPOINT.DIR"
         )
-    raise Refused(f"config.{shown(differs, width=200)}, as in {checkpoint}; {remedy}")
+    raise Refused(f"config.{in_words(differs, width=200)}, as in {checkpoint}; {remedy}")
 
 
 def digest_of(paths: Iterable[str], root: str) -> str:
@@ -186,7 +181,7 @@ def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
     write_text(folder / RUN_CONFIG, yaml.safe_dump(plain(config)))
 
 
-def differences(
+def run_differences(
     config: Mapping[str, Any],
     expected: Mapping[str, Any],
     free: Sequence[str],
@@ -210,34 +205,9 @@ def differences(
     """
     settings = _settings(config, weights_of(config))
     expected_settings = _settings(expected, expected_weights or weights_of(expected))
-    differs: Differences = {}
-    for key in {**expected_settings, **settings}:  # in the order of the configuration
-        if _is_in(key, free):
-            continue
-        value = settings.get(key, NOT_SET)
-        expected_value = expected_settings.get(key, NOT_SET)
-        if value != expected_value:
-            differs[key] = (value, expected_value)
+    differs = differences(settings, expected_settings, free)
     # An interpolation repeats a value elsewhere: name the key that was set.
     return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
-
-
-def shown(
-    differs: Differences, pattern: str = "{key} = {value}: expected {expected}", width: int = 80
-) -> str:
-    """Return the first three differences in words, each with at most ``width`` characters.
-
-    Example:
-        >>> shown({"SEED_VALUE": (1, 0)}), shown({"SEED_VALUE": (1, 0)}, "{key} {value}", 9)
-        ('SEED_VALUE = 1: expected 0', 'SEED_VAL…')
-    """
-    phrases = []
-    for key, (value, expected) in list(differs.items())[:3]:
-        phrase = pattern.format(key=key, value=_text(value), expected=_text(expected))
-        phrases.append(phrase if len(phrase) <= width else f"{phrase[: width - 1]}…")
-    if len(differs) > 3:
-        phrases.append(f"{len(differs) - 3} more")
-    return "; ".join(phrases)
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,12 +222,16 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the content of a configuration's files of initial weights: key → size and checksum."""
+    """Return the content of a configuration's files of initial weights: key → their SHA-256.
+
+    In place of a file that does not exist, return its name.
+    """
     weights = {}
     for key in _WEIGHTS:
         files = _value_at(config, key) or []
         names = [files] if isinstance(files, str) else files
-        weights[key] = ", ".join(map(_content_of, names))
+        contents = [sha256_of(Path(name)) if os.path.isfile(name) else name for name in names]
+        weights[key] = ", ".join(contents)
     return weights
 
 
@@ -274,11 +248,10 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
     read = [key for key in ("name", losses.get("name")) if key in losses]
     values["LOSS"] = {key: losses[key] for key in read}
 
-    settings: dict[str, object] = {}
-    for key, value in _leaves("", values):
+    settings = flat(values)
+    for key, value in settings.items():
         if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
-            value = [data_set_of(str(name)) for name in value]
-        settings[key] = value
+            settings[key] = [data_set_of(str(name)) for name in value]
     settings.update(weights)
     # Ranks may share the batch in any way. Micro-batches are parts of BATCHSIZE_PER_REPLICA.
     batch = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
@@ -319,22 +292,6 @@ def _ratio(rate: float, first: float) -> str:
     return f"{rate / first:.4g} × first"
 
 
-def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield dotted key and value of everything in a configuration; lists of numbers are values."""
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _leaves(f"{key}.{name}" if key else str(name), part)
-    elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):
-        for number, part in enumerate(value):
-            yield from _leaves(f"{key}[{number}]", part)
-    else:
-        yield key, value
-
-
-def _is_in(key: str, sections: Sequence[str]) -> bool:
-    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in sections)
-
-
 def _is_repeated(key: str, differs: Differences) -> bool:
     """Return whether another key with the same values is easier to set.
 
@@ -350,26 +307,8 @@ def _is_repeated(key: str, differs: Differences) -> bool:
     return key != min(namesakes, key=lambda name: name.count("."))
 
 
-def _content_of(file: str) -> str:
-    """Return size and checksum of a file of weights, or its name if there is no such file.
-
-    Only the end of the file is read: ``torch.save`` writes the checksums of all tensors there.
-    """
-    if not os.path.isfile(file):
-        return file
-    with Path(file).open("rb") as weights:
-        size = weights.seek(0, os.SEEK_END)
-        weights.seek(max(0, size - _END_OF_FILE))
-        return f"a file of {size} bytes, CRC {zlib.crc32(weights.read()):08x}"
-
-
 def _value_at(config: Mapping[str, Any], key: str) -> Any:
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def _text(value: object) -> str:
-    """Return a value in words; an empty text keeps its quotes."""
-    return value if isinstance(value, str) and value else json.dumps(value)

@@ -125,17 +125,18 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     Raises:
         Refused: two ranks differ; all ranks raise it.
     """
+    from pirl_plugin.system.comparison import in_words
     from pirl_plugin.system.ranks import gather_objects
-    from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, differences, plain, shown
+    from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, plain, run_differences
 
     name = Path(checkpoint).name if checkpoint else "none"
     ranks = gather_objects((plain(config), name))
     first_config, first_name = ranks[0]
     free = [key for key in RESUMING if key != GLOBAL_BATCH]
     for number, (other_config, other_name) in enumerate(ranks):
-        differing = differences(other_config, first_config, free)
+        differing = run_differences(other_config, first_config, free)
         if differing:
-            text = shown(differing, "{key} = {value} (on rank 0 {expected})")
+            text = in_words(differing, "{key} = {value} (on rank 0 {expected})")
             raise Refused(
                 f"rank {number}: {text}: expected the same configuration on all ranks; give the "
                 f"same command on each node"

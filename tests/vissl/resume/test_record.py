@@ -5,19 +5,20 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from vissl.config import AttrDict
 from vissl.utils.hydra_config import infer_learning_rate
 
+from pirl_plugin.system.comparison import in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
     PAPER,
     RESUMING,
-    differences,
     digest_of,
     plain,
     refuse_other_images,
-    shown,
+    run_differences,
     weights_of,
 )
 from tests.helpers.configs import compose
@@ -30,7 +31,7 @@ LINEAR = ("config=benchmark/pirl/linear_imagenet1k", "config.DATA.TRAIN.DATA_PAT
 
 def changed(free, config, *overrides):
     """The differences that some overrides make."""
-    return differences(compose(*config, *overrides), compose(*config), free)
+    return run_differences(compose(*config, *overrides), compose(*config), free)
 
 
 @pytest.mark.parametrize("free", [RESUMING, PAPER])
@@ -134,8 +135,8 @@ def test_rates__that_the_host_scales_are_compared_before_it(name):
         return infer_learning_rate(AttrDict(config))
 
     before = scaled(8, 0.3)
-    assert differences(scaled(32, 0.3), before, RESUMING) == {}
-    differs = differences(scaled(8, 0.4), before, RESUMING)
+    assert run_differences(scaled(32, 0.3), before, RESUMING) == {}
+    differs = run_differences(scaled(8, 0.4), before, RESUMING)
     assert list(differs) == ["OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value"]
 
 
@@ -158,7 +159,7 @@ def test_data_sets__are_compared_by_name_in_the_papers_run():
 def test_sections_of_other_losses__are_not_compared():
     assert changed(RESUMING, PAPERS, "config.LOSS.simclr_info_nce_loss.temperature=9") == {}
     baseline = compose("config=pretrain/pirl/jigsaw_baseline_8node")
-    assert differences(baseline, compose(*PAPERS), PAPER)["LOSS.name"][1] == "pirl_loss"
+    assert run_differences(baseline, compose(*PAPERS), PAPER)["LOSS.name"][1] == "pirl_loss"
 
 
 def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
@@ -171,24 +172,36 @@ def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
     files[0].rename(tmp_path / "moved.pth")
     for file, expected in ((tmp_path / "moved.pth", []), (files[1], [key])):
         now = compose(*PAPERS, f"config.{key}={file}")
-        assert list(differences(now, before, RESUMING, weights)) == expected
-    assert list(differences(compose(*PAPERS), before, RESUMING, weights)) == [key]
+        assert list(run_differences(now, before, RESUMING, weights)) == expected
+    assert list(run_differences(compose(*PAPERS), before, RESUMING, weights)) == [key]
     monkeypatch.chdir(tmp_path)
     relative = {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": "b.pth"}}}
     assert plain(relative) == {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": str(files[1])}}}
 
 
+def test_initial_weights__of_one_size_whose_ends_agree_are_another_file(tmp_path):
+    """A file of safetensors has no checksums at its end, as ``torch.save`` writes them."""
+    tensors = torch.zeros(1 << 16)
+    contents = []
+    for first in (0.0, 1.0):
+        tensors[0] = first
+        save_file({"weight": tensors}, tmp_path / "trunk.safetensors")
+        config = {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": str(tmp_path / "trunk.safetensors")}}}
+        contents.append(weights_of(config))
+    assert contents[0] != contents[1]
+
+
 def test_record_of_json__is_the_same_run():
     config = compose(*PAPERS)
-    assert differences(config, json.loads(json.dumps(plain(config))), RESUMING) == {}
+    assert run_differences(config, json.loads(json.dumps(plain(config))), RESUMING) == {}
 
 
-def test_shown__is_three_keys_of_80_characters():
+def test_in_words__is_three_keys_of_80_characters():
     differs = {f"LONG.{'KEY' * 30}.{number}": (number, [0.5]) for number in range(5)}
-    phrases = shown(differs).split("; ")
+    phrases = in_words(differs).split("; ")
     assert [len(phrase) for phrase in phrases] == [80, 80, 80, 6]
     assert phrases[-1] == "2 more"
-    assert shown({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
+    assert in_words({"A.B": (None, "")}, "{key} {value} ({expected})") == 'A.B null ("")'
 
 
 def test_images__are_compared_by_their_list():

@@ -1,0 +1,87 @@
+"""Answer "is this the same?": compare values with the values that an earlier run wrote down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+NOT_SET = "not set"
+"""The value of a key that is missing."""
+
+Differences = dict[str, tuple[object, object]]
+"""Dotted key → the value, and the expected value."""
+
+
+def differences(
+    values: Mapping[str, object], expected: Mapping[str, object], free: Sequence[str] = ()
+) -> Differences:
+    """Compare nested values key by key.
+
+    Args:
+        values: mappings, lists, and values of JSON.
+        expected: what to compare them with.
+        free: dotted keys that may differ, with everything below them.
+
+    Returns:
+        The differences, in the order of ``expected``; empty if there are none.
+
+    Example:
+        >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 0}, "c": 3}, free=["c"])
+        {'a.b': (1, 0)}
+    """
+    flat_values = flat(values)
+    flat_expected = flat(expected)
+    differs: Differences = {}
+    for key in {**flat_expected, **flat_values}:
+        pair = (flat_values.get(key, NOT_SET), flat_expected.get(key, NOT_SET))
+        if pair[0] != pair[1] and not _is_in(key, free):
+            differs[key] = pair
+    return differs
+
+
+def flat(values: Mapping[str, object]) -> dict[str, object]:
+    """Return dotted key → value of everything in nested mappings; a list of numbers is a value.
+
+    Example:
+        >>> flat({"a": {"b": [1, 2], "c": [{"d": 3}]}})
+        {'a.b': [1, 2], 'a.c[0].d': 3}
+    """
+    return dict(_leaves("", values))
+
+
+def in_words(
+    differs: Differences, pattern: str = "{key} = {value}: expected {expected}", width: int = 80
+) -> str:
+    """Return the first three differences in words, each with at most ``width`` characters.
+
+    Example:
+        >>> in_words({"SEED_VALUE": (1, 0)}), in_words({"SEED_VALUE": (1, 0)}, "{key} {value}", 9)
+        ('SEED_VALUE = 1: expected 0', 'SEED_VAL…')
+    """
+    phrases = []
+    for key, (value, expected) in list(differs.items())[:3]:
+        phrase = pattern.format(key=key, value=_text(value), expected=_text(expected))
+        phrases.append(phrase if len(phrase) <= width else f"{phrase[: width - 1]}…")
+    if len(differs) > 3:
+        phrases.append(f"{len(differs) - 3} more")
+    return "; ".join(phrases)
+
+
+def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _leaves(f"{key}.{name}" if key else str(name), part)
+    elif isinstance(value, list) and any(isinstance(part, (Mapping, list)) for part in value):
+        for number, part in enumerate(value):
+            yield from _leaves(f"{key}[{number}]", part)
+    else:
+        yield key, value
+
+
+def _is_in(key: str, sections: Sequence[str]) -> bool:
+    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in sections)
+
+
+def _text(value: object) -> str:
+    """Return a value in words; an empty text keeps its quotes."""
+    return value if isinstance(value, str) and value else json.dumps(value)
