@@ -18,6 +18,7 @@ from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.checkpoints.trunk import Trunk, find_trunk
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES
+from pirl_plugin.models.timm_trunk import check_description
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.files import atomic_write
 
@@ -52,10 +53,12 @@ def trunk_in(
 ) -> Trunk:
     """Return the trunk of a checkpoint that has been read: see :func:`read_trunk`."""
     beside = _timm_config(path)
-    if beside and timm is None and beside["architecture"] not in _RESNETS:
-        timm = beside["architecture"]
-        timm_options = dict(beside.get("model_args") or {})
-        timm_options.pop("num_classes", None)  # trunks have no classifier
+    if beside and timm is None:
+        options = beside.get("model_args") or {}
+        described, options = check_description(beside["architecture"], options, str(path))
+        if described not in _RESNETS or options:
+            timm = described
+            timm_options = options
     trunk = find_trunk(content, str(path), prefix=prefix, timm=timm, timm_options=timm_options)
     preprocessing = read_preprocessing(path, content)
     return trunk if preprocessing is None else replace(trunk, preprocessing=preprocessing)

@@ -144,7 +144,7 @@ def find_trunk(
     described = [candidate for candidate in prefixes if _is_at(candidate, prefix)]
     if described:
         trunk_prefix = _choose(described, name, None)
-        timm, options = read_description(tensors[trunk_prefix + DESCRIPTION])
+        timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
         return _timm_trunk(tensors, name, f"{trunk_prefix}net", timm, options)
     return _resnet_trunk(tensors, name, prefix)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import re
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -47,8 +49,11 @@ class TimmTrunk(nn.Module):
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
         options = _with_image_sizes(architecture, options or {})
-        self.arguments = {"architecture": architecture, "options": options}
         self.net: Any = create_network(architecture, options)
+        # The weights that the user let timm load are in the checkpoint: it need not name them.
+        loading = inspect.signature(_timm().create_model).parameters
+        options = {key: value for key, value in options.items() if key not in loading}
+        self.arguments = {"architecture": architecture, "options": options}
         self.register_buffer(DESCRIPTION, describe(architecture, options))
         self.width = network_width(self.net)
         self._fused_norm = _has_fused_norm(self.net)
@@ -89,12 +94,7 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
     Raises:
         ValueError: see :class:`TimmTrunk`.
     """
-    try:
-        import timm
-    except ModuleNotFoundError:
-        raise Refused(
-            f"the network '{architecture}' is timm's, and timm is not installed: pip install timm"
-        ) from None
+    timm = _timm()
     try:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
     except (AssertionError, RuntimeError, TypeError) as error:
@@ -114,18 +114,64 @@ def describe(architecture: str, options: Mapping[str, object]) -> Tensor:
     """Encode name and options of a network as uint8 ``(512·n,)``, for a state dictionary.
 
     Example:
-        >>> read_description(describe("resnet10t", {"img_size": 48}))
-        ('resnet10t', {'img_size': 48})
+        >>> read_description(describe("test_vit", {"img_size": 48}), "in.torch")
+        ('test_vit', {'img_size': 48})
     """
     text = json.dumps({"model": architecture, "options": dict(options)}).encode()
     blocks = math.ceil(len(text) / _BYTES)
     return torch.tensor(list(text.ljust(blocks * _BYTES)), dtype=torch.uint8)
 
 
-def read_description(tensor: Tensor) -> tuple[str, dict[str, object]]:
-    """Decode the name and the options that :func:`describe` encoded."""
+def read_description(tensor: Tensor, file: str) -> tuple[str, dict[str, object]]:
+    """Decode the name and the options that :func:`describe` encoded.
+
+    Raises:
+        Refused: see :func:`check_description`.
+    """
     content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
-    return str(content["model"]), dict(content["options"])
+    return check_description(content.get("model"), content.get("options"), file)
+
+
+def check_description(
+    architecture: object, options: object, file: str
+) -> tuple[str, dict[str, object]]:
+    """Return a file's description of a network, if building it opens, fetches and runs nothing.
+
+    Args:
+        architecture: timm's name of the network; not an address or a folder, as timm would take.
+        options: keyword arguments of ``timm.create_model``. Only the constructor's are taken,
+            because others name weights; their values are plain, and no text is a path or address.
+        file: its name, for errors.
+
+    Raises:
+        Refused: timm has no such network, or an option is not taken; or timm is not installed.
+    """
+    described = f"{file} describes a network of timm {architecture} {options}: expected"
+    name, _, tag = str(architecture).partition(".")  # the tag names weights, which are not loaded
+    if not isinstance(architecture, str) or name not in _timm().list_models() or not _is_plain(tag):
+        raise Refused(f"{described} a name in timm.list_models(); give --timm NAME")
+    if not isinstance(options, Mapping):
+        raise Refused(f"{described} options by name; give --timm NAME")
+    with torch.device("meta"):
+        network = create_network(name, {})
+    taken = inspect.signature(type(network).__init__).parameters
+    for key, value in options.items():
+        if key not in taken or not _is_plain(value):
+            raise Refused(
+                f"{described} numbers, words or lists of them for options of its constructor, not "
+                f"{key} = {value}; give --timm NAME and, for options, --timm-option KEY=VALUE"
+            )
+    # A trunk has no classifier, whatever the network in the file had.
+    return architecture, {key: options[key] for key in options if key != "num_classes"}
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is a number, a boolean, None, a word, or a list of such values."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, str):
+        return re.fullmatch(r"\w*", value) is not None  # no path, address or interpolation
+    return value is None or isinstance(value, (bool, int, float))
 
 
 def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -151,9 +197,24 @@ def read_timm_section(section: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _with_image_sizes(architecture: str, options: Mapping[str, object]) -> dict[str, object]:
     """Add ``dynamic_img_size`` to the options if the network has this option."""
     with torch.device("meta"):
-        net = create_network(architecture, options)
+        net = create_network(architecture, {})
     dynamic = "dynamic_img_size" in inspect.signature(type(net).__init__).parameters
     return {**({"dynamic_img_size": True} if dynamic else {}), **options}
+
+
+def _timm() -> ModuleType:
+    """Import timm, which is an optional dependency.
+
+    Raises:
+        Refused: it is not installed.
+    """
+    try:
+        import timm
+    except ModuleNotFoundError:
+        raise Refused(
+            "the network is timm's, and timm is not installed: pip install 'pirl-plugin[timm]'"
+        ) from None
+    return timm
 
 
 def _has_fused_norm(net: nn.Module) -> bool:

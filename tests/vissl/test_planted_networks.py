@@ -1,0 +1,175 @@
+"""A file's own description of a timm network opens, fetches and runs nothing.
+
+timm's constructor options ``checkpoint_path``, ``pretrained`` and ``pretrained_cfg_overlay`` name
+files and addresses, and so do its names of networks that begin with ``hf-hub:`` or ``local-dir:``.
+"""
+
+import importlib
+import json
+import os
+from contextlib import suppress
+
+import pytest
+import timm
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from pirl_plugin.checkpoints.export import export_checkpoint
+from pirl_plugin.checkpoints.load import read_trunk, save_trunk
+from pirl_plugin.cli import COMMANDS
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import DESCRIPTION, TimmTrunk
+from pirl_plugin.system.failures import Refused
+from tests.helpers.images import save_grey
+from tests.vissl.test_planted_files import Planted
+
+NAME = "test_vit"
+
+
+def network_tensors():
+    return timm.create_model(NAME, num_classes=0).state_dict()
+
+
+def encoded(name, options):
+    text = json.dumps({"model": name, "options": options}).encode()
+    return torch.tensor(list(text), dtype=torch.uint8)
+
+
+def in_checkpoint(folder, name, options):
+    trunk = {f"net.{key}": value for key, value in network_tensors().items()}
+    trunk[DESCRIPTION] = encoded(name, options)
+    checkpoint = {"classy_state_dict": {"base_model": {"model": {"trunk": trunk}}}}
+    torch.save(checkpoint, folder / "in.torch")
+    return folder / "in.torch"
+
+
+def in_state_dict(folder, name, options):
+    tensors = {f"net.{key}": value for key, value in network_tensors().items()}
+    torch.save({**tensors, DESCRIPTION: encoded(name, options)}, folder / "in.pth")
+    return folder / "in.pth"
+
+
+def in_safetensors(folder, name, options):
+    tensors = {f"net.{key}": value for key, value in network_tensors().items()}
+    save_file({**tensors, DESCRIPTION: encoded(name, options)}, folder / "in.safetensors")
+    return folder / "in.safetensors"
+
+
+def beside_safetensors(folder, name, options):
+    save_file(network_tensors(), folder / "model.safetensors")
+    config = {"architecture": name, "model_args": options, "pretrained_cfg": {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder / "model.safetensors"
+
+
+def in_exported_folder(folder, name, options):
+    torch.save(network_tensors(), folder / "in.pth")
+    export_checkpoint(folder / "in.pth", folder / "out", "timm", timm=NAME)
+    file = folder / "out" / "config.json"
+    config = {**json.loads(file.read_text()), "architecture": name, "model_args": options}
+    file.write_text(json.dumps(config))
+    return folder / "out" / "model.safetensors"
+
+
+PLACES = [in_checkpoint, in_state_dict, in_safetensors, beside_safetensors, in_exported_folder]
+
+
+def plants(folder):
+    """Return names and options that open, fetch or run something, or that reach a command line."""
+    file = folder / "planted.pth"
+    torch.save({"a": Planted(folder / "ran")}, file)
+    address = "http://127.0.0.1:9/planted.pth"
+    return [
+        (NAME, {"checkpoint_path": str(file)}),
+        (NAME, {"pretrained": True}),
+        (NAME, {"pretrained": True, "pretrained_cfg_overlay": {"file": str(file)}}),
+        (NAME, {"pretrained_cfg": {"url": address}}),
+        (NAME, {"cache_dir": str(folder)}),
+        (NAME, {"weight_init": str(file)}),
+        (NAME, {"weight_init": address}),
+        (NAME, {"weight_init": "${oc.env:HOME}"}),
+        (NAME, {"img_size": [32, {"a": 1}]}),
+        (NAME, ["img_size"]),
+        ("hf-hub:planted/planted", {}),
+        (f"local-dir:{folder}", {}),
+        (f"{NAME}.hf-hub:planted", {}),
+        (["test_vit"], {}),
+    ]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_description__names_only_a_network_and_plain_options(place, tmp_path, monkeypatch):
+    built = []
+    create = timm.create_model
+
+    def create_model(name, **options):
+        built.append((name, options))
+        return create(name, **options)
+
+    monkeypatch.setattr(timm, "create_model", create_model)
+    for number, (name, options) in enumerate(plants(tmp_path)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        file = place(folder, name, options)
+        built.clear()
+        with pytest.raises(Refused, match=r"describes a network of timm .*: expected "):
+            read_trunk(file)
+        # Only to list the options of the constructor.
+        assert all(call == (NAME, {"num_classes": 0}) for call in built)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
+    monkeypatch.setattr(timm, "create_model", None)
+    for number, (name, options) in enumerate(plants(tmp_path)):
+        section = {"NAME": name, "OPTIONS": options}
+        run = {"MODEL": {"TRUNK": {"NAME": "pirl_timm", "PIRL_TIMM": section}}}
+        (tmp_path / "train_config.yaml").write_text(yaml.safe_dump(run))
+        file = tmp_path / f"{number}.pth"
+        save_trunk(ResNetTrunk(10, 0.125), file)
+        assert read_trunk(file).depth == 10
+    assert not (tmp_path / "ran").exists()
+
+
+def test_description__is_refused_by_every_command_that_takes_a_checkpoint(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "val"):
+        for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
+            save_grey(tmp_path / "data" / split / name)
+    planted = tmp_path / "planted.pth"
+    torch.save({"a": Planted(tmp_path / "ran")}, planted)
+    file = in_checkpoint(tmp_path, NAME, {"checkpoint_path": str(planted)})
+    refused = []
+    for command, (place, _) in COMMANDS.items():
+        module, _, function = place.partition(":")
+        main = getattr(importlib.import_module(module), function)
+        with suppress(SystemExit):
+            main(["--help"])
+        words = capsys.readouterr().out
+        if "--checkpoint" not in words:
+            continue
+        arguments = ["--checkpoint", str(file)]
+        arguments += ["--data", str(tmp_path / "data")] if "--data" in words else []
+        arguments += ["--out", str(tmp_path / "out.npz")] if "--out" in words else []
+        arguments += ["--to", "torchvision"] if "--to" in words else []
+        with pytest.raises(Refused, match="checkpoint_path"):
+            main(arguments)
+        refused.append(command)
+    assert {"export", "embed", "knn", "linear", "finetune"} <= set(refused)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_description__of_our_own_has_no_option_that_loads_weights(tmp_path, monkeypatch):
+    """The user may load timm's weights; the checkpoint has them, and need not fetch them."""
+    weights = tmp_path / "weights.pth"
+    torch.save(timm.create_model(NAME, num_classes=0, img_size=32).state_dict(), weights)
+    options = {"checkpoint_path": str(weights), "img_size": 32}
+    trunk = TimmTrunk("test_vit.r160_in1k", options)
+    assert trunk.arguments["options"] == {"dynamic_img_size": True, "img_size": 32}
+    torch.save(trunk.state_dict(), tmp_path / "in.pth")
+    os.remove(weights)
+    again = read_trunk(tmp_path / "in.pth")
+    assert (again.timm, again.options) == ("test_vit.r160_in1k", trunk.arguments["options"])
