@@ -14,8 +14,6 @@ Example:
 TYPE_CHECKING = False  # true for type checkers; importing typing would cost milliseconds
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from pirl_plugin.checkpoints.export import export_checkpoint as export_checkpoint
     from pirl_plugin.checkpoints.load import load_trunk as load_trunk
     from pirl_plugin.evaluation.features import extract_features as extract_features
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from pirl_plugin.method.estimators import nce_softmax as nce_softmax
     from pirl_plugin.method.loss import PIRLLoss as PIRLLoss
     from pirl_plugin.method.negatives import draw_negatives as draw_negatives
+    from pirl_plugin.method.settings import BankConfig as BankConfig
     from pirl_plugin.method.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
     from pirl_plugin.models.head import PIRLHead as PIRLHead
     from pirl_plugin.models.resnet import WideResNet as WideResNet
@@ -59,6 +58,7 @@ _NAMES = {
     "models.head": "PIRLHead",
     "models.resnet": "WideResNet",
     "method.negatives": "draw_negatives",
+    "method.settings": "BankConfig",
     "method.sharded_bank": "ShardedMemoryBank",
     "views.base": "ImageViews Views",
     "views.jigsaw": "JigsawViews RotationJigsawViews",
@@ -66,18 +66,18 @@ _NAMES = {
     "views.rotation": "RotationViews",
 }
 _MODULES = {name: f"{__name__}.{module}" for module in _NAMES for name in _NAMES[module].split()}
-if not TYPE_CHECKING:  # a type checker understands only a literal list, and has the block above
+# A type checker understands only a literal list, and takes any name from a `__getattr__`.
+if not TYPE_CHECKING:
     __all__ = sorted(_MODULES)
 
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
 
-def __getattr__(name: str) -> "Any":
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

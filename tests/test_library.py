@@ -87,3 +87,42 @@ def test_import__loads_no_library():
     )
     result = python(code)
     assert result.returncode == 0, result.stderr
+
+
+RIGHT = """
+import torch
+import pirl_plugin as pirl
+
+data = pirl.ImageDataset("photos", pirl.JigsawViews(image_size=64, hue=0.1))
+image: torch.Tensor = data[0]["images"]
+f = pirl.PIRLHead(512, num_patches=9)
+loss = pirl.PIRLLoss(len(data), estimator="info_nce", bank=pirl.BankConfig(momentum=0.9))
+own = pirl.PIRLLoss(9, estimator=lambda positive, negatives: negatives.logsumexp(1) - positive)
+embeddings = f(image)
+value: torch.Tensor = loss(embeddings, [embeddings], torch.tensor([0, 1]))
+loss.update(torch.tensor([0, 1]), embeddings)
+rows = loss.bank.lookup(torch.arange(2))
+"""
+TYPOS = """
+pirl.nonexistent
+pirl.PIRLoss(9)
+pirl.PIRLLoss(9, temprature=0.2)
+pirl.PIRLLoss(9, estimator="infonce")
+pirl.PIRLLoss(9, bank=pirl.BankConfig(momentun=0.5))
+pirl.JigsawViews(image_szie=64)
+pirl.PIRLHead(512, patches=9)
+loss(embeddings, None).backward()
+value.item(0).bakward()
+data[0]["images"].shap
+"""
+
+
+def test_types__find_each_typo_of_a_users_program(tmp_path):
+    """In mypy's strict mode, as a user has it: the right lines have no error, each typo has one."""
+    program = tmp_path / "program.py"
+    program.write_text(RIGHT + TYPOS)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(program)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    lines = [int(line.split(":")[1]) for line in result.stdout.splitlines() if ": error:" in line]
+    first = RIGHT.count("\n") + 2
+    assert sorted(set(lines)) == list(range(first, first + 10)), result.stdout

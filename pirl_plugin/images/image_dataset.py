@@ -24,13 +24,13 @@ _JOINED = frozenset({"patches"})
 _ROWS_TO_TRY = 64  # for an image that can be read
 
 
-class Sample(dict[str, Any]):
+class Sample(dict[str, torch.Tensor]):
     """The views of one image of an :class:`ImageDataset`, and the data whose row it is."""
 
     rows_of: int | str = 0
 
 
-class ImageDataset(Dataset[dict[str, Any]]):
+class ImageDataset(Dataset[dict[str, torch.Tensor]]):
     """Views of images.
 
     After :meth:`set_epoch`, the next views of each image depend only on seed, epoch and row, not on
@@ -98,7 +98,7 @@ class ImageDataset(Dataset[dict[str, Any]]):
         """
         self._epochs.array[:] = epoch
 
-    def __getitem__(self, row: int) -> dict[str, Any]:
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
         """Make the views of one image.
 
         Args:
@@ -118,9 +118,11 @@ class ImageDataset(Dataset[dict[str, Any]]):
             raise IndexError(f"row {row} of {len(self)} images")
         pixels, is_valid = self.source[row]
         if is_valid:
-            sample = Sample(self.views(pixels, self._generator(row)), index=row, data_valid=True)
+            sample = Sample(self.views(pixels, self._generator(row)))
         else:
-            sample = Sample(self._blank_views(), index=IGNORED_LABEL, data_valid=False)
+            sample = Sample(self._blank_views())
+        sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
+        sample["data_valid"] = torch.tensor(is_valid)
         sample.rows_of = self._rows_of
         return sample
 

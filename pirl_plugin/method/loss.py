@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pirl_plugin.method.bank import MemoryBank
-from pirl_plugin.method.estimators import ESTIMATORS, at_least_float32, uses_norm_constant
+from pirl_plugin.method.estimators import (
+    ESTIMATORS,
+    EstimatorName,
+    at_least_float32,
+    uses_norm_constant,
+)
 from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
-from pirl_plugin.method.settings import PIRLLossConfig, check_norm_constant
+from pirl_plugin.method.settings import BankConfig, PIRLLossConfig, check_norm_constant
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
@@ -62,11 +67,20 @@ class PIRLLoss(nn.Module):
 
     Args:
         num_train_samples: |D|, the number of training images.
-        **settings: the other fields of :class:`~pirl_plugin.method.settings.PIRLLossConfig`, such
-            as ``estimator`` (a name, or a function of scores as in
-            :mod:`pirl_plugin.method.estimators`), ``lambda_invariance``, ``temperature``,
-            ``num_negatives`` and ``bank``, a mapping with fields of
-            :class:`~pirl_plugin.method.settings.BankConfig`.
+        estimator: of L_NCE: ``nce`` (Wu et al. 2018), ``nce_softmax`` (Eq. 3 and 4 as printed),
+            ``info_nce``, or a function of scores as in :mod:`pirl_plugin.method.estimators`.
+        lambda_invariance: λ of Eq. 5, the weight of the transformed version's term; 0 is NPID.
+        temperature: τ, which divides all scores.
+        num_negatives: N, drawn for each image; for a small data set at most half of |D|.
+        negatives: ``per_image``, or ``per_batch``: one draw that the batch shares.
+        replacement: whether a row may be drawn twice for an image.
+        norm_constant: Z of ``nce``; None: estimated from the first batch.
+        norm_constant_momentum: m; below 1, each batch moves Z ← m·Z + (1 − m)·(Z of the batch).
+        term_weights: a weight for the term of each output, the image's last; None: from
+            ``lambda_invariance``.
+        embedding_dim: D, the width of the embeddings.
+        bank: settings of the memory bank, a :class:`~pirl_plugin.method.settings.BankConfig` or a
+            mapping of its fields.
 
     Attributes:
         bank: the :class:`~pirl_plugin.method.bank.MemoryBank`, replicated or sharded.
@@ -77,6 +91,7 @@ class PIRLLoss(nn.Module):
 
     Raises:
         ValueError: a value cannot be used; the message names its argument.
+        TypeError: an argument is unknown.
 
     Example:
         >>> import torch
@@ -91,9 +106,37 @@ class PIRLLoss(nn.Module):
 
     bank: MemoryBank
 
-    def __init__(self, num_train_samples: int, **settings: Any) -> None:
+    def __init__(
+        self,
+        num_train_samples: int,
+        *,
+        estimator: EstimatorName | Callable[..., Tensor] = "nce",
+        lambda_invariance: float = 0.5,
+        temperature: float = 0.07,
+        num_negatives: int = 32000,
+        negatives: Literal["per_image", "per_batch"] = "per_image",
+        replacement: bool = True,
+        norm_constant: float | None = None,
+        norm_constant_momentum: float = 1.0,
+        term_weights: Sequence[float] | None = None,
+        embedding_dim: int = 128,
+        bank: BankConfig | Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
-        self.config = config = PIRLLossConfig(num_train_samples, **settings)
+        self.config = config = PIRLLossConfig(
+            num_train_samples=num_train_samples,
+            estimator=estimator,
+            lambda_invariance=lambda_invariance,
+            temperature=temperature,
+            num_negatives=num_negatives,
+            negatives=negatives,
+            replacement=replacement,
+            norm_constant=norm_constant,
+            norm_constant_momentum=norm_constant_momentum,
+            term_weights=None if term_weights is None else list(term_weights),
+            embedding_dim=embedding_dim,
+            bank=BankConfig.of(bank),
+        )
         self.norm_constant = config.norm_constant
         self.seed = config.bank.seed
         self.step = 0
@@ -108,6 +151,16 @@ class PIRLLoss(nn.Module):
                 f"estimator = nce with {config.num_negatives} negatives of {num_train_samples} "
                 f"images: take info_nce, with a temperature such as 0.2, or fewer negatives"
             )
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+
+        def __call__(
+            self,
+            f_image: Tensor,
+            g_transformed: Tensor | Sequence[Tensor] | None,
+            index: Tensor,
+            negatives: Tensor | None = None,
+        ) -> Tensor: ...
 
     # torch.compile cannot trace into the compiled draw: it runs the loss as it is.
     @torch._disable_dynamo

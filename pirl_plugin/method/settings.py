@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pirl_plugin.method.bank import DTYPES, check_momentum
 from pirl_plugin.method.estimators import ESTIMATORS
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.validation import check, check_name, check_whole, is_number, is_whole
 
 PLACEMENTS = ("replicated", "sharded")
@@ -36,6 +37,26 @@ class BankConfig:
         check_name("bank.init", self.init, ("random", "embeddings"))
         check("bank.seed", seed, seed is None or is_whole(seed), "a whole number, or None")
 
+    @classmethod
+    def of(cls, bank: BankConfig | Mapping[str, Any] | None) -> BankConfig:
+        """Return the settings that a library user gives as an object, a mapping or None.
+
+        Raises:
+            TypeError: the mapping has an unknown key.
+            ValueError: it is something else, or the bank cannot use a value.
+        """
+        if bank is None:
+            return cls()
+        if isinstance(bank, cls):
+            return bank
+        if not isinstance(bank, Mapping):
+            raise Refused(f"bank = {bank!r}: expected a BankConfig, or a mapping of its fields")
+        names = [setting.name for setting in fields(cls)]
+        for name in bank:
+            if name not in names:
+                raise TypeError(f"bank.{name}: expected one of {', '.join(names)}")
+        return cls(**bank)
+
 
 @dataclass
 class PIRLLossConfig:
@@ -59,9 +80,6 @@ class PIRLLossConfig:
     bank: BankConfig = field(default_factory=BankConfig)
 
     def __post_init__(self) -> None:
-        if isinstance(self.bank, Mapping):
-            self.bank = BankConfig(**self.bank)
-        check("bank", self.bank, isinstance(self.bank, BankConfig), "a mapping of its settings")
         images = self.num_train_samples
         fits = is_whole(images) and (images == -1 or images >= 2)
         check("num_train_samples", images, fits, "at least 2 images")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from pirl_plugin.system.failures import Refused
@@ -42,6 +44,10 @@ class PIRLHead(nn.Module):
                 nn.Linear(in_dim, hidden_dim), nn.ReLU(inplace=True), nn.Linear(hidden_dim, out_dim)
             )
         self.merge = nn.Linear(num_patches * out_dim, out_dim) if num_patches > 1 else None
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+
+        def __call__(self, features: Tensor | list[Tensor]) -> Tensor: ...
 
     def forward(self, features: Tensor | list[Tensor]) -> Tensor:
         """Compute embeddings.

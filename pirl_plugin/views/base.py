@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
 from pirl_plugin.system.validation import check, check_whole
 from pirl_plugin.views.kernels import render
-from pirl_plugin.views.photometric import Photometric
+from pirl_plugin.views.photometric import Photometric, PhotometricArguments
 from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CORNER = np.zeros((1, 2), np.int32)
 _Self = TypeVar("_Self", bound="Views")
@@ -36,7 +39,7 @@ class Views:
         self,
         image_size: int = 224,
         image_scale: Sequence[float] = (0.08, 1.0),
-        **photometric: Any,
+        **photometric: Unpack[PhotometricArguments],
     ) -> None:
         check_whole("image_size", image_size, least=1)
         self.image_size = image_size

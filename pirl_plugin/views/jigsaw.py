@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,11 @@ from pirl_plugin.system.validation import check, check_name, check_whole
 from pirl_plugin.views.base import Views, area_shares
 from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.permutations import PermutationSet
+from pirl_plugin.views.photometric import PhotometricArguments
 from pirl_plugin.views.pixels import random_resized_crop
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _FLIPS = ("patch", "image", "none")
 
@@ -60,7 +64,7 @@ class JigsawViews(Views):
         patches_scale: Sequence[float] = (0.6, 1.0),
         num_permutations: int | None = None,
         flip: str = "patch",
-        **photometric: Any,
+        **photometric: Unpack[PhotometricArguments],
     ) -> None:
         super().__init__(image_size, image_scale, **photometric)
         check_whole("patches_crop_size", patches_crop_size, least=1)

@@ -7,7 +7,9 @@ off by default), greyscale, blur (off by default) and a horizontal flip.
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,22 @@ from pirl_plugin.views.kernels import (
 )
 
 _LIMITS = {"hue": 0.5, "brightness": math.inf, "contrast": math.inf, "saturation": math.inf}
+
+
+class PhotometricArguments(TypedDict, total=False):
+    """The parameters of :class:`Photometric`, as further arguments of views."""
+
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+    jitter_p: float
+    photometric_p: float
+    equalize_p: float
+    grayscale_p: float
+    blur_p: float
+    blur_sigma: Sequence[float]
+    flip_p: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +79,7 @@ class Photometric:
     equalize_p: float = 0.0
     grayscale_p: float = 0.2
     blur_p: float = 0.0
-    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    blur_sigma: Sequence[float] = (0.1, 2.0)
     flip_p: float = 0.5
 
     def __post_init__(self) -> None:

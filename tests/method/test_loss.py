@@ -1,8 +1,10 @@
 """PIRLLoss: Eq. 5 against a loop, alone and on two ranks; its state; what it must survive."""
 
 import contextlib
+import inspect
 import io
 import math
+from dataclasses import fields
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pirl_plugin.method.estimators import info_nce
 from pirl_plugin.method.loss import PIRLLoss
-from pirl_plugin.method.settings import PIRLLossConfig
+from pirl_plugin.method.settings import BankConfig, PIRLLossConfig
 from tests.helpers.loss_cases import (
     DIM,
     LOOPS,
@@ -211,9 +213,10 @@ def test_loss__refuses_what_does_not_fit():
         loss(torch.zeros(2, 9), g, index)
     with pytest.raises(ValueError, match="num_train_samples = -1"):
         PIRLLoss(-1)
-    for wrong in ({"embeding_dim": 9}, {"bank": {"embeding_dim": 1}}):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'embeding_dim'"):
-            PIRLLoss(9, **wrong)
+    with pytest.raises(TypeError, match=r"PIRLLoss.* unexpected keyword argument 'embeding_dim'"):
+        PIRLLoss(9, embeding_dim=9)
+    with pytest.raises(TypeError, match=r"^bank\.momentun: expected one of momentum, placement"):
+        PIRLLoss(9, bank={"momentun": 0.5})
 
 
 @pytest.mark.parametrize("shape", [(1, 11), (3, 11), (2, 0), (22,), (2, 11, 1)])
@@ -246,7 +249,7 @@ WRONG = {
     "norm_constant_momentum": (-0.1, 1.5, math.nan, None),
     "term_weights": ([0.0], [], [1.0, -1.0], [math.nan, 1.0], [math.inf], [True]),
     "embedding_dim": (0, -8, 8.0, True, None),
-    "bank": (None, "sharded", 3),
+    "bank": ("sharded", 3),
     "bank.momentum": (1.0, -0.1, math.nan, math.inf, False, None, "0.5"),
     "bank.placement": ("here", None),
     "bank.dtype": ("int8", None),
@@ -260,7 +263,18 @@ def test_settings__refuse_what_is_out_of_range(name, value):
     first, _, second = name.partition(".")
     settings = {"num_train_samples": 9, first: {second: value} if second else value}
     with pytest.raises(ValueError, match=rf"^{name} = .*: expected"):
-        PIRLLossConfig(**settings)
+        PIRLLoss(**settings)
+
+
+def test_section__has_the_arguments_of_the_constructor_and_their_defaults():
+    arguments = dict(inspect.signature(PIRLLoss).parameters)
+    assert arguments.pop("num_train_samples").default is inspect.Parameter.empty
+    assert arguments.pop("bank").default is None
+    section = {field.name: field.default for field in fields(PIRLLossConfig)}
+    assert section.pop("num_train_samples") == -1  # the host fills it in
+    del section["bank"]
+    assert PIRLLoss(9).config.bank == PIRLLossConfig().bank == BankConfig()
+    assert {name: argument.default for name, argument in arguments.items()} == section
 
 
 def test_loss__says_once_what_looks_like_a_mistake(caplog):
