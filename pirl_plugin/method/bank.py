@@ -22,7 +22,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank
 _SEED_FACTOR = 0x9E3779B1  # so that the generators of near seeds and blocks differ
 _HUGE_PAGE = 2**21
-_EPSILON = 1e-12  # as in torch.nn.functional.normalize: the embedding 0 stays 0
+_EPSILON = 1e-12  # as in torch.nn.functional.normalize
 
 
 class MemoryBank(nn.Module):
@@ -211,7 +211,8 @@ class MemoryBank(nn.Module):
 
         Args:
             index: ``(n,)`` int64, indices into :attr:`rows`; negative entries are left out.
-            embeddings: ``(n, dim)`` f(v_I), normalised here; rows that are not finite are left out.
+            embeddings: ``(n, dim)`` f(v_I), normalised here; those that are 0 or not finite are
+                left out.
             momentum: m; None: the bank's own. With 0, rows become the embeddings.
 
         Returns:
@@ -227,7 +228,7 @@ class MemoryBank(nn.Module):
         # In float64 the order of sums does not matter.
         embeddings = embeddings.to(wide_type(self.rows.device))
         norms = embeddings.norm(dim=1, keepdim=True)  # n×1
-        valid = (index >= 0) & (norms[:, 0] < torch.inf)  # n; NaN is not below it either
+        valid = (index >= 0) & (norms[:, 0] > 0) & (norms[:, 0] < torch.inf)  # n; NaN is neither
         left_out = ~valid
         f = (embeddings / norms.clamp_min(_EPSILON)).masked_fill(left_out[:, None], 0)  # n×D
 
@@ -247,7 +248,8 @@ class MemoryBank(nn.Module):
         moved = mean.lerp(old.to(f.dtype), momentum)  # (1 − m)·f + m·row
         moved_norms = moved.norm(dim=1, keepdim=True)
         new = (moved / moved_norms.clamp_min(_EPSILON)).to(old.dtype)
-        moves = count > 0
+        # An embedding that is the opposite of its row may cancel it: the row keeps its value.
+        moves = (count > 0) & (moved_norms[:, 0] > _EPSILON)
         new = torch.where(moves[:, None], new, old)
         # All entries of a row write the same value, that of their place.
         self.rows[index] = new[place]
@@ -315,13 +317,14 @@ def check_loaded_rows(name: str, rows: Tensor, visited: Tensor, num_rows: int) -
         visited: ``(num_rows,)`` bool.
         num_rows: the expected number.
     """
-    # A row in bfloat16 has a norm within 0.4 % of 1; the row of an embedding 0 may be 0.
-    fits = len(rows) == num_rows and (rows.float().norm(dim=1) < 1.01).all()
+    # A row in bfloat16 has a norm within 0.4 % of 1.
+    is_unit = (rows.float().norm(dim=1) - 1).abs() < 0.01  # NaN is not below it
+    fits = len(rows) == num_rows and rows.is_floating_point() and is_unit.all()
     if not fits or visited.dtype != torch.bool or visited.shape != (num_rows,):
         raise Refused(
-            f"{name} of {len(rows)} rows, with {visited.dtype} {tuple(visited.shape)} for visited: "
-            f"expected {num_rows} finite rows of unit norm, and a bool for each; resume from an "
-            f"older checkpoint"
+            f"{name} = {rows.dtype} of {len(rows)} rows, with {visited.dtype} "
+            f"{tuple(visited.shape)} for visited: expected {num_rows} finite rows of unit norm, "
+            f"and a bool for each; resume from an older checkpoint"
         )
 
 

@@ -160,7 +160,8 @@ class PIRLLoss(nn.Module):
             g_transformed: Tensor | Sequence[Tensor] | None,
             index: Tensor,
             negatives: Tensor | None = None,
-        ) -> Tensor: ...
+        ) -> Tensor:
+            """See :meth:`forward`."""
 
     # torch.compile cannot trace into the compiled draw: it runs the loss as it is.
     @torch._disable_dynamo

@@ -47,7 +47,8 @@ class PIRLHead(nn.Module):
 
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
-        def __call__(self, features: Tensor | list[Tensor]) -> Tensor: ...
+        def __call__(self, features: Tensor | list[Tensor]) -> Tensor:
+            """See :meth:`forward`."""
 
     def forward(self, features: Tensor | list[Tensor]) -> Tensor:
         """Compute embeddings.

@@ -113,6 +113,16 @@ def test_move__leaves_out_what_is_not_finite():
     assert moved.tolist() == [0.5, 1.0]  # |¼·1 − ¾·1|, of one row
 
 
+def test_move__leaves_rows_of_unit_norm():
+    """An embedding 0 has no direction, and the opposite of a row cancels it."""
+    bank = MemoryBank(3, 2)
+    bank.rows.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    before = bank.rows.clone()
+    bank.move(torch.arange(3), torch.tensor([[0.0, 0.0], [0.0, -3.0], [2.0, 0.0]]))
+    assert torch.equal(bank.rows, before)
+    assert bank.visited.tolist() == [False, True, True]
+
+
 @pytest.mark.only_cpu
 def test_bank__refuses_what_it_cannot_use():
     bank = MemoryBank(3, 2)
