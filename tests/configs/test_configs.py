@@ -19,16 +19,16 @@ COMPOSED_OVER = {
 }
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_config__composes_and_names_its_folder(name):
-    assert compose(f"config={name}").CHECKPOINT.DIR == f"runs/{name.rpartition('/')[2]}"
+def test_config__composes_and_names_its_folder():
+    folders = {name: compose(f"config={name}").CHECKPOINT.DIR for name in COMPLETE}
+    assert folders == {name: f"runs/{name.rpartition('/')[2]}" for name in COMPLETE}
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_overlay__composes_over_the_papers_config(name):
-    group, _, option = name.rpartition("/")
-    over = COMPOSED_OVER.get(group, "pretrain/pirl/jigsaw_8node")
-    assert compose(f"config={over}", f"+config/{group}={option}").LOSS.name
+def test_overlay__composes_over_the_papers_config():
+    for name in OVERLAYS:
+        group, _, option = name.rpartition("/")
+        over = COMPOSED_OVER.get(group, "pretrain/pirl/jigsaw_8node")
+        assert compose(f"config={over}", f"+config/{group}={option}").LOSS.name, name
 
 
 def test_names__are_none_of_vissls():

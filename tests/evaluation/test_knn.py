@@ -41,9 +41,10 @@ def random_case(num_train=60, num_test=37, dim=5, classes=4, seed=0):
     return train, train_labels, test, torch.randint(classes, (num_test,), generator=draw)
 
 
-@pytest.mark.parametrize("k", [1, 3, 20, 60])
-@pytest.mark.parametrize("temperature", [0.07, 1.0])
-@pytest.mark.parametrize(("chunk", "block"), [(1, 7), (10, 25), (1000, 1000)])
+@pytest.mark.parametrize(
+    ("k", "temperature", "chunk", "block"),
+    [(1, 0.07, 1, 7), (3, 1.0, 10, 25), (20, 0.07, 10, 25), (60, 1.0, 1000, 1000)],
+)
 def test_knn_accuracy__agrees_with_plain_loop(k, temperature, chunk, block):
     train, train_labels, test, test_labels = case = random_case()
     expected = plain_knn(*case, k, temperature)

@@ -157,14 +157,22 @@ def test_bank__of_a_gpu_refuses_an_index_in_a_later_call(row, device):
         bank.lookup(torch.tensor([0, -1]))
 
 
-def test_index_check__refuses_a_noted_index_once():
-    indices = IndexCheck(10, torch.tensor(0).device)
+@pytest.mark.parametrize("wait", [True, False])
+def test_index_check__refuses_a_noted_index_once(wait, device):
+    """What is noted on a GPU is copied to the host without waiting; a CPU copies at once."""
+    if device.type != "cpu" and not wait:
+        pytest.skip("only a CPU has copied the indices when the call returns")
+    indices = IndexCheck(10, device)
     for noted, outside in (([4, -1], None), ([], None), ([-7, 2], -7), ([9], None), ([10, 3], 10)):
         indices.note(torch.tensor(noted, dtype=torch.int64))
+        indices.note(torch.tensor([5]))  # the smallest and the largest so far stay
         if outside is not None:
             with pytest.raises(ValueError, match=f"row {outside} is outside the memory bank of 10"):
-                indices.refuse_noted(wait=True)
-        indices.refuse_noted()
+                indices.refuse_noted(wait)
+        indices.refuse_noted(wait)
+    indices.note(torch.tensor([-2]))
+    with pytest.raises(ValueError, match="row -2 is outside"):
+        indices.refuse_noted(wait)
 
 
 def _update(rank, world_size):

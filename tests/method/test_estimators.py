@@ -28,8 +28,7 @@ def test_estimators__by_hand():
 
 
 @pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("count", [1, 2, 9])
-@pytest.mark.parametrize("temperature", [0.07, 1.0])
+@pytest.mark.parametrize(("count", "temperature"), [(1, 0.07), (9, 0.07), (2, 1.0)])
 def test_estimators__agree_with_a_loop_in_value_and_gradient(name, count, temperature):
     generator = torch.Generator().manual_seed(count)
     scores = torch.rand(3, 1 + count, generator=generator, dtype=torch.float64) * 2 - 1
@@ -76,8 +75,9 @@ def scaled_nce(positive, negatives, norm_constant, num_rows):
     return 2 * nce(positive, negatives, norm_constant, num_rows)
 
 
-@pytest.mark.parametrize("function", [decoupled, hinge, scaled_nce])
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("function", "listed"), [(decoupled, True), (hinge, False), (scaled_nce, False)]
+)
 def test_a_new_estimator__is_one_function(function, listed, monkeypatch):
     estimator = function
     if listed:

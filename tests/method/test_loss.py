@@ -165,11 +165,12 @@ def test_outputs__are_weighted_by_lambda_or_by_given_weights():
 
 
 def test_draw__of_a_batch_leaves_its_valid_images_out():
-    loss = PIRLLoss(3, embedding_dim=DIM, num_negatives=2, negatives="per_batch",
+    loss = PIRLLoss(5, embedding_dim=DIM, num_negatives=4, negatives="per_batch",
                     replacement=False, norm_constant=3.0)  # fmt: skip
-    index = torch.tensor([1, -1])
+    # Row 3 is in the batch; rows 0 and 1, which an image that is left out could become, are not.
+    index = torch.tensor([3, -1])
     drawn = loss._draw(index.clamp(min=0), index >= 0)
-    assert sorted(drawn[0].tolist()) == [0, 2]
+    assert sorted(drawn[0].tolist()) == [0, 1, 2, 4]
 
 
 def test_norm_constant__is_the_mean_of_the_first_batch_and_moves_where_asked():
