@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
+from typing import NoReturn
 
 from pirl_plugin import __version__
 
@@ -24,7 +25,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main() -> None:
-    """Run the command of ``sys.argv``, and end any exception in one sentence."""
+    """Run the command of ``sys.argv``."""
+    start(run)
+
+
+def start(command: Callable[[list[str]], int | None]) -> NoReturn:
+    """Call a command with the words of ``sys.argv``, and end any exception in one sentence.
+
+    The scripts of ``extra_scripts/`` start by it too.
+
+    Args:
+        command: a function of the words; returns the exit status, or None for 0.
+
+    Raises:
+        SystemExit: always; with the exit status, or the sentence.
+    """
     if os.name != "posix":
         sys.exit("pirl_plugin: Linux or macOS is needed; on Windows, use WSL")
     from pirl_plugin.system.console import show_any_character
@@ -37,7 +52,7 @@ def main() -> None:
     finder.install()  # if no .pth file has installed it
     try:
         with in_one_sentence():
-            status = run(sys.argv[1:])
+            status = command(sys.argv[1:]) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         # Otherwise Python fails again when it flushes the output at its end.

@@ -28,7 +28,7 @@ NOT_DECLARED.add("triton")  # torch's GPU build brings it
 LIBRARY = [
     path
     for path in (ROOT / "pirl_plugin").rglob("*.py")
-    if not {"vissl", "detection", "quickstart", "benchmark"} & set(path.parts[:-1])
+    if not {"vissl", "quickstart"} & set(path.parts[:-1])
 ]
 
 
@@ -66,8 +66,11 @@ def imports(path, whole_file=True):
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("pirl_plugin", ["vissl", "report", "timm", "hf", "claims"]),
+        ("pirl_plugin", ["vissl", "report", "timm", "hf"]),
+        ("extra_scripts/benchmark", ["vissl", "claims"]),
         ("extra_scripts/claims", ["claims"]),
+        ("extra_scripts/detection", ["vissl"]),
+        ("extra_scripts/paper", ["vissl", "report"]),
         ("docs/examples", ["lightning"]),
         ("docs/pictures", ["report"]),
     ],
@@ -87,7 +90,7 @@ def test_library__needs_the_base_installation_only():
 
 def test_requirements__are_used():
     """By this package, or by VISSL."""
-    files = [ROOT / "pirl_plugin", ROOT / "extra_scripts/claims", ROOT / "docs/examples"]
+    files = [ROOT / "pirl_plugin", ROOT / "extra_scripts", ROOT / "docs/examples"]
     for host in ("vissl", "classy_vision"):
         files += importlib.util.find_spec(host).submodule_search_locations
     code = "\n".join(path.read_text() for folder in files for path in Path(folder).rglob("*.py"))

@@ -15,15 +15,29 @@ from functools import partial
 from typing import Any
 
 import torch
-from tabulate import tabulate
+from shared import add_device, add_rounds, add_rows, new_parser, print_table, report
 from timing import interleave, peak_extra_bytes, summary
 from torch import Tensor
 
+from pirl_plugin.cli import start
 from pirl_plugin.method.estimators import ESTIMATORS
 from pirl_plugin.method.loss import PIRLLoss
+from pirl_plugin.system.arguments import whole_number
 
 _DIM = 128
 _Z = 2_876_934.0  # VISSL's norm_constant for ImageNet
+
+
+def main(arguments: list[str]) -> None:
+    """Run the script."""
+    parser = new_parser("loss.py", "the loss over the memory bank: time and memory")
+    add_device(parser)
+    add_rows(parser)
+    add = parser.add_argument
+    add("--batch", type=whole_number(1), nargs="+", default=[32], help="images in a step")
+    add("--negatives", type=whole_number(1), nargs="+", default=[32_000], help="N")
+    add_rounds(parser, 5)
+    report(run, parser.parse_args(arguments))
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -58,7 +72,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "negatives": negatives,
         }
         rows += [{**case, **row} for row in _measure(calls, options)]
-    print(tabulate(rows, "keys", floatfmt=".3g"))
+    print_table(rows)
     kinds = {"rows": "per_image", "vissl": "vissl", "shared_draw": "per_batch"}
     rows_of_kind = {key: [row for row in rows if row["loss"] == kinds[key]] for key in kinds}
     return {"bank_rows": options.rows, "dtype": "float32", "threads": 1, **rows_of_kind}
@@ -107,3 +121,7 @@ def vissl_loss(num_rows: int, dim: int, num_negatives: int, norm_constant: float
         "num_train_samples": num_rows,
     }
     return NCELossWithMemory(AttrDict(config))
+
+
+if __name__ == "__main__":
+    start(main)

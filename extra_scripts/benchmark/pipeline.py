@@ -23,16 +23,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from tabulate import tabulate
+from shared import add_data, add_device, add_rounds, new_parser, print_table, report
 from timing import interleave, ratio
 from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder
 
 from pirl_plugin import ImageDataset, JigsawViews, collate_views, normalize_images
+from pirl_plugin.cli import start
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.quickstart.sample import write_sample_dataset
-from pirl_plugin.system.host_config import quoted
+from pirl_plugin.system.host_config import quoted, require_host
 
 _VISSL_PIRL = "pretrain/pirl/pirl_jigsaw_4node_resnet50"  # config= of VISSL's own PIRL
+
+
+def main(arguments: list[str]) -> None:
+    """Run the script."""
+    measures = "image file to batch: VISSL's transforms, ours, and only decoding"
+    parser = new_parser("pipeline.py", measures)
+    add_data(parser, images=64)
+    add_device(parser)
+    add_rounds(parser, 7)
+    options = parser.parse_args(arguments)
+    require_host()
+    report(run, options)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -42,7 +55,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with image_folder(options.data, options.images) as folder:
         for transform in ("jigsaw", "rotation", "rotation_jigsaw", "jigsaw_64"):
             rows += _measure(folder, transform, options.rounds, options.device)
-    print(tabulate(rows, "keys", floatfmt=".3g"))
+    print_table(rows)
     return {"rows": rows}
 
 
@@ -153,3 +166,7 @@ def _normalise(batch: Any, device: str) -> None:
             normalize_images(tensor.to(device))
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    start(main)

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from loss import vissl_loss
-from tabulate import tabulate
+from shared import add_rounds, add_rows, new_parser, print_table, report
 from timing import interleave, summary
 
+from pirl_plugin.cli import start
 from pirl_plugin.method.loss import PIRLLoss
+from pirl_plugin.system.host_config import require_host
 
 _DIM = 128
 _MODEL = 194_000_000  # bytes of a ResNet-50 and its optimiser
@@ -27,6 +29,16 @@ _PROGRAMS = {  # title -> code, and whether the import hook is on
     "import pirl_plugin": ("import pirl_plugin", "1"),
     "import vissl.engines": ("import vissl.engines", "1"),
 }
+
+
+def main(arguments: list[str]) -> None:
+    """Run the script."""
+    parser = new_parser("startup.py", "imports, the loss, a checkpoint")
+    add_rows(parser)
+    add_rounds(parser, 3)
+    options = parser.parse_args(arguments)
+    require_host()
+    report(run, options)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -66,10 +78,14 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             lambda: broadcast_object(load_checkpoint(file)),
             lambda: vissl_broadcast(load_checkpoint(file)),
         )
-    print(tabulate(rows, "keys", floatfmt=".3g"))
+    print_table(rows)
     return {"rows": rows, "bank_rows": options.rows}
 
 
 def _python(code: str, autoload: str) -> None:
     environment = {**os.environ, "PIRL_PLUGIN_AUTOLOAD": autoload}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    start(main)

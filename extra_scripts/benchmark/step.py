@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torchvision
 from pipeline import image_folder
-from tabulate import tabulate
+from shared import add_data, add_device, add_rows, new_parser, print_table, report
 from timing import interleave, seconds_between
 from torch import Tensor
 
@@ -28,10 +28,31 @@ from pirl_plugin import (
     collate_views,
     normalize_images,
 )
+from pirl_plugin.cli import start
+from pirl_plugin.system.arguments import whole_number
 
 _PARTS = ("copy", "normalise", "forward", "loss", "backward", "update", "bank")
 _PLUGIN = ("normalise", "loss", "bank")  # what PIRL adds to training a network
+_PRECISIONS = ["float32", "tf32", "bfloat16"]
 _DIM = 128
+
+
+def main(arguments: list[str]) -> None:
+    """Run the script."""
+    measures = "a training step on one device, without VISSL: images per second, share of the loss"
+    parser = new_parser("step.py", measures)
+    add_data(parser, images=32)
+    add_device(parser)
+    add_rows(parser)
+    add = parser.add_argument
+    add("--depth", type=int, choices=(18, 50), default=50, help="depth of the ResNet")
+    add("--precision", nargs="+", choices=_PRECISIONS, default=_PRECISIONS,
+        help="type of the matrix products")  # fmt: skip
+    batches = [32, 64, 128, 256]
+    add("--batch", type=whole_number(1), nargs="+", default=batches, help="images in a step")
+    add("--negatives", type=whole_number(1), default=32_000, help="N")
+    add("--steps", type=whole_number(1), default=10, help="timed steps, after 3 untimed steps")
+    report(run, parser.parse_args(arguments))
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -57,7 +78,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 continue
             row["workers_needed"] = math.ceil(row["images_per_s"] / per_second)
             rows.append(row)
-    print(tabulate(rows, "keys", floatfmt=".3g"))
+    print_table(rows)
     print(f"Input pipeline, one core: {per_second:.3g} images/s")
     return {
         "depth": options.depth,
@@ -141,3 +162,7 @@ def _training_step(
         loss.update(index, f_image)
 
     return step
+
+
+if __name__ == "__main__":
+    start(main)

@@ -16,14 +16,14 @@ from typing import Any
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
-from published import LAYERS, published
-from verdicts import COMPARISON, METHODS, SWEEPS, Runs, curve, verdicts
+from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, Runs, curve, verdicts
 
 METRICS = {"linear": "linear_top1", "best layer": "linear_best_top1", "kNN": "knn_top1"}
 PANELS = {"linear_top1": "Linear, top-1 (%)", "knn_top1": "kNN, top-1 (%)"}
 COLORS = dict(zip(METHODS, "0.5 C0 C3 C1 C6 C8 C2 k C4 C9".split(), strict=True))
 DASHED = {"jigsaw": "--", "rotation": "--", "vissl_pirl": ":", "npidpp": "-."}
 NOTES = COMPARISON["notes"]
+PUBLISHED = Path(__file__).parents[1] / "paper" / "published.json"
 Panel = tuple[str, dict[str, pd.DataFrame]]  # the vertical axis's label, method → seeds × x
 
 
@@ -77,7 +77,7 @@ def _method_rows(runs: Runs) -> Iterable[list[str]]:
         rows = runs.main(method)
         if rows.empty:
             continue
-        paper = published(*settings["paper"])["ImageNet"] if settings.get("paper") else ""
+        paper = _published(*settings["paper"])["ImageNet"] if settings.get("paper") else ""
         seconds = rows["seconds"]
         if seconds.nunique() == 1:  # one run, whatever the number of rows
             seconds = seconds.unique()
@@ -92,6 +92,13 @@ def _method_rows(runs: Runs) -> Iterable[list[str]]:
             _spread(rows["linear_best_top1"]),
             str(paper),
         ]
+
+
+def _published(number: int, method: str) -> dict[str, float | None]:
+    """Return a row of a table of the paper: column → percent."""
+    tables = json.loads(PUBLISHED.read_text(encoding="utf-8"))["tables"]
+    (table,) = [table for table in tables if table["number"] == number]
+    return dict(zip(table["columns"], table["rows"][method], strict=True))
 
 
 def _claim_row(claim: dict[str, Any]) -> list[str]:
@@ -196,7 +203,7 @@ def _layers(runs: Runs) -> Figure | None:
     columns = {f"ImageNet {layer}": layer for layer in LAYERS}
     paper = {}
     for method, row in COMPARISON["paper_layers"].items():
-        table = pd.DataFrame([published(7, row)]).rename(columns=columns)
+        table = pd.DataFrame([_published(7, row)]).rename(columns=columns)
         paper[method] = table[[*LAYERS]]
     measured = {method: runs.main(method)[[*LAYERS]] for method in (*paper, "npidpp")}
     if all(table.empty for table in measured.values()):

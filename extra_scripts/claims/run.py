@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from published import LAYERS
 from report import write_report
 from torchvision.datasets import ImageFolder
-from verdicts import COMPARISON, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
+from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
 
 from pirl_plugin.checkpoints.load import save_trunk
 from pirl_plugin.evaluation.host_results import linear_accuracy
@@ -41,6 +40,8 @@ NETWORK = COMPARISON["network"]
 RECIPES = COMPARISON["recipes"]
 PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
 SIZE = ("--size", str(NETWORK["image_size"]))
+PLUGIN = ("-m", "pirl_plugin")
+INVARIANCE = Path(__file__).parents[1] / "paper" / "invariance.py"
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 
 
@@ -118,7 +119,11 @@ def autocast() -> str:
 
 
 def run(command: Sequence[str | Path], folder: Path) -> float | None:
-    """Run a command of the plugin on one core, if it has not been finished.
+    """Run a program of Python on one core, if it has not been finished.
+
+    Args:
+        command: the words after ``python``.
+        folder: folder of its log.
 
     Returns:
         CPU seconds of it and all its processes; None where a run was stopped and resumed, because
@@ -132,7 +137,7 @@ def run(command: Sequence[str | Path], folder: Path) -> float | None:
         return json.loads(seconds_file.read_text())
     is_resumed = folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "pirl_plugin", *command]
+    words = [sys.executable, *command]
     log = folder / "console.log"
     with log.open("a") as output:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -140,7 +145,7 @@ def run(command: Sequence[str | Path], folder: Path) -> float | None:
         _, status, used = os.wait4(process.pid, 0)
     if status:
         last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
-        raise RuntimeError(f"{command[0]} failed: {last_line} (all of it: {log})")
+        raise RuntimeError(f"{folder} failed: {last_line} (all of it: {log})")
     seconds = None if is_resumed else used.ru_utime + used.ru_stime
     write_json(seconds_file, seconds)
     return seconds
@@ -212,7 +217,7 @@ class Comparison:
             save_trunk(ResNetTrunk(10, 0.5), folder / "random.torch")
             return 0.0
         words = pretraining(job, self.recipe, self.data, self.classes)
-        return run(["train", *words, f"config.CHECKPOINT.DIR='{folder}'"], folder)
+        return run([*PLUGIN, "train", *words, f"config.CHECKPOINT.DIR='{folder}'"], folder)
 
     def evaluate(self, folder: Path, epoch: int, job: Job) -> dict[str, Any]:
         """Linear accuracy of every layer and kNN accuracy after an epoch, percent."""
@@ -221,8 +226,9 @@ class Comparison:
         trained = checkpoint(folder, epoch, job)
         values = {"data": self.data, "classes": self.classes, "checkpoint": trained, "job": job}
         words = [word.format(out=linear, **values) for word in COMPARISON["linear"]]
-        run(["train", *words], linear)
-        run(["knn", "--checkpoint", trained, "--data", self.data, "--out", knn, *SIZE], knn)
+        run([*PLUGIN, "train", *words], linear)
+        words = ["--checkpoint", trained, "--data", self.data, "--out", knn, *SIZE]
+        run([*PLUGIN, "knn", *words], knn)
         layers = {layer: round(top1, 2) for layer, top1 in linear_accuracy(linear).items()}
         best = max(LAYERS, key=lambda layer: layers[layer])
         return {
@@ -238,7 +244,7 @@ class Comparison:
         out = folder / "invariance"
         trained = checkpoint(folder, job.epochs, job)
         words = ["--checkpoint", trained, "--data", self.data / "val", "--out", out, *SIZE]
-        run(["invariance", *words, "--images", "500"], out)
+        run([INVARIANCE, *words, "--images", "500"], out)
         measured = json.loads((out / "invariance.json").read_text())
         (model,) = measured["models"]
         return {

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from published import LAYERS
 from scipy import stats
 
 COMPARISON = yaml.safe_load(Path(__file__).with_name("comparison.yaml").read_text())
 METHODS = COMPARISON["methods"]
 SWEEPS = COMPARISON["sweeps"]
+LAYERS = ("conv1", "res2", "res3", "res4", "res5")  # of a ResNet, from first to last
 LEVEL = 0.95
 CHANGED = [f"changed.{name}" for name in SWEEPS]
 DISTANCES = ("invariance", "invariance.own_statistics")

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import detectron2_setup
-from published import DETECTION_ROWS, published
-from tabulate import tabulate
 from trial import CONFIG, METRICS, RESULT
 
+from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
-from pirl_plugin.system.failures import in_one_sentence
 from pirl_plugin.system.files import claim_folder, sha256_of, write_json, write_text
 from pirl_plugin.system.processes import ended_by_sigterm
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from detectron2.config import CfgNode
 
 LOG = "console.log"
+TRIAL = Path(__file__).with_name("trial.py")
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +50,7 @@ def main(arguments: list[str]) -> int:
         trials = [*finished, *failed]
         summary = summarize(trials)
         write_json(options.out / "results.json", {**run, "trials": trials, **summary})
-    print(f"\n{options.config}, {run['metric']}\n{table(Path(options.config).stem, summary)}")
+    print(f"\n{options.config}, {run['metric']}\n{table(summary)}")
     for trial in failed:
         print(f"Seed {trial['seed']} failed: {trial['error']}", file=sys.stderr)
     return 1 if failed else 0
@@ -115,7 +114,7 @@ def run_trial(config: CfgNode, folder: Path, seed: int, num_gpus: int) -> dict[s
         config = config.clone()
         config.merge_from_list(["SEED", seed, "OUTPUT_DIR", str(folder)])
         write_text(folder / CONFIG, config.dump())
-        command = [sys.executable, "-m", "trial", str(folder), str(num_gpus)]
+        command = [sys.executable, str(TRIAL), str(folder), str(num_gpus)]
         with (folder / LOG).open("a") as log:
             process = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
         if process.returncode != 0 or not (folder / RESULT).is_file():
@@ -142,21 +141,21 @@ def summarize(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-def table(config: str, summary: Mapping[str, Any]) -> str:
-    """Return the measured figures and the paper's as aligned text."""
-    rows = []
-    mean = summary["mean"]
-    deviation = summary["sd"]
-    if mean:
-        cells = [f"{mean[metric]:.1f}" for metric in METRICS]
-        if deviation:
-            cells = [f"{mean[metric]:.1f} ± {deviation[metric]:.1f}" for metric in METRICS]
-        rows.append([f"measured, {summary['finished']} finished", *cells])
-    number, names = DETECTION_ROWS.get(config, (0, ()))
-    for name in names:
-        figures = published(number, name)
-        rows.append([f"paper, {name}", *(f"{figures[metric]:.1f}" for metric in METRICS)])
-    return tabulate(rows, ["", *METRICS], tablefmt="plain", disable_numparse=True)
+def table(summary: Mapping[str, Any]) -> str:
+    """Return the measured figures as a line: mean ± standard deviation of the finished trials.
+
+    Example:
+        >>> metrics = {"AP": 44.5, "AP50": 73.0, "AP75": 47.0}
+        >>> table({"finished": 1, "mean": metrics, "sd": None})
+        '1 finished: AP 44.5, AP50 73.0, AP75 47.0'
+    """
+    mean = summary["mean"] or {}
+    deviation = summary["sd"] or {}
+    cells = []
+    for metric, value in mean.items():
+        spread = f" ± {deviation[metric]:.1f}" if deviation else ""
+        cells.append(f"{metric} {value:.1f}{spread}")
+    return f"{summary['finished']} finished: {', '.join(cells)}"
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -184,5 +183,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    with in_one_sentence():
-        sys.exit(main(sys.argv[1:]))
+    start(main)

@@ -156,7 +156,7 @@ def train_and_test(folder: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run ``python -m trial FOLDER NUM_GPUS``."""
+    """Run ``python trial.py FOLDER NUM_GPUS``."""
     from detectron2.engine import launch
 
     folder, num_gpus = arguments

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.cli import start
 from pirl_plugin.system import arguments as kinds
-from pirl_plugin.system.failures import in_one_sentence
 from pirl_plugin.system.files import write_json
 
 if TYPE_CHECKING:
@@ -100,5 +99,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    with in_one_sentence():
-        main(sys.argv[1:])
+    start(main)

@@ -11,8 +11,9 @@ from paper_figures import draw_layers, draw_parameters
 from paper_runs import read_run
 from paper_tables import Run, has_measured, lay_out, markdown
 
+from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import user_path
-from pirl_plugin.system.failures import PREFIX, Refused, in_one_sentence, sentence
+from pirl_plugin.system.failures import PREFIX, Refused, sentence
 from pirl_plugin.system.files import write_text
 
 
@@ -56,5 +57,4 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    with in_one_sentence():
-        sys.exit(main(sys.argv[1:]))
+    start(main)

@@ -19,11 +19,12 @@ import torch
 from published import published
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.cli import start
 from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
-from pirl_plugin.system.failures import Refused, in_one_sentence
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, write_json, write_text
 from pirl_plugin.system.host_config import quoted
 from pirl_plugin.system.processes import ended_by_sigterm
@@ -401,5 +402,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    with in_one_sentence():
-        main(sys.argv[1:])
+    start(main)

@@ -5,10 +5,12 @@ import importlib.util
 import json
 import time
 
+import loss
+import pipeline
 import pytest
 import startup
+import step
 import torch
-from command import main
 from timing import interleave, peak_extra_bytes, ratio, seconds_between
 
 from pirl_plugin.method.estimators import ESTIMATORS
@@ -16,9 +18,9 @@ from pirl_plugin.method.estimators import ESTIMATORS
 
 @pytest.fixture
 def figures(tmp_path):
-    def run(*arguments):
+    def run(benchmark, *arguments):
         file = tmp_path / "new" / "figures.json"
-        main([*map(str, arguments), "--json", str(file)])
+        benchmark.main([*map(str, arguments), "--json", str(file)])
         return json.loads(file.read_text())
 
     return run
@@ -26,7 +28,7 @@ def figures(tmp_path):
 
 def test_pipeline__has_a_row_for_each_pipeline(figures):
     counts = ["--images", "4", "--rounds", "2", "--device", "cpu"]
-    found = figures("pipeline", *counts)  # drawn images: lightly's need 64 px
+    found = figures(pipeline, *counts)  # drawn images: lightly's need 64 px
     assert found["machine"]["torch"]
     rows = {(row["transform"], row["pipeline"]): row for row in found["rows"]}
     ours = ("fused", "normalised", "decode")
@@ -55,7 +57,7 @@ def test_loss__has_a_row_for_each_case(vissl, figures, monkeypatch):
             importlib.util, "find_spec", lambda name: None if name == "vissl" else find_spec(name)
         )
     sizes = ["--rows", "500", "--batch", "1", "4", "--negatives", "16", "--rounds", "1"]
-    found = figures("loss", "--device", "cpu", *sizes)
+    found = figures(loss, "--device", "cpu", *sizes)
     cases = {(row["estimator"], row["batch"]) for row in found["rows"]}
     assert len(cases) == len(found["rows"]) == len(found["shared_draw"]) == 2 * len(ESTIMATORS)
     assert all(row["negatives"] == 16 and row["seconds_min"] > 0 for row in found["rows"])
@@ -68,7 +70,7 @@ def test_loss__has_a_row_for_each_case(vissl, figures, monkeypatch):
 def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
     sizes = ["--depth", "18", "--images", "2", "--batch", "2", "3", "--negatives", "64"]
     more = ["--rows", "500", "--steps", "1", "--precision", "float32", "--device", "cpu"]
-    found = figures("step", "--data", image_folder / "train", *sizes, *more)
+    found = figures(step, "--data", image_folder / "train", *sizes, *more)
     assert [(r["precision"], r["batch"]) for r in found["rows"]] == [("float32", b) for b in (2, 3)]
     for row in found["rows"]:
         shares = {k: v for k, v in row.items() if k.endswith("_share") and k != "plugin_share"}
@@ -82,7 +84,7 @@ def test_step__has_a_row_for_each_precision_and_batch(image_folder, figures):
 
 def test_startup__has_a_row_for_each_part(figures, monkeypatch):
     monkeypatch.setattr(startup, "_MODEL", 2_000_000)
-    found = figures("startup", "--rows", "2000", "--rounds", "1")
+    found = figures(startup, "--rows", "2000", "--rounds", "1")
     rows = {row["what"]: row for row in found["rows"]}
     compared = [
         "loss of 2,000 rows",
@@ -97,7 +99,7 @@ def test_startup__has_a_row_for_each_part(figures, monkeypatch):
 def test_device__that_is_not_here_is_refused(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(SystemExit):
-        main(["step", "--device", "cuda"])
+        step.main(["--device", "cuda"])
     assert "--device: cuda: expected cpu" in capsys.readouterr().err
 
 

@@ -2,18 +2,15 @@
 
 import copy
 import json
-import sys
 from pathlib import Path
 
 import pytest
+import report
+import run
+import verdicts
+from verdicts import LAYERS
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
-
-import report  # noqa: E402
-import run  # noqa: E402
-import verdicts  # noqa: E402
-from published import LAYERS  # noqa: E402
 
 NINE = 362_880
 
@@ -121,10 +118,10 @@ def test_run__is_made_once_and_a_resumed_one_has_no_seconds(tmp_path, monkeypatc
     monkeypatch.setattr(run.sys, "executable", str(python))
     monkeypatch.setenv("STATUS", "3")
     folder = tmp_path / "run"
-    with pytest.raises(RuntimeError, match="train failed: -m pirl_plugin train a=1"):
-        run.run(["train", "a=1"], folder)
+    with pytest.raises(RuntimeError, match="run failed: -m pirl_plugin train a=1"):
+        run.run([*run.PLUGIN, "train", "a=1"], folder)
     monkeypatch.setenv("STATUS", "0")
-    assert run.run(["train", "a=1"], folder) is None
-    assert run.run(["train", "a=1"], folder) is None
-    assert run.run(["train"], tmp_path / "other") >= 0
+    assert run.run([*run.PLUGIN, "train", "a=1"], folder) is None
+    assert run.run([*run.PLUGIN, "train", "a=1"], folder) is None
+    assert run.run([*run.PLUGIN, "train"], tmp_path / "other") >= 0
     assert (tmp_path / "count").read_text().count("ran") == 3

@@ -5,20 +5,18 @@ import math
 import sys
 from pathlib import Path
 
+import few_labels
 import pandas as pd
+import peers
+import peers_report
 import pytest
+import recipes
 import torch
 
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[3]
 DATA_SETS = ("imagenette", "tiny_imagenet")  # of the committed runs
-sys.path.insert(0, str(ROOT / "extra_scripts" / "claims"))
-
-import few_labels  # noqa: E402
-import peers  # noqa: E402
-import peers_report  # noqa: E402
-import recipes  # noqa: E402
 
 
 @pytest.fixture(scope="module")

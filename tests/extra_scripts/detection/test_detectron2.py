@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import train_net
+import trial
 from detectron2_setup import find_config, load_config
 from PIL import Image
 from trial import register_extra_norm
@@ -20,7 +22,7 @@ from tests.helpers.detection import NARROW, SMALL, WIDTH
 from tests.helpers.export_files import small_trunk, vissl_checkpoint
 
 pytest.importorskip(
-    "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
+    "detectron2.engine", reason="Detectron2 is not installed; docs/guides/detection.md says how"
 )
 
 
@@ -116,7 +118,7 @@ def run(script, *arguments, root):
 
 
 def benchmark(*arguments, root):
-    return run("-m", "pirl_plugin", "detection", *arguments, root=root)
+    return run(train_net.__file__, *arguments, root=root)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +160,7 @@ def test_benchmark__does_not_start_from_other_weights(voc, tmp_path):
     config.OUTPUT_DIR = str(out)
     out.mkdir()
     (out / "trial.yaml").write_text(config.dump())
-    command = ["-m", "trial", out, "0"]
-    result = run(*command, root=voc)
+    result = run(trial.__file__, out, "0", root=voc)
     assert result.returncode != 0
     assert "backbone and res5 of the model differ from the file: " in result.stderr
     assert "Starting training" not in result.stdout

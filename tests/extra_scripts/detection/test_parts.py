@@ -29,13 +29,11 @@ def test_summarize__mean_and_sample_deviation_of_what_finished():
     assert summarize(trials[1:2]) == {"finished": 0, "mean": None, "sd": None}
 
 
-def test_table__stands_beside_the_papers():
+def test_table__has_means_and_deviations():
     trials = [{"AP": 44.0, "AP50": 73.0, "AP75": 46.0}, {"AP": 45.0, "AP50": 73.0, "AP75": 48.0}]
-    _, measured, paper = table("voc07_pirl", summarize(trials)).splitlines()
-    assert measured.split() == "measured, 2 finished 44.5 ± 0.7 73.0 ± 0.0 47.0 ± 1.4".split()
-    assert paper.split() == ["paper,", "PIRL", "44.7", "73.4", "47.0"]
-    assert "±" not in table("voc07_pirl", summarize(trials[:1]))
-    assert len(table("mine", summarize([])).splitlines()) == 1
+    line = "2 finished: AP 44.5 ± 0.7, AP50 73.0 ± 0.0, AP75 47.0 ± 1.4"
+    assert table(summarize(trials)) == line
+    assert "±" not in table(summarize(trials[:1]))
 
 
 WEIGHTS = {"stem.conv1.weight": torch.ones(2), "res5.0.conv1.norm.running_var": torch.ones(3)}
@@ -117,13 +115,13 @@ def test_without_detectron2__says_how_to_install_it_here(monkeypatch):
 
 STAND_IN = """\
 #!/bin/sh
-# Stands in for Python: gets -m trial FOLDER NUM_GPUS.
-echo "ran" >> "$3/count"
-case "$3" in
+# Takes the place of Python: gets trial.py FOLDER NUM_GPUS.
+echo "ran" >> "$2/count"
+case "$2" in
   *trial_1) echo "RuntimeError: out of memory"; exit 3;;
 esac
-seed=${3##*_}
-echo '{"AP": 5'$seed', "AP50": 80.0, "AP75": 55.0, "seed": '$seed'}' > "$3/result.json"
+seed=${2##*_}
+echo '{"AP": 5'$seed', "AP50": 80.0, "AP75": 55.0, "seed": '$seed'}' > "$2/result.json"
 """
 
 
@@ -137,7 +135,7 @@ def test_failed_trial__costs_neither_the_others_nor_the_finished_again(
     run = {"config": "voc07_pirl", "metric": "11 recall points"}
     config = CfgNode({"SEED": -1, "OUTPUT_DIR": ""})
     monkeypatch.setattr(command.sys, "executable", str(python))
-    monkeypatch.setattr(command.setup, "require_detectron2", lambda: None)
+    monkeypatch.setattr(command.detectron2_setup, "require_detectron2", lambda: None)
 
     def prepare(options):
         options.num_gpus = 0

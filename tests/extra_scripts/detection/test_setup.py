@@ -8,7 +8,7 @@ from detectron2_setup import find_config, load_config, metric_kind
 from pirl_plugin.system.host_config import config_root
 
 pytest.importorskip(
-    "detectron2.engine", reason="Detectron2 is not installed; `pirl-plugin detection` says how"
+    "detectron2.engine", reason="Detectron2 is not installed; docs/guides/detection.md says how"
 )
 
 FILES = sorted((config_root() / "detection").glob("*.yaml"))

@@ -1,8 +1,9 @@
-"""``pirl-plugin invariance`` on checkpoints with and without heads."""
+"""The script on checkpoints with and without heads."""
 
 import itertools
 import json
 
+import invariance
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,6 @@ from PIL import Image
 from pretext_model import load_pretext_model
 
 from pirl_plugin.checkpoints.training_run import run_config
-from pirl_plugin.cli import run
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk
 
@@ -56,7 +56,7 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     )  # fmt: skip
     out = tmp_path / "out"
     arguments = ["--data", str(images), "--out", str(out), "--transforms", "3"]
-    run(["invariance", "--checkpoint", str(pirl), str(jigsaw), *arguments])
+    invariance.main(["--checkpoint", str(pirl), str(jigsaw), *arguments])
     results = json.loads((out / "invariance.json").read_text())
     assert (results["images"], results["transforms"]) == (6, 3)
     first, second = results["models"]
@@ -80,7 +80,7 @@ def test_invariance__compares_models_and_writes_figure_and_numbers(images, tmp_p
     assert len(views.permutations.orders) == 100
 
     # or of the size that is asked for, without the other
-    run(["invariance", "--checkpoint", str(jigsaw), *arguments, "--size", "32"])
+    invariance.main(["--checkpoint", str(jigsaw), *arguments, "--size", "32"])
     (alone,) = json.loads((out / "invariance.json").read_text())["models"]
     assert {**alone, "name": "jigsaw"} == second
 
@@ -90,7 +90,7 @@ def test_invariance__of_images_alone_takes_the_patches_of_another_run(images, tm
     npid = checkpoint(tmp_path / "npid", "PIRLImage", image_size=32)
     pirl = checkpoint(tmp_path / "pirl", **SMALL)
     arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "1"]
-    run(["invariance", "--checkpoint", str(npid), str(pirl), *arguments])
+    invariance.main(["--checkpoint", str(npid), str(pirl), *arguments])
     first, _ = json.loads((tmp_path / "out" / "invariance.json").read_text())["models"]
     assert "no pair of heads" in first["representation"]
     views = load_pretext_model(npid, other=run_config(pirl)).views
@@ -108,7 +108,7 @@ def test_invariance__own_statistics_do_not_depend_on_the_running_ones(images, tm
             tensor += 0.5
     torch.save(content, other)
     arguments = ["--data", str(images), "--out", str(tmp_path / "out"), "--transforms", "2"]
-    run(["invariance", "--checkpoint", str(path), str(other), *arguments])
+    invariance.main(["--checkpoint", str(path), str(other), *arguments])
     trained, drifted = json.loads((tmp_path / "out" / "invariance.json").read_text())["models"]
     same = [model["own_statistics"]["same"]["mean"] for model in (trained, drifted)]
     assert same[0] == pytest.approx(same[1], abs=1e-6)
@@ -123,7 +123,7 @@ def test_invariance__a_perfectly_invariant_model_has_distance_zero(images, tmp_p
         tensor.fill_(1.0 if name.endswith("bias") else 0.0)
     torch.save(content, path)
     out = tmp_path / "out"
-    run(["invariance", "--checkpoint", str(path), "--data", str(images), "--out", str(out)])
+    invariance.main(["--checkpoint", str(path), "--data", str(images), "--out", str(out)])
     (model,) = json.loads((out / "invariance.json").read_text())["models"]
     assert model["heads"]["same"]["mean"] == pytest.approx(0, abs=1e-6)
     assert model["heads"]["different"]["mean"] == pytest.approx(0, abs=1e-6)
@@ -160,8 +160,8 @@ def test_invariance__looks_for_all_checkpoints_before_it_measures_one(images, tm
     path = checkpoint(tmp_path / "pirl", **SMALL)
     damaged = tmp_path / "damaged.torch"
     damaged.write_bytes(path.read_bytes()[:1000])
-    words = ["invariance", "--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
+    words = ["--data", str(images), "--out", str(tmp_path / "out"), "--checkpoint"]
     with pytest.raises(FileNotFoundError, match=r"No such file .*gone\.torch"):
-        run([*words, str(path), str(tmp_path / "gone.torch")])
+        invariance.main([*words, str(path), str(tmp_path / "gone.torch")])
     with pytest.raises(ValueError, match=r"damaged\.torch cannot be read as a checkpoint"):
-        run([*words, str(path), str(damaged)])
+        invariance.main([*words, str(path), str(damaged)])

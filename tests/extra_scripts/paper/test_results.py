@@ -3,12 +3,12 @@
 import json
 
 import pytest
+import results
 import yaml
 from paper_runs import PRETRAININGS, read_run
 from paper_tables import lay_out, markdown
 from published import published_tables
 
-from pirl_plugin.cli import run
 from tests.helpers.finished_runs import LAYERS, measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows, row
 
@@ -94,7 +94,7 @@ def test_command__prints_and_writes_and_names_bad_runs(tmp_path, capsys):
     broken = write_run(tmp_path / "broken", {"DATA": {}})
     empty = tmp_path / "empty"
     folders = [str(folder) for folder in (empty, good, unfinished, broken, tmp_path / "made")]
-    assert run(["results", *folders, "--out", str(tmp_path / "out")]) == 1
+    assert results.main([*folders, "--out", str(tmp_path / "out")]) == 1
     captured = capsys.readouterr()
     assert captured.out.startswith("### Table 2.")
     named = ("empty", "unfinished", "broken", "made")
@@ -103,6 +103,6 @@ def test_command__prints_and_writes_and_names_bad_runs(tmp_path, capsys):
     tables = json.loads((tmp_path / "out" / "results.json").read_text())["tables"]
     assert row(tables, 2, "PIRL")["ImageNet"] == (63.6, 40.0)
     assert "### Table 1." in (tmp_path / "out" / "results.md").read_text()
-    assert run(["results", str(good), str(good), "--json"]) == 0  # counted once
+    assert results.main([str(good), str(good), "--json"]) == 0  # counted once
     assert json.loads(capsys.readouterr().out)["tables"] == tables
     assert yaml.safe_load((good / "train_config.yaml").read_text())["SEED_VALUE"] == 0

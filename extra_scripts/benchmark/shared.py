@@ -1,0 +1,84 @@
+"""What the four benchmarks share: options, the printed table, and the file of ``--json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pirl_plugin.system.arguments import HelpFormatter, device, user_path, whole_number
+from pirl_plugin.system.processes import processor_name
+
+IMAGENET = 1_281_167  # images
+Benchmark = Callable[[argparse.Namespace], dict[str, Any]]
+"""Takes the options, prints a table, and returns the figures for ``--json``."""
+
+
+def new_parser(script: str, measures: str) -> argparse.ArgumentParser:
+    """Return a parser with the option that all benchmarks have."""
+    parser = argparse.ArgumentParser(
+        prog=script,
+        description=f"Measure {measures}.\nExample: python extra_scripts/benchmark/{script}",
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("--json", type=user_path, metavar="FILE", help="file for the figures")
+    return parser
+
+
+def add_data(parser: argparse.ArgumentParser, images: int) -> None:
+    """Add the folder of images and their number."""
+    help_text = "folder of images (default: drawn, 448 px)"
+    parser.add_argument("--data", type=user_path, help=help_text)
+    help_text = "images in a round"
+    parser.add_argument("--images", type=whole_number(2), default=images, help=help_text)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the device."""
+    choices = ("cpu", "cuda")
+    parser.add_argument("--device", type=device, choices=choices, help="default: a GPU if any")
+
+
+def add_rounds(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Add the number of rounds."""
+    parser.add_argument("--rounds", type=whole_number(1), default=rounds, help="number of rounds")
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """Add the size of the memory bank."""
+    help_text = "images in the bank"
+    parser.add_argument("--rows", type=whole_number(2), default=IMAGENET, help=help_text)
+
+
+def report(run: Benchmark, options: argparse.Namespace) -> None:
+    """Run a benchmark, which prints its table, and write the file of ``--json``.
+
+    Args:
+        run: the benchmark.
+        options: the parsed options.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if "device" in options:
+        options.device = options.device or ("cuda" if gpu else "cpu")
+    if options.json:  # before the measurement, so that a wrong path fails at once
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+    machine = {
+        "processor": processor_name(),
+        "gpu": torch.cuda.get_device_name() if gpu else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    figures = {"machine": machine, **run(options)}
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def print_table(rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows with the same keys as a table."""
+    from tabulate import tabulate
+
+    print(tabulate(rows, "keys", floatfmt=".3g"))
