@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pirl_plugin.method.settings import BankConfig as BankConfig
     from pirl_plugin.method.sharded_bank import ShardedMemoryBank as ShardedMemoryBank
     from pirl_plugin.models.head import PIRLHead as PIRLHead
+    from pirl_plugin.models.pirl import PIRL as PIRL
     from pirl_plugin.models.resnet import WideResNet as WideResNet
     from pirl_plugin.views.base import ImageViews as ImageViews
     from pirl_plugin.views.base import Views as Views
@@ -56,6 +57,7 @@ _NAMES = {
     "images.image_dataset": "ImageDataset collate_views",
     "method.loss": "PIRLLoss",
     "models.head": "PIRLHead",
+    "models.pirl": "PIRL",
     "models.resnet": "WideResNet",
     "method.negatives": "draw_negatives",
     "method.settings": "BankConfig",

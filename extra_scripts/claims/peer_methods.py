@@ -81,7 +81,7 @@ class PIRL(Method):
             self.views = pirl.RotationViews(image_size, **augmentation)
         else:
             self.views = pirl.ImageViews(image_size, **augmentation)
-        self.transformed = {"jigsaw": "patches", "rotation": "rotated", "none": None}[task]
+        self.transformed = {"jigsaw": "patches", "rotation": "transformed", "none": None}[task]
         heads = {"f": pirl.PIRLHead(width, hidden_dim=hidden_dim)}
         if self.transformed:
             num_patches = 9 if task == "jigsaw" else 1

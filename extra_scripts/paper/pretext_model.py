@@ -97,7 +97,7 @@ class PretextModel:
         Returns:
             uint8 ``(3, S, S)`` and ``(count, P, 3, h, w)``.
         """
-        key = "patches" if isinstance(self.views, JigsawViews) else "rotated"
+        key = "patches" if isinstance(self.views, JigsawViews) else "transformed"
         versions = []
         for number in range(count):
             version = self.views(pixels, image_generator(seed, number, row))[key]

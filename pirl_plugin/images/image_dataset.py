@@ -20,7 +20,8 @@ from pirl_plugin.views.pixels import image_generator
 
 IGNORED_LABEL = -1
 """Index or label of an unreadable image: loss and memory bank ignore it."""
-_JOINED = frozenset({"patches"})
+JOINED_VIEWS = frozenset({"patches"})
+"""Views of several patches; the patches of all images of a batch are one tensor."""
 _ROWS_TO_TRY = 64  # for an image that can be read
 
 
@@ -120,7 +121,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         if is_valid:
             sample = Sample(self.views(pixels, self._generator(row)))
         else:
-            sample = Sample(self._blank_views())
+            sample = Sample(self.blank_views())
         sample["index"] = torch.tensor(row if is_valid else IGNORED_LABEL)
         sample["data_valid"] = torch.tensor(is_valid)
         sample.rows_of = self._rows_of
@@ -132,7 +133,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         self._epochs.array[row] = -1  # the views after these are new, unless set_epoch is called
         return None if epoch < 0 else image_generator(self.seed, epoch, row)
 
-    def _blank_views(self) -> dict[str, Any]:
+    def blank_views(self) -> dict[str, torch.Tensor]:
         """Return zeros of the shapes of the first readable image's views, and the label −1."""
         if self._blank is None:
             views = self.views(self._first_readable(), np.random.default_rng(0))
@@ -165,7 +166,8 @@ def collate_views(samples: Sequence[Any]) -> Any:
 
     Args:
         samples: at least one, with the same keys: views (uint8: ``images`` (3, S, S), ``patches``
-            (n, 3, P, P), ``rotated`` (3, S, S)), numbers (``index``, ``label``), or other values.
+            (n, 3, P, P), ``transformed`` (3, S, S)), numbers (``index``, ``label``), or other
+            values.
 
     Returns:
         Views stacked to (B, …), and ``patches`` to (n·B, 3, P, P) with the patches of an image
@@ -202,7 +204,7 @@ def collate_views(samples: Sequence[Any]) -> Any:
         values = [sample[name] for sample in samples]
         if isinstance(first, (torch.Tensor, bool, int, float, np.number)):
             joined = default_collate(values)  # in a worker, directly into shared memory
-            batch[name] = joined.flatten(0, 1) if name in _JOINED else joined
+            batch[name] = joined.flatten(0, 1) if name in JOINED_VIEWS else joined
         else:
             batch[name] = values
     if "data_valid" in batch:

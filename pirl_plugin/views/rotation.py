@@ -22,13 +22,13 @@ class RotationViews(Views):
     Example:
         >>> sample = RotationViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
         >>> {name: tuple(view.shape) for name, view in sample.items()}
-        {'images': (3, 224, 224), 'rotated': (3, 224, 224)}
+        {'images': (3, 224, 224), 'transformed': (3, 224, 224)}
     """
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         image = self._standard_view(pixels, rng)
         _, rotated = self._turned(pixels, rng)
-        return {"images": image, "rotated": rotated}
+        return {"images": image, "transformed": rotated}
 
     def _turned(self, pixels: torch.Tensor, rng: np.random.Generator) -> tuple[int, torch.Tensor]:
         """Return the number of quarter turns, counter-clockwise, and a view rotated by it."""
@@ -38,7 +38,7 @@ class RotationViews(Views):
 
 
 class RotationTask(RotationViews):
-    """``rotated``, a rotated view, and its ``label``, the quarter turns counter-clockwise.
+    """``transformed``, a rotated view, and its ``label``, the quarter turns counter-clockwise.
 
     This is the covariant pretext task, a baseline of PIRL. It does not use I.
 
@@ -47,4 +47,4 @@ class RotationTask(RotationViews):
 
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         quarters, rotated = self._turned(pixels, rng)
-        return {"rotated": rotated, "label": torch.tensor(quarters)}
+        return {"transformed": rotated, "label": torch.tensor(quarters)}

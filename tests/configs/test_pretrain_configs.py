@@ -14,12 +14,12 @@ from tests.helpers.configs import compose as compose_config
 # name: (λ, N, epochs, inputs of the model)
 CONTRASTIVE = {
     "jigsaw_8node": (0.5, 32000, 800, ["patches", "images"]),
-    "rotation_8node": (0.5, 4096, 400, ["rotated", "images"]),
+    "rotation_8node": (0.5, 4096, 400, ["transformed", "images"]),
     "rotation_jigsaw_8node": (0.5, 4096, 400, ["patches", "images"]),
     "npid_8node": (0, 4096, 400, ["images"]),
     "npidpp_8node": (0, 32000, 800, ["images"]),
 }
-COVARIANT = {"jigsaw_baseline_8node": ["patches"], "rotation_baseline_8node": ["rotated"]}
+COVARIANT = {"jigsaw_baseline_8node": ["patches"], "rotation_baseline_8node": ["transformed"]}
 ALL = [*CONTRASTIVE, *COVARIANT]
 MODELS = {  # name: (width of its features, hidden width of f and g)
     "resnet10": (256, None),

@@ -70,4 +70,4 @@ def test_own_views__are_any_function_of_an_image(tmp_path, monkeypatch):
     names = {}
     exec(block("python", "two_crops", LIBRARY), names)
     views = names["data"][0]
-    assert views["images"].shape == views["rotated"].shape == (3, 64, 64)
+    assert views["images"].shape == views["transformed"].shape == (3, 64, 64)

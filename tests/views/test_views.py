@@ -85,7 +85,7 @@ def test_rotation_task__turns_by_the_label():
         sample = views(photo(), image_generator(0, 0, row))
         same = upright._standard_view(photo(), image_generator(0, 0, row))
         turned = torch.rot90(same, int(sample["label"]), (1, 2))
-        assert torch.equal(sample["rotated"], turned)
+        assert torch.equal(sample["transformed"], turned)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "1", "RGBA", "P", "CMYK", "I;16"])

@@ -1,0 +1,183 @@
+"""PIRL in one module: trunk, heads, loss and memory bank, for a training loop of a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from pirl_plugin.images.image_dataset import JOINED_VIEWS, ImageDataset
+from pirl_plugin.method.bank import MemoryBank
+from pirl_plugin.method.loss import PIRLLoss
+from pirl_plugin.models.head import PIRLHead
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.views.pixels import normalize_images
+
+
+class PIRL(nn.Module):
+    """A trunk with what PIRL trains on it: the heads f and g, the loss, the memory bank.
+
+    ``model(batch)`` returns the loss of a batch of views. Call :meth:`update` after the optimiser's
+    step. The views of ``data`` decide which heads there are: f for ``images``, and a head g for
+    each other view. Without another view, this is NPID.
+
+    uint8 views are moved to the model's device and normalised with ImageNet's mean and deviation.
+    Views of floats are taken as they are.
+
+    Args:
+        trunk: a module that maps images ``(B, 3, H, W)`` to features ``(B, W)``, or to a list with
+            one such tensor. Its weights get the memory format channels-last, as the images have.
+        data: the data set; its number of images is the number of rows of the bank.
+        loss: None: a loss that suits small data sets and short runs (``info_nce``, τ = 0.2,
+            λ = 0.75, negatives for at most half of the images). ``PIRLLoss(len(data))`` has the
+            paper's settings, for millions of images.
+        hidden_dim: width of a hidden layer of the heads; None: linear heads, as in the paper.
+
+    Attributes:
+        trunk: the trunk, which is what training is for.
+        f: the head of the image.
+        g: the heads of the transformed versions, by the names of their views.
+        loss: the :class:`~pirl_plugin.method.loss.PIRLLoss`.
+
+    Raises:
+        ValueError: the views have no ``images``; no image of ``data`` can be read.
+
+    Example:
+        >>> from pirl_plugin import JigsawViews, WideResNet, collate_views
+        >>> photos = [torch.randint(256, (3, 60, 80), dtype=torch.uint8) for _ in range(8)]
+        >>> data = ImageDataset(photos, JigsawViews(64, patches_crop_size=96, patch_size=24))
+        >>> model = PIRL(WideResNet(10, width=0.5), data)
+        >>> batch = collate_views([data[3], data[7]])
+        >>> model(batch).backward()  # and the optimiser's step, then:
+        >>> model.update()
+        >>> model.bank.visited.nonzero().flatten().tolist()
+        [3, 7]
+    """
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        data: ImageDataset,
+        loss: PIRLLoss | None = None,
+        hidden_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        views = {
+            name: view
+            for name, view in data.blank_views().items()
+            if isinstance(view, Tensor) and view.ndim >= 3
+        }
+        if "images" not in views:
+            raise Refused(
+                f"the views are {', '.join(views) or 'none'}: expected images, the view I; name "
+                f"one of them so"
+            )
+        blank = views.pop("images")  # (3, S, S)
+        if loss is None:
+            loss = PIRLLoss(
+                len(data),
+                estimator="info_nce",
+                temperature=0.2,
+                num_negatives=min(1024, len(data) // 2),
+                lambda_invariance=0.75 if views else 0,
+            )
+        self.trunk = trunk.to(memory_format=torch.channels_last)
+        width = _feature_width(self.trunk, blank)
+        embedding_dim = loss.config.embedding_dim
+        self.f = PIRLHead(width, embedding_dim, hidden_dim=hidden_dim)
+        self.g = nn.ModuleDict()
+        for name, view in views.items():
+            num_patches = len(view) if name in JOINED_VIEWS else 1
+            self.g[name] = PIRLHead(width, embedding_dim, num_patches, hidden_dim)
+        self.loss = loss
+        self._last_batch: tuple[Tensor, Tensor] | None = None  # its index and f(v_I)
+
+    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+
+        def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
+            """See :meth:`forward`."""
+
+    @property
+    def bank(self) -> MemoryBank:
+        """The loss's memory bank; its ``rows`` are the embeddings of all images."""
+        return self.loss.bank
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Compute Eq. 5 of a batch.
+
+        Args:
+            batch: views and ``index``, from :func:`pirl_plugin.collate_views`.
+
+        Returns:
+            The loss, a scalar: see :meth:`PIRLLoss.forward`.
+
+        Raises:
+            ValueError: a view is of another kind, or an index is outside the data set.
+        """
+        index, f_image = self._embed(batch)
+        g_transformed = [head(self._features(batch[name])) for name, head in self.g.items()]
+        value = self.loss(f_image, g_transformed or None, index)
+        if self.training and torch.is_grad_enabled():
+            self._last_batch = (index, f_image.detach())
+        return value
+
+    def update(self) -> None:
+        """Move the bank's rows of the last batch towards f(v_I), after the optimiser's step.
+
+        With several batches for a step, call it after each batch. Collective.
+
+        Raises:
+            ValueError: there was no batch, in training mode, since the last update.
+            FloatingPointError: see :meth:`PIRLLoss.update`.
+        """
+        if self._last_batch is None:
+            raise Refused(
+                "update() without a batch since the last one: expected model(batch) in training "
+                "mode before each; call them in turn"
+            )
+        index, f_image = self._last_batch
+        self._last_batch = None
+        self.loss.update(index, f_image)
+
+    @torch.no_grad()
+    def fill_bank(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
+        """Replace the bank's random rows by f(v_I), before training. Collective.
+
+        Args:
+            batches: those of the loader. Rows of images that are in no batch stay random.
+        """
+        for batch in batches:
+            self.loss.fill_bank(*self._embed(batch))
+
+    def _embed(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the index ``(B,)`` and f(v_I) ``(B, D)`` of a batch, on the model's device."""
+        f_image = self.f(self._features(batch["images"]))
+        return batch["index"].to(f_image.device), f_image
+
+    def _features(self, images: Tensor) -> Tensor:
+        """Return the trunk's features of a view."""
+        images = images.to(self.bank.rows.device, non_blocking=True)
+        features: Tensor = self.trunk(_normalized(images))
+        return features
+
+
+def _normalized(images: Tensor) -> Tensor:
+    return images if images.is_floating_point() else normalize_images(images)
+
+
+@torch.no_grad()
+def _feature_width(trunk: nn.Module, image: Tensor) -> int:
+    """Return the width of a trunk's features of an image ``(3, H, W)``; nothing changes in it."""
+    parameter = next(trunk.parameters(), image)
+    in_training = [module for module in trunk.modules() if module.training]
+    trunk.eval()  # so that no statistics of BatchNorm move
+    try:
+        features = trunk(_normalized(image[None]).to(parameter.device))
+    finally:
+        for module in in_training:
+            module.training = True
+    if isinstance(features, list):
+        (features,) = features
+    return int(features.flatten(1).shape[1])
