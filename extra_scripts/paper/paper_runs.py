@@ -1,7 +1,7 @@
 """Which row of the paper's tables a finished run fills, and what makes it another run.
 
 A run fills a row if its whole configuration, and that of its checkpoint's pre-training, equal the
-configs of this row, except for what :data:`record.PAPER` names. Its numbers of images and epochs
+configs of this row, except for what :data:`PAPER` names. Its numbers of images and epochs
 come from the records in the checkpoints.
 """
 
@@ -33,8 +33,8 @@ from pirl_plugin.system.files import sha256_of
 from pirl_plugin.system.host_config import config_root
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume.record import (
+    FREE,
     GLOBAL_BATCH,
-    PAPER,
     data_set_of,
     run_differences,
     weights_of,
@@ -93,6 +93,8 @@ IMAGES = {
 }
 """Data set → number of images of each split."""
 
+PAPER = (*FREE, "SEED_VALUE", "LOSS.pirl_loss.bank.seed")
+"""Free in a repetition of the paper's run: also the seed."""
 # A benchmark's weights are its input, not a setting.
 _INPUT = ("MODEL.WEIGHTS_INIT", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 # Features for SVMs are computed without a head, a loss or an optimizer.

@@ -101,7 +101,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
             # Before anything is removed or written: a refused run leaves the folder as it was.
             if resumed is not None:
                 refuse_other_images(images, section, resumed)
-            self._record = record_of(self._config, images)
+            self._record = record_of(self._config, images, section)
             remove_unfinished(folder)
             self._folder = RunFolder(folder, self.keep, resumed)
             write_run_config(self._config, folder)

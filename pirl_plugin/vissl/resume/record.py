@@ -1,7 +1,7 @@
-"""What a run is: its settings and images; "is this the same run?", "is this the paper's run?".
+"""What a run is: its settings and images; "is this the same run?".
 
-Both questions compare two whole configurations, as the host composed them, except for a short list
-of keys that are free: :data:`RESUMING` and :data:`PAPER`. A key that is on no list is compared.
+The answer compares two whole configurations, as the host composed them, except for a short list of
+keys that are free, such as :data:`RESUMING`. A key that is not on the list is compared.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from pirl_plugin.system.files import sha256_of, write_text
 GLOBAL_BATCH = "global batch"
 """Images of a step on all ranks, beside the keys of a configuration in :func:`run_differences`."""
 
-# Machine, workers, logging, paths, and where a run is stored: they cannot change a result.
-_FREE = (
+FREE = (
     "CHECKPOINT",
     "DATA.DDP_BUCKET_CAP_MB",
     "DATA.ENABLE_ASYNC_GPU_COPY",
@@ -76,10 +75,9 @@ _FREE = (
     "TRAINER.PIRL_MICRO_BATCHES",
     "VERBOSE",
 )
-RESUMING = (*_FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
+"""Machine, workers, logging, paths, and where a run is stored: they cannot change a result."""
+RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_NAMES")
 """Free if a run continues: also how its ranks are split. Its images are compared one by one."""
-PAPER = (*_FREE, "SEED_VALUE", "LOSS.pirl_loss.bank.seed")
-"""Free in a repetition of the paper's run: also the seed."""
 
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
@@ -95,18 +93,39 @@ Images = dict[str, Any]
 """``count``, and the ``sha256`` of the list of paths if the source is one of this plugin."""
 
 
-def record_of(config: Mapping[str, Any], images: Mapping[str, Images]) -> dict[str, Any]:
+def record_of(
+    config: Mapping[str, Any],
+    images: Mapping[str, Images],
+    resumed: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the record of a run for its checkpoints, as values that need no code to be read.
 
     Args:
         config: the host's whole configuration.
         images: split to its images.
+        resumed: the record of the checkpoint that the run continues from; None: a new run.
+
+    Returns:
+        ``config``, ``weights``, ``images``, and ``global_batches``: all global batches that the run
+        has had, each once, because a run may continue with another one.
     """
+    batches = list((resumed or {}).get("global_batches") or [])
+    batch = global_batch(config)
     return {
         "config": json.dumps(plain(config)),
         "weights": weights_of(config),
         "images": dict(images),
+        "global_batches": batches if batch in batches else [*batches, batch],
     }
+
+
+def global_batch(config: Mapping[str, Any]) -> int:
+    """Return the number of images of a step on all ranks.
+
+    Ranks may share the batch in any way. Micro-batches are parts of ``BATCHSIZE_PER_REPLICA``.
+    """
+    ranks = config["DISTRIBUTED"]["NUM_NODES"] * config["DISTRIBUTED"]["NUM_PROC_PER_NODE"]
+    return int(config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"] * ranks)
 
 
 def refuse_another_run(
@@ -197,7 +216,7 @@ def run_differences(
     Args:
         config: the run's configuration.
         expected: the configuration to compare it with.
-        free: keys and sections that may differ: :data:`RESUMING` or :data:`PAPER`, and more keys.
+        free: keys and sections that may differ, such as :data:`RESUMING`.
         expected_weights: :func:`weights_of` the expected run, from its record; None: of its files.
 
     Returns:
@@ -253,10 +272,7 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
         if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
             settings[key] = [data_set_of(str(name)) for name in value]
     settings.update(weights)
-    # Ranks may share the batch in any way. Micro-batches are parts of BATCHSIZE_PER_REPLICA.
-    batch = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
-    ranks = config["DISTRIBUTED"]["NUM_NODES"] * config["DISTRIBUTED"]["NUM_PROC_PER_NODE"]
-    settings[GLOBAL_BATCH] = batch * ranks
+    settings[GLOBAL_BATCH] = global_batch(config)
     return settings
 
 

@@ -12,11 +12,12 @@ from vissl.utils.hydra_config import infer_learning_rate
 from pirl_plugin.system.comparison import in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.resume.record import (
+    FREE,
     GLOBAL_BATCH,
-    PAPER,
     RESUMING,
     digest_of,
     plain,
+    record_of,
     refuse_other_images,
     run_differences,
     weights_of,
@@ -34,7 +35,7 @@ def changed(free, config, *overrides):
     return run_differences(compose(*config, *overrides), compose(*config), free)
 
 
-@pytest.mark.parametrize("free", [RESUMING, PAPER])
+@pytest.mark.parametrize("free", [RESUMING, FREE])
 def test_same_run__elsewhere(free):
     """Workers, logging, machine, paths: how a run is done, not what it computes."""
     overrides = [
@@ -50,15 +51,21 @@ def test_same_run__elsewhere(free):
     assert changed(free, PAPERS, *overrides) == {}
 
 
-def test_number_of_ranks__is_free_in_a_run_that_continues_and_fixed_in_the_papers():
+def test_number_of_ranks__is_free_in_a_run_that_continues_only():
     eight = "+config/pirl/machines=1node_8gpu"
     assert changed(RESUMING, PAPERS, eight) == {}
-    assert changed(PAPER, PAPERS, eight) == {GLOBAL_BATCH: (256, 1024)}
-    assert changed(PAPER, PAPERS, eight, "config.TRAINER.PIRL_MICRO_BATCHES=4") == {}
+    assert changed(FREE, PAPERS, eight) == {GLOBAL_BATCH: (256, 1024)}
+    assert changed(FREE, PAPERS, eight, "config.TRAINER.PIRL_MICRO_BATCHES=4") == {}
 
 
-def test_seed__is_free_in_the_papers_run_and_fixed_in_one_that_continues():
-    assert changed(PAPER, PAPERS, "config.SEED_VALUE=7") == {}
+def test_record__keeps_all_global_batches_of_a_run_that_continues():
+    record = None
+    for machine in ("8node", "1node_8gpu", "4node_8gpu"):
+        record = record_of(compose(*PAPERS, f"+config/pirl/machines={machine}"), {}, record)
+    assert record["global_batches"] == [1024, 256]
+
+
+def test_seed__is_fixed_in_a_run_that_continues():
     assert changed(RESUMING, PAPERS, "config.SEED_VALUE=7") == {"SEED_VALUE": (7, 0)}
 
 
@@ -82,7 +89,7 @@ def test_another_run__is_named_by_the_one_key_that_was_set_for_each_difference()
     overrides = [
         f"config.{key}={str(value).replace(' ', '')}" for key, (value, _) in expected.items()
     ]
-    for free in (RESUMING, PAPER):
+    for free in (RESUMING, FREE):
         assert changed(free, PAPERS, *overrides) == expected
 
 
@@ -142,15 +149,15 @@ def test_rates__that_the_host_scales_are_compared_before_it(name):
 
 def test_a_benchmark__is_compared_with_its_test_images_and_svms():
     overrides = ["config.DATA.TEST.RESIZE=224", "config.SVM.normalize=false"]
-    assert changed(PAPER, LINEAR, *overrides) == {
+    assert changed(FREE, LINEAR, *overrides) == {
         "DATA.TEST.RESIZE": (224, 256),
         "SVM.normalize": (False, True),
     }
 
 
-def test_data_sets__are_compared_by_name_in_the_papers_run():
+def test_data_sets__are_compared_by_name_if_they_are_not_free():
     other = "+config/pirl/datasets=yfcc1m"
-    assert changed(PAPER, PAPERS, other) == {
+    assert changed(FREE, PAPERS, other) == {
         "DATA.TRAIN.DATASET_NAMES": (["yfcc1m"], ["imagenet1k"])
     }
     assert changed(RESUMING, PAPERS, other) == {}  # its images are compared one by one
@@ -159,7 +166,7 @@ def test_data_sets__are_compared_by_name_in_the_papers_run():
 def test_sections_of_other_losses__are_not_compared():
     assert changed(RESUMING, PAPERS, "config.LOSS.simclr_info_nce_loss.temperature=9") == {}
     baseline = compose("config=pretrain/pirl/jigsaw_baseline_8node")
-    assert run_differences(baseline, compose(*PAPERS), PAPER)["LOSS.name"][1] == "pirl_loss"
+    assert run_differences(baseline, compose(*PAPERS), FREE)["LOSS.name"][1] == "pirl_loss"
 
 
 def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
