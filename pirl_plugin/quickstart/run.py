@@ -1,13 +1,12 @@
 """Pre-train, evaluate and report, in minutes on a CPU.
 
-Every run is ``python -m pirl_plugin train …`` in a separate process, which shows its progress.
+Every run is ``pirl-plugin train …`` in a separate process, which shows its progress.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,13 @@ from pirl_plugin.quickstart.quickstart_report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.system.processes import processor_name, run_child, thread_limit, usable_cores
+from pirl_plugin.system.processes import (
+    own_command,
+    processor_name,
+    run_child,
+    thread_limit,
+    usable_cores,
+)
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import normalize_images
 
@@ -155,8 +160,7 @@ def run_host(
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{title}", flush=True)
     folder = f"config.CHECKPOINT.DIR={quoted(out)}"
-    script = script or [sys.executable, "-m", "pirl_plugin", "train"]
-    command = [*script, *overrides, folder]
+    command = [*(script or own_command("train")), *overrides, folder]
     variables = {"OMP_NUM_THREADS": str(threads), "PIRL_PLUGIN_CONSOLE": "page"}
     console = out / "console.log"
     with console.open("w") as log:

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import sysconfig
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +22,12 @@ def put(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def show_any_character() -> None:
-    """Let standard output and error escape the characters that their encoding does not have."""
+def prepare_streams() -> None:
+    """Let a process without standard streams run, and let streams escape unknown characters."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            # The system gives the lowest free number, so that no later file gets a stream's output.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's streams take all characters
             stream.reconfigure(errors="backslashreplace")
@@ -86,10 +91,14 @@ def span(seconds: float) -> str:
 
 
 def program_name() -> str:
-    """Return how a shell starts ``pirl-plugin``: by its name if the environment is activated."""
-    if shutil.which("pirl-plugin"):
-        return "pirl-plugin"
-    return f"{shlex.quote(sys.executable)} -m pirl_plugin"
+    """Return how a shell starts ``pirl-plugin``: by its path if PATH does not have it."""
+    on_path = shutil.which("pirl-plugin")
+    for scheme in (sysconfig.get_default_scheme(), "posix_user"):
+        script = Path(sysconfig.get_path("scripts", scheme), "pirl-plugin")
+        if script.is_file():
+            is_on_path = on_path is not None and script.samefile(on_path)
+            return "pirl-plugin" if is_on_path else shlex.quote(str(script))
+    return "pirl-plugin"
 
 
 def next_commands(checkpoint: Path, images: Path, to: str = "torchvision") -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,17 @@ MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 
 
 def require_host() -> None:
-    """Raise ``ModuleNotFoundError`` if VISSL is not installed."""
+    """Check that VISSL can be imported.
+
+    Raises:
+        MissingPackage: it is not installed.
+        Refused: Python removes docstrings.
+    """
+    if sys.flags.optimize > 1:
+        raise Refused(
+            f"PYTHONOPTIMIZE = {sys.flags.optimize}: expected at most 1, because Classy Vision "
+            f"edits docstrings; unset it, or start Python without -OO"
+        )
     if not all(map(importlib.util.find_spec, ("vissl", "hydra", "fvcore", "iopath"))):
         raise MissingPackage(NOT_INSTALLED)
 

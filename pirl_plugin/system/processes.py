@@ -1,8 +1,9 @@
-"""What a process needs from its system: signals, cores, a short temporary folder."""
+"""What a process needs from its system: signals, children, cores, a short temporary folder."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import platform
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,38 @@ def run_child(command: Sequence[str], **options: Any) -> int:
         except BaseException:
             process.terminate()
             raise
+
+
+def own_command(*words: str) -> list[str]:
+    """Return the command ``pirl-plugin WORDS`` for a process that imports as this one does."""
+    code = f"{_same_import_path()}; from pirl_plugin.cli import main; main()"
+    return [sys.executable, "-c", code, *words]
+
+
+@functools.cache
+def share_import_path() -> None:
+    """Let multiprocessing start processes that import as this one does.
+
+    Python starts a spawned process, the fork server and the tracker of semaphores with ``-c``. This
+    puts the current folder first, where a file ``random.py`` would replace Python's own.
+    """
+    start = util.spawnv_passfds
+
+    def start_with_same_imports(program: Any, arguments: Sequence[Any], descriptors: Any) -> Any:
+        words = list(arguments)
+        option = words.index("-c")
+        words[option + 1] = f"{_same_import_path()}; {words[option + 1]}"
+        # A process that was ended leaves semaphores. Their tracker would have the last word.
+        words[option:option] = ["-W", "ignore:resource_tracker"]
+        return start(program, words, descriptors)
+
+    util.spawnv_passfds = start_with_same_imports  # type: ignore[attr-defined]
+
+
+def _same_import_path() -> str:
+    """Return the first statements of a process that imports from this one's folders only."""
+    folders = [folder or os.getcwd() for folder in sys.path]
+    return f"import sys; sys.path[:] = {ascii(folders)}"
 
 
 def shorten_temporary_folder() -> None:

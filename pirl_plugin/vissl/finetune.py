@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import quoted, require_host
-from pirl_plugin.system.processes import ended_by_sigterm, run_child
+from pirl_plugin.system.processes import ended_by_sigterm, own_command, run_child
 from pirl_plugin.vissl.run import classification as labelled
 
 if TYPE_CHECKING:
@@ -91,9 +90,8 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
         f"config.CHECKPOINT.DIR={quoted(folder)}",
     ]
     # In a process of its own: the host cannot run twice in one.
-    command = [sys.executable, "-m", "pirl_plugin", "train", *overrides, *from_random]
     with ended_by_sigterm():
-        return run_child(command)
+        return run_child(own_command("train", *overrides, *from_random))
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:

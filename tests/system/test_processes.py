@@ -1,11 +1,48 @@
-"""How many cores a process may use: affinity, control groups and OMP_NUM_THREADS."""
+"""What a process's children import, and how many cores it may use."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from pirl_plugin.system import processes
 from pirl_plugin.system.processes import thread_limit, usable_cores
+
+
+# Its children of multiprocessing name a folder of their imports that it does not have itself.
+STARTS_CHILDREN = """
+import multiprocessing, sys
+from pirl_plugin.system import processes
+
+def put_path(queue):
+    queue.put(sys.path)
+
+if __name__ == "__main__":
+    processes.share_import_path()
+    multiprocessing.set_forkserver_preload(["decimal"])
+    for method in ("spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        context.Process(target=put_path, args=[queue]).start()
+        assert queue.get() == sys.path, method
+    print(processes.run_child(processes.own_command("--version")))
+"""
+
+
+def test_children__import_no_file_of_the_current_folder(tmp_path):
+    script = tmp_path / "bin" / "script.py"
+    script.parent.mkdir()
+    script.write_text(STARTS_CHILDREN)
+    folder = tmp_path / "current"
+    folder.mkdir()
+    for name in ("random", "socket", "decimal", "torch", "pirl_plugin"):
+        (folder / f"{name}.py").write_text("open('ran', 'a').write(__name__)\n")
+    done = subprocess.run(
+        [sys.executable, script], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["0"], done.stderr
+    assert not (folder / "ran").exists()
 
 
 def test_thread_limit__is_the_users_but_not_torchruns(monkeypatch):

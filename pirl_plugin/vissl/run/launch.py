@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pirl_plugin.system.console import show_any_character
+from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, another_rank_ended, in_one_sentence
 from pirl_plugin.system.host_config import is_ours, require_host
+from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.run import network_interface as network
@@ -145,7 +146,8 @@ def _launch(
     from pirl_plugin.vissl.run.check import check_run, output_folder
     from pirl_plugin.vissl.run.start_summary import start_page
 
-    show_any_character()
+    prepare_streams()
+    share_import_path()
     # A log.txt on a full disk would print a traceback for each line.
     logging.raiseExceptions = False
     local_rank = torchrun.local_rank()  # before the host sets LOCAL_RANK

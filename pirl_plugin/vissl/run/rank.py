@@ -11,10 +11,10 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.system.console import show_any_character
+from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import PREFIX, Refused, details_of, rank_sentence, record
 from pirl_plugin.system.host_config import MICRO_BATCHES, num_micro_batches
-from pirl_plugin.system.processes import shorten_temporary_folder
+from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.run import torchrun
 
@@ -57,7 +57,7 @@ def run_rank(
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
     is_spawned = multiprocessing.parent_process() is not None
     rank = config.DISTRIBUTED.NUM_PROC_PER_NODE * node_id + local_rank
-    show_any_character()
+    prepare_streams()
     prepare_workers(config)
     _keep_environment_out_of_the_log()
     with contextlib.ExitStack() as stack:
@@ -85,6 +85,7 @@ def run_rank(
 def prepare_workers(config: DictConfig | AttrDict) -> None:
     """Start the server that forks loader workers, unless it is already running."""
     os.environ[RANK_PROCESS] = str(os.getpid())
+    share_import_path()
     shorten_temporary_folder()
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
     if config.DATA.NUM_DATALOADER_WORKERS:

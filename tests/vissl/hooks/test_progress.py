@@ -1,6 +1,6 @@
 """What is reported of several ranks, and what a person sees of a run."""
 
-import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,10 +149,11 @@ def test_hook__prints_commands_with_files_that_exist(links, clock, capsys, tmp_p
     assert export == f"{program} export {given} --to torchvision --out {tmp_path}/trunk.pth"
 
 
-def test_commands__name_the_interpreter_where_the_program_is_not_on_the_path(monkeypatch):
+def test_commands__name_the_script_where_path_does_not_have_it(monkeypatch):
     monkeypatch.setenv("PATH", "")
     knn, *_ = next_commands(Path("a.torch"), Path("photos")).values()
-    assert knn == f"{sys.executable} -m pirl_plugin knn --checkpoint a.torch --data DIR"
+    script = Path(sysconfig.get_path("scripts"), "pirl-plugin")
+    assert knn == f"{script} knn --checkpoint a.torch --data DIR"
 
 
 def test_hook__gets_batch_and_export_from_the_configuration():
