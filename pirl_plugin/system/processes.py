@@ -77,13 +77,13 @@ def share_import_path() -> None:
         words[option:option] = ["-W", "ignore:resource_tracker"]
         return start(program, words, descriptors)
 
-    util.spawnv_passfds = start_with_same_imports  # type: ignore[attr-defined]
+    util.spawnv_passfds = start_with_same_imports  # type: ignore[assignment]
 
 
 def _same_import_path() -> str:
     """Return the first statements of a process that imports from this one's folders only."""
     folders = [folder or os.getcwd() for folder in sys.path]
-    return f"import sys; sys.path[:] = {ascii(folders)}"
+    return f"import sys; sys.path[:] = {folders!a}"
 
 
 def shorten_temporary_folder() -> None:

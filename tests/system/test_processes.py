@@ -9,7 +9,6 @@ import pytest
 from pirl_plugin.system import processes
 from pirl_plugin.system.processes import thread_limit, usable_cores
 
-
 # Its children of multiprocessing name a folder of their imports that it does not have itself.
 STARTS_CHILDREN = """
 import multiprocessing, sys
