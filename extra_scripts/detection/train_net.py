@@ -64,7 +64,8 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
     """
     from detectron2.data import DatasetCatalog
 
-    from pirl_plugin.checkpoints.export import detectron2_options, export_checkpoint
+    from pirl_plugin.checkpoints.export import export_checkpoint
+    from pirl_plugin.checkpoints.write import detectron2_options
 
     # The data sets are read now: a wrong folder ends the command at once.
     config = detectron2_setup.load_config(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
-from pirl_plugin.checkpoints.load import trunk_in
+from pirl_plugin.checkpoints.load import read_trunk
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.evaluation.features import centre_crop
 from pirl_plugin.evaluation.training_views import Views, training_views
@@ -134,7 +134,7 @@ def load_pretext_model(
         ValueError: it holds no complete trunk, or safe loading refuses it.
     """
     content = read_checkpoint(path, trust_pickle)
-    trunk = trunk_in(content, path, **trunk_options).build().to(device)
+    trunk = read_trunk(path, content=content, **trunk_options).build().to(device)
     views = training_views(path, other, size)
     heads = _heads(content)
     patches = views.grid**2 if isinstance(views, JigsawViews) else 1

@@ -54,26 +54,21 @@ def read_checkpoint(path: Path, trust_pickle: bool = False) -> Mapping[str, Any]
     return content
 
 
-def map_checkpoint(path: Path) -> Any:
-    """Read a file of ``torch.save``, but leave its tensors on the disk; it may raise anything."""
-    mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
-    with torch.serialization.safe_globals(_numpy_globals()):
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-
-
-def open_checkpoint(path: Path) -> dict[str, Any]:
-    """Open a checkpoint of the host without reading its tensors, which stay on the disk.
+def open_checkpoint(path: Path) -> Mapping[str, Any]:
+    """Open a file of ``torch.save`` without reading its tensors, which stay on the disk.
 
     Raises:
         ValueError: it is empty, truncated or something else; the message does not have the path.
     """
     try:
-        content = map_checkpoint(path)
+        mapped = zipfile.is_zipfile(path)  # torch's older format cannot be mapped
+        with torch.serialization.safe_globals(_numpy_globals()):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # a damaged file can raise anything
         raise Refused(f"it cannot be loaded ({_first_sentence(error)})") from error
-    if not isinstance(content, Mapping) or "classy_state_dict" not in content:
-        raise Refused("it holds no 'classy_state_dict', so no run can resume from it")
-    return dict(content)
+    if not isinstance(content, Mapping):
+        raise Refused(f"it holds a {type(content).__name__}: expected a dictionary")
+    return content
 
 
 def check_sums(path: Path) -> None:

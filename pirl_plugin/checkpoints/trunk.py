@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,13 +20,14 @@ from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import COUNTER, compare, truncate
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.models.resnet import STAGES, ResNetTrunk, WideResNet
+from pirl_plugin.models.resnet import STAGES, ResNetTrunk, WideResNet, resnet_title
 from pirl_plugin.models.timm_trunk import (
     DESCRIPTION,
     TimmTrunk,
     create_network,
     describe,
     read_description,
+    timm_title,
 )
 from pirl_plugin.models.trunks import AnyTrunk
 from pirl_plugin.system.failures import Refused
@@ -40,11 +42,14 @@ _PART_NAMES: tuple[dict[str, str], ...] = (
 # A prefix is a ResNet's if one of these convolutions follows it.
 _MARKED_PARTS = ("layer1", "layer4")
 _MARK = ".0.conv1.weight"
+# Wrappers of torch put these parts into names, also in the middle of them.
+_WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 # If a file holds several trunks, the first of these is taken, as in the papers' evaluation.
 _PREFERRED = (
     "classy_state_dict.base_model.model.trunk.",  # VISSL: not the momentum encoder in its loss
     "encoder_q.",  # MoCo: not the key encoder
     "teacher.",  # DINO: not the student
+    "state_dict_ema.",  # timm: the averaged weights, as timm itself takes
 )
 # torchvision's names → Detectron2's. There, a batch norm is part of a convolution.
 _DETECTRON2 = {
@@ -83,10 +88,8 @@ class Trunk:
     def title(self) -> str:
         """A title, such as ``ResNet-10 of width 0.5`` or ``timm's vit_tiny (img_size=48)``."""
         if self.timm:
-            options = ", ".join(f"{key}={value}" for key, value in self.options.items())
-            return f"timm's {self.timm}{f' ({options})' if options else ''}"
-        scaled = "" if self.width == 1 else f" of width {self.width:g}"
-        return f"ResNet-{self.depth}{scaled}{', 3×3 stem' if self.small_stem else ''}"
+            return timm_title(self.timm, self.options)
+        return resnet_title(self.depth, self.width, self.small_stem)
 
     @property
     def is_usual(self) -> bool:
@@ -181,7 +184,7 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
         place = f" at {trunk_prefix}" if trunk_prefix else ""
         raise Refused(
             f"{name}{place} is not a whole trunk; it differs from the nearest, ResNet-{depth} of "
-            f"width {width:g}: {mismatch}"
+            f"width {width:g}: {mismatch}; for a network of timm, give --timm NAME"
         )
     _list_others(name, other_parts)
     # As in the network, whatever the file's order: exported files of equal weights are equal.
@@ -211,10 +214,12 @@ def _timm_trunk(
     with torch.device("meta"):
         network: Any = create_network(timm, options)
     expected = network.state_dict()
-    first = next(iter(expected))  # what stands before it in the file is the prefix
-    prefixes = _prefixes_of(tensors, first)
+    prefixes = _prefixes_of_network(tensors, expected)
     if not prefixes:
-        raise Refused(f"{name} holds no {timm}: expected a tensor {first}, after any prefix")
+        raise Refused(
+            f"{name} holds no {timm}: expected its {len(expected)} tensors, such as "
+            f"{next(iter(expected))}, after any prefix"
+        )
     trunk_prefix = _choose(prefixes, name, prefix)
     state = {key: tensors[trunk_prefix + key] for key in expected if trunk_prefix + key in tensors}
     if mismatch := compare(expected, state):
@@ -235,8 +240,36 @@ def _timm_trunk(
         trunk_prefix,
         timm=timm,
         options=dict(options),
-        preprocessing=Preprocessing.from_timm(network.pretrained_cfg, timm),
+        preprocessing=Preprocessing.from_timm(network.pretrained_cfg, timm).of_timm_options(
+            options
+        ),
     )
+
+
+def _prefixes_of_network(
+    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> list[str]:
+    """Return the prefix of each whole network in a file; if none is whole, of the nearest ones.
+
+    One tensor does not tell a network: the blocks of a ResNet have a ``conv1.weight`` too.
+
+    Args:
+        tensors: of the file.
+        expected: of the network, by its own names.
+    """
+    same_name: Counter[str] = Counter()  # prefix → number of the network's tensors after it
+    same_shape: Counter[str] = Counter()
+    for full_name, tensor in tensors.items():
+        for match in re.finditer(r"(?:^|(?<=\.))(?=.)", full_name):
+            key = full_name[match.start() :]
+            if key in expected and not key.endswith(COUNTER):
+                prefix = full_name[: match.start()]
+                same_name[prefix] += 1
+                same_shape[prefix] += expected[key].shape == tensor.shape
+    total = sum(not key.endswith(COUNTER) for key in expected)
+    whole = [prefix for prefix, count in same_shape.items() if count == total]
+    most = max(same_name.values(), default=0)
+    return whole or [prefix for prefix, count in same_name.items() if count == most]
 
 
 def to_detectron2(name: str) -> str:
@@ -258,7 +291,9 @@ def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{path}{key}.")
         elif isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.ndim):
-            yield f"{path}{key}", torch.as_tensor(value)
+            parts = f"{path}{key}".split(".")
+            name = ".".join(part for part in parts if part not in _WRAPPERS)
+            yield name, torch.as_tensor(value)
 
 
 def _prefixes_of(tensors: Mapping[str, Tensor], last: str) -> list[str]:

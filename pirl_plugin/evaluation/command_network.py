@@ -11,14 +11,18 @@ import torch
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.images.sources import ImageSource
-from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.models.trunks import AnyTrunk, describe_network
 from pirl_plugin.system.arguments import trunk_options
 
 
 def load_network(options: argparse.Namespace) -> AnyTrunk:
-    """Load the trunk of a command's checkpoint on its device, with the chosen preprocessing."""
+    """Load the trunk of a command's checkpoint on its device, and say which network it is.
+
+    Its preprocessing is the user's, or else the checkpoint's.
+    """
     trunk = load_trunk(options.checkpoint, **trunk_options(options))
     trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
+    print(f"network: {describe_network(trunk)}", flush=True)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     return trunk.to(device)
 

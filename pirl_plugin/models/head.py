@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.validation import check_whole
 
 
 class PIRLHead(nn.Module):
@@ -21,6 +22,9 @@ class PIRLHead(nn.Module):
         num_patches: 1, or the number of patches of an image, 9.
         hidden_dim: None for the paper's linear projection, or the width of a hidden layer with
             ReLU, as in VISSL's later MLP heads (2048).
+
+    Raises:
+        Refused: a width is not a whole number of at least 1: the embedding would be a constant.
 
     Example:
         >>> import torch
@@ -37,6 +41,11 @@ class PIRLHead(nn.Module):
         hidden_dim: int | None = None,
     ) -> None:
         super().__init__()
+        widths = {"in_dim": in_dim, "out_dim": out_dim, "num_patches": num_patches}
+        if hidden_dim is not None:
+            widths["hidden_dim"] = hidden_dim
+        for name, width in widths.items():
+            check_whole(name, width, 1)
         self.num_patches = num_patches
         self.project: nn.Module = nn.Linear(in_dim, out_dim)
         if hidden_dim is not None:

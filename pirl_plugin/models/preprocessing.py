@@ -78,6 +78,15 @@ class Preprocessing:
             is_known=True,
         )
 
+    def of_timm_options(self, options: Mapping[str, object] | None) -> Preprocessing:
+        """Return a copy with the size of timm's option ``img_size``, a number or a pair."""
+        size = (options or {}).get("img_size")
+        if isinstance(size, (list, tuple)):
+            size = size[0]
+        if not isinstance(size, int):
+            return self
+        return replace(self, size=size, origin=f"img_size as given; {self.origin}", is_known=True)
+
     def value(self, name: str) -> float:
         """Return ``size``, or a value of a channel, such as ``mean0`` or ``std2``."""
         if name == "size":

@@ -44,6 +44,17 @@ def feature_width(depth: int, width: float) -> int:
     return round(64 * width) * 8 * STAGES[depth][0].expansion
 
 
+def resnet_title(depth: int, width: float, small_stem: bool) -> str:
+    """Return a title of a network.
+
+    Example:
+        >>> resnet_title(10, 0.5, True)
+        'ResNet-10 of width 0.5, 3×3 stem'
+    """
+    scaled = "" if width == 1 else f" of width {width:g}"
+    return f"ResNet-{depth}{scaled}{', 3×3 stem' if small_stem else ''}"
+
+
 class WideResNet(ResNet):
     """torchvision's ResNet with every stage ``width`` times as wide, as in PIRL-c2x (Sec. 3.2).
 
@@ -96,6 +107,7 @@ class ResNetTrunk(nn.Module):
 
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
+        title: the network in words.
         preprocessing: of the images in its training.
     """
 
@@ -104,6 +116,7 @@ class ResNetTrunk(nn.Module):
     def __init__(self, depth: int = 18, width: float = 1, small_stem: bool = False) -> None:
         super().__init__()
         self.arguments = {"depth": depth, "width": width, "small_stem": small_stem}
+        self.title = resnet_title(depth, width, small_stem)
         net = WideResNet(depth, width, small_stem)
         blocks = {"conv1": net.conv1, "bn1": net.bn1, "conv1_relu": net.relu}
         blocks |= {name: getattr(net, name) for name in ("maxpool", "layer1", "layer2", "layer3")}

@@ -37,6 +37,7 @@ class TimmTrunk(nn.Module):
 
     Attributes:
         arguments: arguments of the constructor, to build another network of this kind.
+        title: the network in words.
         width: D.
         preprocessing: of the images in its training.
 
@@ -54,6 +55,7 @@ class TimmTrunk(nn.Module):
         loading = inspect.signature(_timm().create_model).parameters
         options = {key: value for key, value in options.items() if key not in loading}
         self.arguments = {"architecture": architecture, "options": options}
+        self.title = timm_title(architecture, options)
         self.register_buffer(DESCRIPTION, describe(architecture, options))
         self.width = network_width(self.net)
         self._fused_norm = _has_fused_norm(self.net)
@@ -105,9 +107,30 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
     return net
 
 
+def timm_title(architecture: str, options: Mapping[str, object]) -> str:
+    """Return a title of a network.
+
+    Example:
+        >>> timm_title("vit_tiny_patch16_224", {"img_size": 48})
+        "timm's vit_tiny_patch16_224 (img_size=48)"
+    """
+    listed = ", ".join(f"{key}={value}" for key, value in options.items())
+    return f"timm's {architecture}{f' ({listed})' if listed else ''}"
+
+
 def network_width(net: Any) -> int:
     """Return the width of the classifier's input."""
     return int(getattr(net, "head_hidden_size", None) or net.num_features)
+
+
+def timm_pooling(net: nn.Module) -> str:
+    """Return timm's name of the last pooling, such as ``avg`` or ``token``, or nothing."""
+    for module in (net, getattr(net, "head", None)):
+        pooling = getattr(module, "global_pool", None)
+        name = pooling if isinstance(pooling, str) else getattr(pooling, "pool_type", "")
+        if name:
+            return str(name)
+    return ""
 
 
 def describe(architecture: str, options: Mapping[str, object]) -> Tensor:

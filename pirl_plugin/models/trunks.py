@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from pirl_plugin.models.resnet import ResNetTrunk, feature_width, read_section
 from pirl_plugin.models.timm_trunk import (
@@ -13,6 +14,7 @@ from pirl_plugin.models.timm_trunk import (
     create_network,
     network_width,
     read_timm_section,
+    timm_pooling,
 )
 
 AnyTrunk = ResNetTrunk | TimmTrunk
@@ -49,6 +51,34 @@ def trunk_width(trunk: Mapping[str, Any]) -> int | None:
         width = trunk_width({**trunk, "NAME": section["MEMBER"]})
         return None if width is None else width * len(section["PARAMS_FILES"])
     return None
+
+
+def describe_network(trunk: AnyTrunk) -> str:
+    """Describe a network, with what its file may not tell: the strides of its stem, its pooling.
+
+    Example:
+        >>> describe_network(ResNetTrunk(10, 0.5, small_stem=True))
+        'ResNet-10 of width 0.5, 3×3 stem: first layer 3×3, stride 1; avg pooling; 256 features'
+    """
+    first = next((layer for layer in trunk.modules() if isinstance(layer, nn.Conv2d)), None)
+    parts = []
+    if first is not None:
+        height, width = first.kernel_size
+        pooled = any(
+            name.endswith("maxpool") and isinstance(layer, nn.MaxPool2d)
+            for name, layer in trunk.named_modules()
+        )
+        stem = f"first layer {height}×{width}, stride {first.stride[0]}"
+        parts.append(f"{stem}, max-pooling" if pooled else stem)
+    if isinstance(trunk, ResNetTrunk):
+        pooling = "avg"
+        features = feature_width(int(trunk.arguments["depth"]), trunk.arguments["width"])
+    else:
+        pooling = timm_pooling(trunk.net)
+        features = trunk.width
+    if pooling:
+        parts.append(f"{pooling} pooling")
+    return f"{trunk.title}: {'; '.join(parts)}; {features} features"
 
 
 def untrained(trunk: AnyTrunk) -> AnyTrunk:

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from pirl_plugin.checkpoints.load import save_trunk
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import knn_accuracy

@@ -13,9 +13,6 @@ from pirl_plugin.system.processes import ended_by_sigterm, own_command, run_chil
 from pirl_plugin.vissl.run import classification as labelled
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from pirl_plugin.checkpoints.trunk import Trunk
     from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.models.trunks import AnyTrunk
 
@@ -104,51 +101,26 @@ def write_classifier(folder: Path, classes: list[str]) -> str:
     Returns:
         What was written, and the code that loads it.
     """
-    from pirl_plugin.checkpoints.export import write_state_dict, write_timm_folder
-    from pirl_plugin.checkpoints.load import trunk_in
+    from pirl_plugin.checkpoints.export import loading_lines
+    from pirl_plugin.checkpoints.load import read_trunk
     from pirl_plugin.checkpoints.read import read_checkpoint
     from pirl_plugin.checkpoints.training_run import final_checkpoint
+    from pirl_plugin.checkpoints.write import write_trunk
     from pirl_plugin.system.files import write_text
 
     checkpoint = final_checkpoint(folder)
     assert checkpoint is not None  # the run is finished
     content: Any = read_checkpoint(checkpoint)
-    trunk = trunk_in(content, checkpoint)
+    trunk = read_trunk(checkpoint, content=content)
     head = content["classy_state_dict"]["base_model"]["model"]["heads"]
     weight = head["0.clf.0.weight"]
     bias = head["0.clf.0.bias"]
     write_text(folder / "classes.txt", "".join(f"{name}\n" for name in classes))
-    if trunk.timm:
-        out = folder / "classifier"
-        write_timm_folder(trunk, out, (weight, bias))
-        code = (
-            f'model = timm.create_model("local-dir:{out}", pretrained=True)\n'
-            f"transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"
-        )
-    else:
-        out = folder / "classifier.pth"
-        tensors = {**trunk.tensors, "fc.weight": weight, "fc.bias": bias}
-        write_state_dict(tensors, trunk.preprocessing, out)
-        code = _code_to_load(out, trunk, weight)
+    to = "timm" if trunk.timm else "torchvision"
+    out = folder / ("classifier" if trunk.timm else "classifier.pth")
+    write_trunk(trunk, out, to, (weight, bias))
+    code = loading_lines(trunk, to, out, len(classes))
     return f"{out}: {trunk.title} and its classifier of classes.txt; to load it:\n\n{code}"
-
-
-def _code_to_load(file: Path, trunk: Trunk, weight: Tensor) -> str:
-    """Return the code that loads the classifier of a ResNet; ``weight``: (classes, width)."""
-    num_classes, width = weight.shape
-    network = f"torchvision.models.resnet{trunk.depth}(num_classes={num_classes})"
-    if not trunk.is_usual:
-        network = (
-            f"pirl_plugin.WideResNet({trunk.depth}, {trunk.width:g}, {trunk.small_stem})\n"
-            f"model.fc = torch.nn.Linear({width}, {num_classes})"
-        )
-    images = trunk.preprocessing
-    return (
-        f"model = {network}\n"
-        f'model.load_state_dict(torch.load("{file}", weights_only=True))\n'
-        f"normalize = torchvision.transforms.Normalize({list(images.mean)}, {list(images.std)})"
-        f"  # {images.size}-px images"
-    )
 
 
 def _fraction(text: str) -> float:

@@ -12,14 +12,10 @@ import torchvision
 import yaml
 from safetensors.torch import load_file
 
-from pirl_plugin.checkpoints.export import (
-    detectron2_options,
-    export_checkpoint,
-    loading_lines,
-    main,
-)
-from pirl_plugin.checkpoints.load import load_trunk, read_trunk, save_trunk
+from pirl_plugin.checkpoints.export import export_checkpoint, loading_lines, main
+from pirl_plugin.checkpoints.load import load_trunk, read_trunk
 from pirl_plugin.checkpoints.trunk import find_trunk, to_detectron2
+from pirl_plugin.checkpoints.write import detectron2_options, save_trunk
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from tests.helpers.export_files import (
     PREFIX,
@@ -74,6 +70,13 @@ LAYOUTS = {
     "VISSL's MoCo": lambda trunk: {
         **vissl_checkpoint(trunk),
         "loss": {"moco_encoder": prefixed(small_trunk(seed=1), "module.trunk.")},
+    },
+    "FSDP, checkpointed and compiled": lambda trunk: {
+        "_orig_mod._fsdp_wrapped_module."
+        + name.replace(".0.", ".0._checkpoint_wrapped_module.").replace(
+            "conv1.", "conv1._fsdp_wrapped_module."
+        ): tensor
+        for name, tensor in bare(trunk).items()
     },
     "classifier beside it": lambda trunk: {**bare(trunk), "classifier.weight": torch.zeros(9, 2)},
 }
@@ -154,6 +157,34 @@ def test_network_of_timm__is_named_by_the_file_or_the_user(tmp_path):
     assert torch.equal(named.tensors["cls_token"], net.state_dict()["cls_token"])
 
 
+@pytest.mark.parametrize("name", ["resnet26", "resnext26ts", "test_resnet", "hrnet_w18_small"])
+def test_network_of_timm__is_found_by_all_its_tensors(name, tmp_path):
+    """Blocks of a ResNet have a ``conv1.weight`` too, as the network itself."""
+    net = timm.create_model(name)
+    content = {"epoch": 1, "state_dict": prefixed(net.state_dict(), "module.")}
+    file = save(content, tmp_path / "in.pth")
+    trunk = read_trunk(file, timm=name)
+    assert trunk.prefix == "state_dict.module."
+    assert trunk.tensors.keys() == timm.create_model(name, num_classes=0).state_dict().keys()
+
+
+def test_export_to_timm__of_a_resnet26_is_read_back(tmp_path):
+    net = timm.create_model("resnet26", num_classes=0)
+    file = save(net.state_dict(), tmp_path / "in.pth")
+    found = export_checkpoint(file, tmp_path / "folder", "timm", timm="resnet26")
+    again = read_trunk(tmp_path / "folder" / "model.safetensors")
+    assert again.timm == "resnet26"
+    assert same(again.tensors, found.tensors)
+
+
+def test_weights_that_timm_averaged__are_taken_as_timm_takes_them(tmp_path):
+    first = timm.create_model("test_resnet", num_classes=0).state_dict()
+    averaged = timm.create_model("test_resnet", num_classes=0).state_dict()
+    content = {"state_dict": first, "state_dict_ema": averaged}
+    trunk = read_trunk(save(content, tmp_path / "in.pth"), timm="test_resnet")
+    assert same(trunk.tensors, averaged)
+
+
 def test_quick_network__is_loaded_by_our_own_class_and_refused_by_timm(tmp_path):
     trunk = small_trunk(10, 0.5, SMALL_STEM=True)
     source = save(vissl_checkpoint(trunk), tmp_path / "in.torch")
@@ -198,7 +229,7 @@ def test_command__says_what_was_written_and_how_to_load_it(tmp_path, capsys):
     out = tmp_path / "my run" / "out.torch"
     assert main(["--checkpoint", str(source), "--to", "vissl", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "ResNet-18 of width 0.125" in said
+    assert "ResNet-18 of width 0.125: first layer 7×7, stride 2, max-pooling; avg pool" in said
     (overrides,) = [line for line in said.splitlines() if "PARAMS_FILE" in line]
     weights_file = shlex.split(overrides)[0].partition("=")[2]
     assert weights_file == f"'{out}'"  # a space, quoted for the shell and for Hydra
@@ -258,6 +289,7 @@ def test_network_of_timm__of_another_image_size_is_given_by_its_options(tmp_path
     found = read_trunk(file, timm="test_vit", timm_options={"img_size": 48})
     assert torch.equal(found.tensors["pos_embed"], net.state_dict()["pos_embed"])
     assert found.preprocessing.mean == (0.5, 0.5, 0.5)  # timm's for this network
+    assert found.preprocessing.size == 48  # timm's size is of its own weights
 
 
 def test_whole_pickled_model__is_read_if_its_code_may_run(tmp_path):

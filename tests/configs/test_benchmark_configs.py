@@ -7,7 +7,7 @@ from vissl.models.heads import MODEL_HEADS_REGISTRY
 from vissl.models.trunks import MODEL_TRUNKS_REGISTRY
 from vissl.models.trunks.feature_extractor import POOL_OPS
 
-from pirl_plugin.checkpoints.load import save_trunk
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.configs import compose

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pirl_plugin.checkpoints.load import save_trunk
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
 
 CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]

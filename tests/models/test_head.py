@@ -34,3 +34,10 @@ def test_head__mlp_form_is_not_linear_and_takes_4d_lists():
     assert not torch.allclose(
         head(2 * features) - head(0 * features), 2 * (head(features) - head(0 * features))
     )
+
+
+@pytest.mark.parametrize("name", ["in_dim", "out_dim", "num_patches", "hidden_dim"])
+def test_head__of_no_width_is_refused(name):
+    """Without hidden values, the embedding of every image is the last bias."""
+    with pytest.raises(ValueError, match=rf"{name} = 0: expected a whole number of at least 1"):
+        PIRLHead(**{"in_dim": 4, name: 0})

@@ -16,7 +16,8 @@ import yaml
 from safetensors.torch import save_file
 
 from pirl_plugin.checkpoints.export import export_checkpoint
-from pirl_plugin.checkpoints.load import read_trunk, save_trunk
+from pirl_plugin.checkpoints.load import read_trunk
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import COMMANDS
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import DESCRIPTION, TimmTrunk

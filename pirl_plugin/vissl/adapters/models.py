@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pirl_plugin.checkpoints.compare import compare_with_model
-from pirl_plugin.checkpoints.load import vissl_trunk_state
+from pirl_plugin.checkpoints.load import vissl_state
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.models.head import PIRLHead
 from pirl_plugin.models.resnet import ResNetTrunk, read_section
@@ -95,7 +95,7 @@ class PIRLEnsemble(nn.Module):
         for path in section["PARAMS_FILES"]:
             trunk = get_model_trunk(member)(model_config, member)
             if path:
-                weights = vissl_trunk_state(read_checkpoint(Path(path)), path)
+                weights = vissl_state(read_checkpoint(Path(path)), path)
                 if mismatch := compare_with_model(trunk.state_dict(), weights):
                     raise Refused(
                         f"{path} does not fit '{member}' of config.MODEL.TRUNK: {mismatch}"

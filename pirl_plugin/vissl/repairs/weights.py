@@ -90,10 +90,11 @@ def _checked(
         Refused: it holds no trunk, or its trunk does not fit.
     """
     from pirl_plugin.checkpoints.compare import compare_with_model
-    from pirl_plugin.checkpoints.load import vissl_checkpoint, vissl_trunk_state
+    from pirl_plugin.checkpoints.load import vissl_state
+    from pirl_plugin.checkpoints.write import vissl_checkpoint
 
     path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
-    trunk_of_file = vissl_trunk_state(content, path)
+    trunk_of_file = vissl_state(content, path)
     trunk_of_model = {
         name.removeprefix("trunk.").removeprefix("base_model."): value
         for name, value in model.state_dict().items()

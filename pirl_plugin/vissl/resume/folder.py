@@ -229,7 +229,7 @@ class RunFolder:
 
 def _opened(
     folder: Path, skip_final: bool = False
-) -> tuple[list[tuple[Path, dict[str, Any]]], dict[str, str]]:
+) -> tuple[list[tuple[Path, Mapping[str, Any]]], dict[str, str]]:
     """Return path and content of all checkpoints, oldest first, and name → fault of the others."""
     opened = []
     skipped = {}

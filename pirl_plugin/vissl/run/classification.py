@@ -33,10 +33,12 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     """Load the trunk of the command's checkpoint, open its images, and print what is measured."""
     from pirl_plugin.checkpoints.load import load_trunk
     from pirl_plugin.evaluation.labelled_images import open_labelled
+    from pirl_plugin.models.trunks import describe_network
 
     images = open_labelled(options.data)
     trunk = load_trunk(options.checkpoint, **kinds.trunk_options(options))
     trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
+    print(f"network: {describe_network(trunk)}")
     print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
     print(f"images of {trunk.preprocessing}", flush=True)
     return trunk, images
@@ -52,7 +54,7 @@ def run_overrides(
     """
     import torch
 
-    from pirl_plugin.checkpoints.load import save_trunk
+    from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.labelled_images import SOURCE_NAMES
 
     # The weights: the host would not read the config.json beside timm's safetensors file.

@@ -212,7 +212,7 @@ def _of_weights(name: str, default: float, *, _root_: DictConfig) -> float:
     """
     from pathlib import Path
 
-    from pirl_plugin.checkpoints.load import preprocessing_of_file
+    from pirl_plugin.checkpoints.load import read_preprocessing
 
     model = _root_.config.MODEL
     files = [model.WEIGHTS_INIT.PARAMS_FILE]
@@ -221,7 +221,7 @@ def _of_weights(name: str, default: float, *, _root_: DictConfig) -> float:
     values = set()
     for file in files:
         is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
-        preprocessing = preprocessing_of_file(Path(file)) if is_file else None
+        preprocessing = read_preprocessing(Path(file)) if is_file else None
         if preprocessing is not None:
             values.add(preprocessing.value(name))
     if len(values) > 1:

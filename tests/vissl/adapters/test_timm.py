@@ -5,7 +5,8 @@ import timm
 import torch
 
 from pirl_plugin.checkpoints.export import export_checkpoint
-from pirl_plugin.checkpoints.load import load_trunk, save_trunk
+from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.views.pixels import normalize_images
 from tests.helpers.host_tools import CPU, run_tool
