@@ -45,7 +45,7 @@ def test_wheel__holds_the_bootstrap_and_the_configs(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert set(BOOTSTRAP) <= set(names)
     assert "pirl_plugin/configs/config/pretrain/pirl/jigsaw_8node.yaml" in names
-    assert "pirl_plugin/quickstart/report.html.j2" in names
+    assert "pirl_plugin/evaluation/page.html.j2" in names
     assert "pirl_plugin/py.typed" in names
     in_clone = {
         f"pirl_plugin/configs/{p.relative_to(ROOT / 'configs').as_posix()}"

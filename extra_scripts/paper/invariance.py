@@ -79,8 +79,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "Example: python extra_scripts/paper/invariance.py --checkpoint "
         "runs/mine/checkpoint.torch --data IMAGENET/train --out runs/invariance",
         formatter_class=kinds.HelpFormatter,
+        parents=[kinds.checkpoint_options(several=True)],
     )
-    kinds.add_checkpoint_options(parser, several=True)
     add = parser.add_argument
     add(
         "--data",
@@ -94,7 +94,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--seed", type=kinds.whole_number(0), default=0, help="seed of images and transforms")
     size = "pixels, if the run has no size (default: the size of another run, or 224)"
     add("--size", type=kinds.whole_number(1, 4096), help=size)
-    add("--device", type=kinds.device, help="cpu or cuda:N (default: a GPU if there is one)")
+    add("--device", type=kinds.device, default="auto", help="cpu, cuda:N, or auto: a GPU")
     return parser.parse_args(arguments)
 
 

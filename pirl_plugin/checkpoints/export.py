@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -136,12 +135,12 @@ def loading_lines(trunk: Trunk, to: str, out: Path, classes: int = 0) -> str:
 
 def main(arguments: list[str]) -> int:
     """Run ``pirl-plugin export --checkpoint FILE --to FORMAT --out OUT``."""
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin export",
-        description="Write a checkpoint's trunk for another program; print the lines that load it.",
-        epilog="Example: pirl-plugin export --checkpoint IN --to torchvision --out OUT.pth",
+    parser = kinds.command_parser(
+        "export",
+        "Write a checkpoint's trunk for another program; print the lines that load it.",
+        "--checkpoint IN --to torchvision --out OUT.pth",
+        kinds.checkpoint_options(),
     )
-    kinds.add_checkpoint_options(parser)
     add = parser.add_argument
     add("--to", choices=FORMATS, required=True, help="the format")
     add("--out", type=kinds.user_path, required=True, help=".pkl, .pth, …; for timm a folder")

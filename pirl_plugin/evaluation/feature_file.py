@@ -1,52 +1,114 @@
-"""A file of features: stored while they are computed, so that a stopped command resumes.
+"""Files of features, filled while they are computed.
 
-``NAME.npz`` holds, for the N images that could be read: ``features`` float32 (N, D), ``files``
-(N,), and if known ``labels`` (N,), ``classes`` (their names) and ``splits`` (N,); ``unreadable``
-names the others. ``numpy.load`` reads it. Tables, ``NAME.csv`` and ``NAME.parquet``, have a row for
-each of these images. Until the file is whole, its parts are in ``NAME.npz.unfinished/``.
+:class:`FeatureStore` is a file without a name, for one command. :class:`FeatureFile` is a file of
+the user: a stopped command resumes. ``NAME.npz`` holds, for the N images that could be read:
+``features`` float32 (N, D), ``files`` (N,), and if known ``labels`` (N,), ``classes`` (their names)
+and ``splits`` (N,); ``unreadable`` names the others. ``numpy.load`` reads it. Tables, ``NAME.csv``
+and ``NAME.parquet``, have a row for each of these images. Until the file is whole, its parts are in
+``NAME.npz.unfinished/``.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
+import hashlib
 import io
 import json
 import math
 import os
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset
 
-from pirl_plugin.evaluation.features import Crops, compute_features
+from pirl_plugin.evaluation.features import compute_features
 from pirl_plugin.evaluation.labelled_images import labels_of
 from pirl_plugin.images.sources import ImageSource
-from pirl_plugin.system.failures import MissingPackage, Refused
+from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.system.comparison import differences
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, remove, write_json
 
-FORMATS = (".npz", ".csv", ".parquet")
 _BLOCK = 4096  # images at a time, when a file is read or written
 
 
-class FeatureFile:
+class FeatureStore:
+    """One network's features in a file without a name, so that a killed command leaves nothing.
+
+    Args:
+        splits: split to source of images, in their order in the file.
+        folder: where the file is; None: the folder of temporary files.
+
+    Attributes:
+        splits: as given.
+        num_done: number of images, from the first, that have been read.
+        unreadable: the rows of the images that could not be read.
+    """
+
+    def __init__(self, splits: Mapping[str, ImageSource], folder: Path | None = None) -> None:
+        self.splits = dict(splits)
+        self.num_done = 0
+        self.unreadable: list[int] = []
+        self._file = tempfile.TemporaryFile(dir=folder)
+
+    @property
+    def readable(self) -> Tensor:
+        """Bool ``(images,)``: whether each image could be read."""
+        readable = torch.ones(sum(map(len, self.splits.values())), dtype=torch.bool)
+        readable[self.unreadable] = False
+        return readable
+
+    def append(self, features: Tensor, readable: Tensor) -> None:
+        """Store the features of the next B images.
+
+        Args:
+            features: floating ``(B, D)``, on any device.
+            readable: bool ``(B,)``, whether each image could be read.
+        """
+        self._file.write(features[readable].half().cpu().numpy().tobytes())
+        self._count(readable)
+
+    def _count(self, readable: Tensor) -> None:
+        """Count the next images."""
+        self.unreadable += (self.num_done + (~readable).nonzero()[:, 0]).tolist()
+        self.num_done += len(readable)
+
+    def finish(self) -> None:
+        """End the writing of features.
+
+        Raises:
+            Refused: no image can be read.
+        """
+        if len(self.unreadable) == self.num_done:
+            paths = " and ".join(source.path for source in self.splits.values())
+            raise Refused(f"{paths}: expected images that can be read, found none")
+
+    def half_features(self) -> Tensor:
+        """Return the features of the N readable images, float16 ``(N, D)``, mapped from a file."""
+        self._file.flush()
+        num_readable = self.num_done - len(self.unreadable)
+        return torch.from_numpy(np.memmap(self._file, np.float16, "r+").reshape(num_readable, -1))
+
+
+class FeatureFile(FeatureStore):
     """A file of one network's features, perhaps not yet whole.
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
         about: JSON that identifies images and network; a file of other features is refused.
         root: the user's path of the images; ``files`` are relative to it.
-        splits: split to source of images, in their order in the file; one source has the split
-            ``""``.
+        splits: as in :class:`FeatureStore`; one source has the split ``""``.
 
     Raises:
-        ValueError: the ending is unknown, or the file holds other features.
+        ValueError: the file holds other features.
     """
 
     def __init__(
@@ -56,72 +118,63 @@ class FeatureFile:
         root: Path,
         splits: Mapping[str, ImageSource],
     ) -> None:
-        if path.suffix not in FORMATS:
-            raise Refused(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
+        self.splits = dict(splits)
         self.path = path
         self._root = os.path.join(root, "")
-        self._splits = dict(splits)
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._stored = self._parts / "features.f32"  # float32, of the images that could be read
-        about = json.loads(json.dumps(about))  # as it will be read
-        self._progress = self._recorded() or {"about": about, "done": 0, "unreadable": []}
-        recorded = self._progress["about"]
-        different = [key for key in about if recorded.get(key) != about[key]]
-        if different:
+        self._about = json.loads(json.dumps(about))  # as it will be read
+        progress = self._recorded() or {"about": self._about, "done": 0, "unreadable": []}
+        self.num_done = progress["done"]
+        self.unreadable = progress["unreadable"]
+        differs = differences(self._about, progress["about"])
+        if differs:
+            keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
             raise Refused(
                 f"{path}: expected features of the same images and network, but this file has "
-                f"another {' and '.join(different)}; name another file"
+                f"another {keys}; name another file"
             )
 
-    @property
-    def done(self) -> int:
-        """Number of images, from the first, that have been read."""
-        return int(self._progress["done"])
-
-    @property
-    def readable(self) -> Tensor:
-        """Bool ``(images,)``: whether each image could be read."""
-        readable = torch.ones(sum(map(len, self._splits.values())), dtype=torch.bool)
-        readable[self._progress["unreadable"]] = False
-        return readable
-
-    def append(self, features: NDArray[np.float32], readable: NDArray[np.bool_]) -> None:
-        """Store the features of the next B images; they survive the end of the process.
-
-        Args:
-            features: float32 ``(B, D)``.
-            readable: ``(B,)``, whether each image could be read.
-        """
+    def append(self, features: Tensor, readable: Tensor) -> None:
+        """Store the features of the next B images; they survive the end of the process."""
+        stored = features[readable].float().cpu().numpy()
         self._parts.mkdir(parents=True, exist_ok=True)
-        num_stored = self.done - len(self._progress["unreadable"])
-        with self._stored.open("r+b" if self.done else "wb") as file:
+        num_stored = self.num_done - len(self.unreadable)
+        with self._stored.open("r+b" if self.num_done else "wb") as file:
             # A stopped command may have stored a batch that its progress does not count.
-            file.truncate(num_stored * features[:1].nbytes)
+            file.truncate(num_stored * features.shape[1] * stored.itemsize)
             file.seek(0, os.SEEK_END)
-            file.write(features[readable].tobytes())
+            file.write(stored.tobytes())
             file.flush()
             os.fsync(file.fileno())
-        self._progress["unreadable"] += (self.done + np.flatnonzero(~readable)).tolist()
-        self._progress["done"] += len(features)
+        self._count(readable)
         write_json(self._parts / "progress.json", self._progress)
 
     def finish(self) -> None:
         """Write the file from its parts, and remove them; a whole file stays as it is."""
+        super().finish()
         if self.path.is_file():
             return
-        num_readable = int(self.readable.sum())
-        if num_readable == 0:
-            raise Refused(f"{self._root}: expected images that can be read, found none")
         stored = np.memmap(self._stored, np.float32, "r")  # on the disk: it may be large
-        features = stored.reshape(num_readable, -1)
+        features = stored.reshape(self.num_done - len(self.unreadable), -1)
         write = {".npz": self._write_npz, ".csv": self._write_csv, ".parquet": self._write_parquet}
         write[self.path.suffix](features)
         remove(self._parts)
 
+    def half_features(self) -> Tensor:
+        """Return the features of the N readable images, float16 ``(N, D)``, mapped from a file."""
+        with zipfile.ZipFile(self.path) as npz, npz.open("features.npy") as file:
+            return _half_copy(file, self.path.parent)
+
     def unreadable_files(self) -> list[str]:
         """Return the names of the images that could not be read."""
-        unreadable = set(self._progress["unreadable"])
+        unreadable = set(self.unreadable)
         return [name for row, name in enumerate(self._names()) if row in unreadable]
+
+    @property
+    def _progress(self) -> dict[str, Any]:
+        """What identifies the features, and the images that have been read."""
+        return {"about": self._about, "done": self.num_done, "unreadable": self.unreadable}
 
     def _recorded(self) -> dict[str, Any] | None:
         """Return the progress of an earlier command, from the whole file or from its parts.
@@ -151,7 +204,7 @@ class FeatureFile:
         return self.path.with_name(f"{self.path.name}.json")
 
     def _names(self) -> Iterator[str]:
-        for source in self._splits.values():
+        for source in self.splits.values():
             for row in range(len(source)):
                 yield source.path_of(row).removeprefix(self._root)
 
@@ -159,18 +212,18 @@ class FeatureFile:
         """Return ``files``, ``labels`` and ``splits`` of the images that could be read."""
         readable = self.readable.numpy()
         columns: dict[str, Any] = {"files": np.array(list(self._names()))[readable]}
-        labels = [labels_of(source) for source in self._splits.values()]
+        labels = [labels_of(source) for source in self.splits.values()]
         if all(values is not None for values in labels):
             columns["labels"] = np.concatenate(labels)[readable]  # type: ignore[arg-type]
-        if len(self._splits) > 1:
-            names = list(self._splits)
-            lengths = [len(source) for source in self._splits.values()]
+        if len(self.splits) > 1:
+            names = list(self.splits)
+            lengths = [len(source) for source in self.splits.values()]
             columns["splits"] = np.repeat(names, lengths)[readable]
         return columns
 
     def _class_names(self, columns: Mapping[str, Any]) -> list[str]:
         """Return the names of the classes 0, 1, …; none if the labels are only numbers."""
-        classes = next(iter(self._splits.values())).classes
+        classes = next(iter(self.splits.values())).classes
         return classes if classes and "labels" in columns else []
 
     def _table_columns(self) -> dict[str, Any]:
@@ -209,13 +262,9 @@ class FeatureFile:
             text.detach()  # otherwise it would close the file
 
     def _write_parquet(self, features: NDArray[np.float32]) -> None:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ModuleNotFoundError:
-            raise MissingPackage(
-                "a .parquet file needs pyarrow, which is not installed: pip install pyarrow"
-            ) from None
+        import pyarrow
+        from pyarrow import parquet
+
         table = {name: column.tolist() for name, column in self._table_columns().items()}
         values = pyarrow.array(features.reshape(-1))
         table["features"] = pyarrow.FixedSizeListArray.from_arrays(values, features.shape[1])
@@ -225,49 +274,76 @@ class FeatureFile:
 
 
 def fill(
-    files: Sequence[FeatureFile],
+    stores: Sequence[FeatureStore],
     trunks: Sequence[nn.Module],
-    splits: Mapping[str, ImageSource],
-    size: int,
-    **how: Any,
+    preprocessing: Preprocessing,
+    batch: int,
+    workers: int | None,
 ) -> None:
-    """Compute the features that files do not have yet, and finish the files.
+    """Compute the features that stores of the same images do not have yet, and finish them.
 
     Args:
-        files: a file for each trunk.
+        stores: one for each trunk.
         trunks: trunks of the same width, in evaluation mode, on one device.
-        splits: as in :class:`FeatureFile`.
-        size: side of the centre crops, pixels.
-        how: other arguments of :func:`~pirl_plugin.evaluation.features.compute_features`.
+        preprocessing: of the trunks' images.
+        batch: images at a time.
+        workers: processes that decode; None: from the number of cores and of images.
     """
-    crops: ConcatDataset[tuple[Tensor, bool]] = ConcatDataset(
-        [Crops(source, size) for source in splits.values()]
-    )
-    pairs = sorted(zip(files, trunks, strict=True), key=lambda pair: pair[0].done)
-    # Files with equally many features are filled together, so that each image is read once.
-    for num_done, group in groupby(pairs, key=lambda pair: pair[0].done):
+    sources = list(stores[0].splits.values())
+    num_images = sum(map(len, sources))
+    pairs = sorted(zip(stores, trunks, strict=True), key=lambda pair: pair[0].num_done)
+    # Stores with equally many features are filled together, so that each image is read once.
+    for num_done, group in groupby(pairs, key=lambda pair: pair[0].num_done):
         together = list(group)
-        if num_done < len(crops):
-            networks = [trunk for _, trunk in together]
-            for features, readable in compute_features(networks, crops, first=num_done, **how):
-                for (file, _), part in zip(together, features.float().cpu().numpy(), strict=True):
-                    file.append(part, readable.numpy())
-        for file, _ in together:
-            file.finish()
+        networks = [trunk for _, trunk in together]
+        rows = range(num_done, num_images)
+        batches = compute_features(networks, sources, preprocessing, rows, batch, workers)
+        for features, readable in batches if rows else ():
+            for (store, _), part in zip(together, features, strict=True):
+                store.append(part, readable)
+        for store, _ in together:
+            store.finish()
 
 
-def read_half_features(path: Path) -> Tensor:
-    """Read ``features`` of an ``.npz`` file that :class:`FeatureFile` wrote, a part at a time.
+def describe_features(
+    options: argparse.Namespace, preprocessing: Preprocessing, splits: Mapping[str, ImageSource]
+) -> dict[str, Any]:
+    """Return JSON that identifies the features of images by a checkpoint's trunk."""
+    file = options.checkpoint.stat()
+    digest = hashlib.sha256()
+    for split, source in splits.items():
+        digest.update(f"{split}\0".encode())
+        for row in range(len(source)):
+            digest.update(source.path_of(row).encode(errors="surrogateescape") + b"\0")
+    return {
+        "checkpoint": [str(options.checkpoint.resolve()), file.st_size, file.st_mtime_ns],
+        "network": {
+            "trunk": options.trunk,
+            "timm": options.timm,
+            "options": dict(options.timm_option),
+        },
+        "size": preprocessing.size,
+        "mean and std": [*preprocessing.mean, *preprocessing.std],
+        "list of images": digest.hexdigest(),
+    }
+
+
+def _half_copy(file: IO[bytes], folder: Path) -> Tensor:
+    """Copy an array of an ``.npz`` file, a part at a time, as float16 into a file without a name.
+
+    Args:
+        file: of ``features.npy`` in the archive.
+        folder: where the file without a name is.
 
     Returns:
-        float16 ``(N, D)``.
+        float16 ``(N, D)``, mapped from the file without a name: it may be larger than the memory.
     """
-    with zipfile.ZipFile(path) as npz, npz.open("features.npy") as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        features = np.empty(shape, np.float16)
-        num_parts = math.ceil(len(features) / _BLOCK)
-        for part in np.array_split(features, num_parts):  # views: writing fills `features`
-            content = file.read(part.size * dtype.itemsize)
-            part[:] = np.frombuffer(content, dtype).reshape(part.shape)
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    with tempfile.TemporaryFile(dir=folder) as copy:
+        features = np.memmap(copy, np.float16, "w+", shape=shape)
+    num_parts = math.ceil(len(features) / _BLOCK)
+    for part in np.array_split(features, num_parts):  # views: writing fills `features`
+        content = file.read(part.size * dtype.itemsize)
+        part[:] = np.frombuffer(content, dtype).reshape(part.shape)
     return torch.from_numpy(features)

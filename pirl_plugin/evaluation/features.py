@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
 from tqdm import tqdm
 
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.trunks import AnyTrunk, describe_network
+from pirl_plugin.system.arguments import trunk_options
 from pirl_plugin.system.processes import usable_cores
-from pirl_plugin.views.pixels import normalize_images
 
 _MOST_WORKERS = 16
 _IMAGES_PER_WORKER = 256  # decoding fewer images is faster than starting a process
@@ -66,6 +69,21 @@ class Crops(Dataset[tuple[Tensor, bool]]):
         return centre_crop(image, self._size), is_valid
 
 
+def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
+    """Load the trunk that a command's options name, and say which network it is.
+
+    Its preprocessing is the user's, or else the checkpoint's.
+
+    Args:
+        options: of ``checkpoint_options`` and ``image_options``.
+        device: cpu, or cuda:N.
+    """
+    trunk = load_trunk(options.checkpoint, **trunk_options(options))
+    trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
+    print(f"network: {describe_network(trunk)}", flush=True)
+    return trunk.to(device)
+
+
 def extract_features(
     trunk: nn.Module,
     images: Any,
@@ -107,48 +125,50 @@ def extract_features(
     """
     of_trunk = getattr(trunk, "preprocessing", Preprocessing())
     preprocessing = of_trunk.with_options(size, mean, std)
-    crops = Crops(open_source(images), preprocessing.size)
-    was_training = trunk.training
+    # A frozen layer may be in evaluation mode in a network in training mode: restore each module.
+    was_training = {module: module.training for module in trunk.modules()}
     trunk.eval()
     try:
         features, readable = collect_features(
-            [trunk],
-            crops,
-            torch.float32,
-            batch=batch,
-            workers=workers,
-            normalize=preprocessing.normalize,
+            [trunk], [open_source(images)], preprocessing, torch.float32, None, batch, workers
         )
     finally:
-        trunk.train(was_training)
+        for module, mode in was_training.items():
+            module.training = mode
     features[:, ~readable] = torch.nan
     return features[0], readable
 
 
 def collect_features(
     trunks: Sequence[nn.Module],
-    crops: Dataset[tuple[Tensor, bool]],
+    images: Sequence[ImageSource],
+    preprocessing: Preprocessing,
     dtype: torch.dtype = torch.float16,
-    **how: Any,
+    rows: Sequence[int] | None = None,
+    batch: int = 128,
+    workers: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the features of several trunks of the same width; read each image once.
+    """Compute the features of several trunks of the same width in memory; read each image once.
 
     Args:
-        trunks: T trunks, in evaluation mode, on one device.
-        crops: N images.
+        trunks: T trunks, as in :func:`compute_features`.
+        images: sources of images, as in :func:`compute_features`.
+        preprocessing: of the trunks' images.
         dtype: type of the features.
-        **how: other arguments of :func:`compute_features`.
+        rows: N rows of the joined sources; None: all.
+        batch: images at a time.
+        workers: processes that decode; None: from the number of cores and of images.
 
     Returns:
         Features ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
     """
-    count = len(crops)  # type: ignore[arg-type]
-    features = torch.empty(len(trunks), count, 0, dtype=dtype)
-    readable = torch.empty(count, dtype=torch.bool)
+    rows = range(sum(map(len, images))) if rows is None else rows
+    features = torch.empty(len(trunks), len(rows), 0, dtype=dtype)
+    readable = torch.empty(len(rows), dtype=torch.bool)
     start = 0
-    for part, valid in compute_features(trunks, crops, **how):
+    for part, valid in compute_features(trunks, images, preprocessing, rows, batch, workers):
         if start == 0:  # one tensor from the start: joining parts would need twice the memory
-            features = torch.empty(len(trunks), count, part.shape[2], dtype=dtype)
+            features = torch.empty(len(trunks), len(rows), part.shape[2], dtype=dtype)
         end = start + len(valid)
         features[:, start:end] = part
         readable[start:end] = valid
@@ -159,42 +179,39 @@ def collect_features(
 @torch.no_grad()
 def compute_features(
     trunks: Sequence[nn.Module],
-    crops: Dataset[tuple[Tensor, bool]],
-    *,
-    first: int = 0,
+    images: Sequence[ImageSource],
+    preprocessing: Preprocessing,
+    rows: Sequence[int],
     batch: int = 128,
     workers: int | None = None,
-    normalize: Callable[[Tensor], Tensor] = normalize_images,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Compute features a batch at a time, with a progress bar.
 
     Args:
         trunks: T trunks of the same width, in evaluation mode, on one device.
-        crops: N images.
-        first: number of images to skip.
+        images: sources of images, which are joined in this order.
+        preprocessing: size and statistics of the images, as in the trunks' training.
+        rows: N rows of the joined sources.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
-        normalize: maps uint8 images to floats, as in the trunks' training.
 
     Yields:
         Features ``(T, B, D)`` on the trunks' device, and bool ``(B,)``: which can be read.
     """
-    count = len(crops)  # type: ignore[arg-type]
     if workers is None:
-        enough = (count - first) // _IMAGES_PER_WORKER
-        workers = min(usable_cores(), _MOST_WORKERS, enough)
+        workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
         if workers == 1:  # it would be no faster than this process
             workers = 0
-    loader = DataLoader(Subset(crops, range(first, count)), batch, num_workers=workers)
+    crops = [Crops(source, preprocessing.size) for source in images]
+    joined: Dataset[tuple[Tensor, bool]] = ConcatDataset(crops)
+    loader = DataLoader(Subset(joined, rows), batch, num_workers=workers)
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log
-    with tqdm(
-        total=count, initial=first, desc="features", unit=" images", mininterval=interval
-    ) as bar:
-        for images, valid in loader:
-            pixels = normalize(images.to(device))
-            yield torch.stack([_pooled(trunk(pixels)) for trunk in trunks]), valid
+    with tqdm(total=len(rows), desc="features", unit=" images", mininterval=interval) as bar:
+        for pixels, valid in loader:
+            normalized = preprocessing.normalize(pixels.to(device))
+            yield torch.stack([_pooled(trunk(normalized)) for trunk in trunks]), valid
             bar.update(len(valid))
 
 

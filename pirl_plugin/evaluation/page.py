@@ -1,50 +1,230 @@
-"""HTML reports: one file that loads nothing from outside.
+"""The page of all reports: one HTML file that loads nothing from outside.
 
-A report is a template that extends ``page.html.j2``, which has the frame and the style of all
-reports; ``parts.html.j2`` has what several of them show.
+``page.html.j2`` has its text; a section is shown if its values are given.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 from torch import Tensor
 
-from pirl_plugin.evaluation.features import centre_crop
+from pirl_plugin.evaluation.features import centre_crop, evenly_spaced
+from pirl_plugin.evaluation.knn import same_class_share
+from pirl_plugin.images.sources import ImageSource
 from pirl_plugin.system.files import write_text
 
 _PICTURE = 112  # side of a small picture, pixels
+_NUM_QUERIES = 6
+NUM_NEIGHBORS = 6
+"""Neighbours of each query on the page."""
 
 
-def write_page(path: Path, template: Path, **values: object) -> None:
-    """Fill a template and write the page.
+@dataclass(frozen=True)
+class Accuracy:
+    """A measured accuracy.
+
+    Attributes:
+        name: what was measured, such as a layer.
+        percent: top-1, 0 to 100.
+        count: number of test images.
+        is_reference: whether it is only for comparison, such as an untrained network.
+    """
+
+    name: str
+    percent: float
+    count: int
+    is_reference: bool = False
+
+    @property
+    def error(self) -> float:
+        """Half of the 95 % interval, percent, by the normal approximation.
+
+        Example:
+            >>> round(Accuracy("kNN", 30.0, 400).error, 2)  # 196 √(0.3 · 0.7 / 400)
+            4.49
+        """
+        share = self.percent / 100
+        return 196 * math.sqrt(share * (1 - share) / self.count)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Accuracies side by side; the title may be empty."""
+
+    title: str
+    accuracies: Sequence[Accuracy]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The first sentence of a page; ``kind`` is good, bad or open."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a page shows of a training.
+
+    Attributes:
+        loss: its mean at the beginning and at the end.
+        plots: ``<svg>`` elements.
+        jigsaws: for each of some images, the ``data:`` addresses ``image``, ``view``, ``patches``.
+    """
+
+    loss: tuple[float, float]
+    plots: Sequence[str]
+    jigsaws: Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class ShownImages:
+    """Images of a split, of which a page shows some.
+
+    Attributes:
+        source: source of the images.
+        rows: N rows of the source.
+        labels: int64 ``(N,)``; None without classes.
+        classes: names of the classes 0, 1, ….
+    """
+
+    source: ImageSource
+    rows: Sequence[int]
+    labels: Tensor | None
+    classes: Sequence[str]
+
+    def picture(self, number: int) -> Picture:
+        """Return the picture of one of the N images."""
+        pixels, _ = self.source[self.rows[number]]
+        label = "" if self.labels is None else self.classes[int(self.labels[number])]
+        return Picture(data_address(centre_crop(pixels, _PICTURE)), label)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A small picture: its ``data:`` address, and the name of its class, or nothing."""
+
+    image: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """An image, and by network its nearest training images, the nearest first."""
+
+    picture: Picture
+    neighbors: Mapping[str, Sequence[Picture]]
+
+    def num_same(self, network: str) -> int:
+        """Return the number of neighbours with the class of the query."""
+        return sum(near.label == self.picture.label for near in self.neighbors[network])
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Nearest neighbours of some queries.
+
+    Attributes:
+        count: neighbours of each query.
+        shares: of each network, how many neighbours of all queries have their class, percent;
+            nothing without classes.
+        queries: some queries, those of the first network's best query first.
+    """
+
+    count: int
+    shares: Sequence[float]
+    queries: Sequence[Query]
+
+
+def show_neighbors(
+    train: ShownImages, queries: ShownImages, nearest: Mapping[str, Tensor]
+) -> Neighbors:
+    """Choose some queries, and make the pictures of their neighbours.
+
+    Args:
+        train: the images among which neighbours were searched.
+        queries: M images.
+        nearest: network → int64 ``(M, n)``, numbers of training images, the nearest first.
+    """
+    first_columns = {network: rows[:, :NUM_NEIGHBORS] for network, rows in nearest.items()}
+    shown = []
+    for number in evenly_spaced(len(queries.rows), _NUM_QUERIES):
+        neighbors = {
+            network: [train.picture(near) for near in rows[number].tolist()]
+            for network, rows in first_columns.items()
+        }
+        shown.append(Query(queries.picture(number), neighbors))
+    shares = []
+    if train.labels is not None and queries.labels is not None:
+        for rows in first_columns.values():
+            shares.append(same_class_share(rows, train.labels, queries.labels))
+    first_network = next(iter(nearest))
+    by_success = sorted(shown, key=lambda query: -query.num_same(first_network))
+    return Neighbors(first_columns[first_network].shape[1], shares, by_success)
+
+
+def write_page(
+    path: Path,
+    title: str,
+    *,
+    settings: Mapping[str, object],
+    introduction: str = "",
+    verdict: Verdict | None = None,
+    charts: Sequence[Chart] = (),
+    chance: float = 0.0,
+    training: Training | None = None,
+    neighbors: Neighbors | None = None,
+    commands: Mapping[str, str] | None = None,
+    remark: str = "",
+) -> None:
+    """Write a page.
 
     Args:
         path: the HTML file.
-        template: a template that extends ``page.html.j2``.
-        **values: values of the template's variables, ``title`` among them.
+        title: of the page.
+        settings: name → value, for the table at the end.
+        introduction: the first paragraph.
+        verdict: the first sentence in large letters.
+        charts: accuracies.
+        chance: share of the most frequent class, percent.
+        training: how the network was trained.
+        neighbors: nearest neighbours.
+        commands: next steps: purpose → command.
+        remark: a paragraph after the commands.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # torch requires jinja2
 
     pages = Environment(
-        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    write_text(path, pages.get_template(template.name).render(values))
+    text = pages.get_template("page.html.j2").render(
+        title=title,
+        settings=settings,
+        introduction=introduction,
+        verdict=verdict,
+        charts=charts,
+        chance=chance,
+        training=training,
+        neighbors=neighbors,
+        commands=commands,
+        remark=remark,
+    )
+    write_text(path, text)
 
 
-def picture(image: Tensor) -> str:
+def data_address(image: Tensor) -> str:
     """Return the ``data:`` address of an image uint8 ``(3, H, W)``, as a PNG."""
     stream = io.BytesIO()
     Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(stream, "PNG")
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
-
-
-def small_picture(image: Tensor) -> str:
-    """Return the ``data:`` address of the centre of an image uint8 ``(3, H, W)``."""
-    return picture(centre_crop(image, _PICTURE))

@@ -24,7 +24,7 @@ from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import FolderSource, class_folders
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import scan_tar, write_index
-from pirl_plugin.system.arguments import HelpFormatter, user_path, whole_number
+from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.system.processes import usable_cores
@@ -72,11 +72,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin prepare",
-        description="Make a smaller copy of a folder of images, with the same folders and names.\n"
-        "Example: pirl-plugin prepare IMAGENET/train IMAGENET256/train",
-        formatter_class=HelpFormatter,
+    parser = command_parser(
+        "prepare",
+        "Make a smaller copy of a folder of images, with the same folders and names.",
+        "IMAGENET/train IMAGENET256/train",
     )
     add = parser.add_argument
     add("input", metavar="IN", type=user_path, help="folder of images")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 
-from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
+from pirl_plugin.system.arguments import command_parser, output_folder, user_path, whole_number
 from pirl_plugin.system.failures import MissingPackage
 
 
@@ -34,11 +34,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     Raises:
         SystemExit: the options cannot be used, or ask for help.
     """
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin quickstart",
-        description="Pre-train a small network with PIRL, measure it, and write a report.\n"
-        "Example: pirl-plugin quickstart --data photos --out runs/photos",
-        formatter_class=HelpFormatter,
+    parser = command_parser(
+        "quickstart",
+        "Pre-train a small network with PIRL, measure it, and write a report.",
+        "--data photos --out runs/photos",
     )
     add = parser.add_argument
     add("--data", type=user_path, help="folder with train/CLASS/* and val/CLASS/*, or "

@@ -8,17 +8,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.evaluation.features import (
-    Crops,
-    collect_features,
-    evenly_spaced,
-)
+from pirl_plugin.evaluation.features import collect_features, evenly_spaced
 from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.images.folders import class_folders, find_split
 from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.models.preprocessing import Preprocessing
 
 IMAGE_SIZE = 64
 """Side of the image view of ``pretrain/pirl/quick_jigsaw``, pixels."""
@@ -58,12 +54,6 @@ class Split:
         """The class of each image, int64 ``(N,)``."""
         return torch.from_numpy(self.source.labels()[self.rows])
 
-    @property
-    def classes(self) -> list[str]:
-        """The first-level subfolder of each image; its file name if there is none."""
-        paths = [Path(self.source.path_of(row)) for row in self.rows]
-        return [path.relative_to(self.source.path).parts[0] for path in paths]
-
 
 def find_data(folder: Path) -> Data:
     """Find ``train/CLASS/*`` and ``val/CLASS/*``, or a folder of images.
@@ -100,9 +90,10 @@ def read_split(
     if labelled:
         labels = source.labels()
         rows = [row for row in rows if labels[row] >= 0]
-    crops = Subset(Crops(source, IMAGE_SIZE), rows)
     trunks = [load_trunk(file) for file in checkpoints.values()]
-    features, is_readable = collect_features(trunks, crops, workers=0)  # (T, N, D), (N,)
+    features, is_readable = collect_features(  # (T, N, D), (N,)
+        trunks, [source], Preprocessing(IMAGE_SIZE), rows=rows, workers=0
+    )
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
     by_name = dict(zip(checkpoints, features[:, is_readable].float(), strict=True))
     return Split(source, readable_rows, by_name)

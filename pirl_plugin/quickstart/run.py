@@ -24,7 +24,7 @@ from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, Split, find_data, read_split
-from pirl_plugin.quickstart.quickstart_report import write_report
+from pirl_plugin.quickstart.report import write_report
 from pirl_plugin.quickstart.sample import write_sample_dataset
 from pirl_plugin.system.files import claim_folder, read_json_lines, write_json
 from pirl_plugin.system.host_config import quoted

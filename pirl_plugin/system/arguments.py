@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pirl_plugin.system.failures import Refused
 
 MAX_SEED = 2**32 - 1
+FEATURES_FORMATS = (".npz", ".csv", ".parquet")
+"""Endings of files of features."""
 
 
 def whole_number(least: int, most: int = MAX_SEED) -> Callable[[str], int]:
@@ -33,23 +38,71 @@ def user_path(text: str) -> Path:
 
 
 def output_folder(text: str) -> Path:
-    """Parse the absolute path of a folder."""
-    return user_path(text).resolve()
+    """Parse the absolute path of a folder that can be made and written to."""
+    path = user_path(text).resolve()
+    _check_writable(path, text)
+    return path
+
+
+def output_file(text: str) -> Path:
+    """Parse the path of a file that can be written."""
+    path = user_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: expected a file, but this is a folder")
+    _check_writable(path.parent, text)
+    return path
+
+
+def features_file(text: str) -> Path:
+    """Parse the path of a file of features, and check what its format needs."""
+    path = output_file(text)
+    if path.suffix not in FEATURES_FORMATS:
+        formats = ", ".join(FEATURES_FORMATS)
+        raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in {formats}")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise argparse.ArgumentTypeError(
+            f"{text}: a .parquet file needs pyarrow, which is not installed: pip install pyarrow"
+        )
+    return path
 
 
 def npz_file(text: str) -> Path:
     """Parse the path of a file that ends in ``.npz``."""
-    path = user_path(text)
+    path = output_file(text)
     if path.suffix != ".npz":
         raise argparse.ArgumentTypeError(f"{text}: expected a name that ends in .npz")
     return path
 
 
+def _check_writable(folder: Path, text: str) -> None:
+    """Raise an error of argparse if a folder is no folder, or cannot be made or written to."""
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected a path that can be written, but {folder} is "
+            f"{'read-only' if folder.is_dir() else 'a file'}; name another"
+        )
+
+
+def positive_number(text: str) -> float:
+    """Parse a finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
+    return number
+
+
 def device(text: str) -> str:
-    """Parse cpu, cuda or cuda:N, and check that this GPU exists."""
+    """Parse cpu, cuda, cuda:N or auto, and check that this GPU exists."""
     import torch
 
     gpus = torch.cuda.device_count()
+    if text == "auto":
+        return "cuda" if gpus else "cpu"
     match = re.fullmatch(r"cuda(?::([0-9]+))?", text)
     exists = match is not None and int(match[1] or 0) < gpus
     if text != "cpu" and not exists:
@@ -72,9 +125,29 @@ def key_and_value(text: str) -> tuple[str, object]:
     return key, yaml.safe_load(value)
 
 
-def add_checkpoint_options(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Add the options that choose the trunk of a checkpoint."""
-    add = parser.add_argument
+def command_parser(
+    name: str, description: str, example: str, *parents: argparse.ArgumentParser
+) -> argparse.ArgumentParser:
+    """Return the parser of ``pirl-plugin NAME``.
+
+    Args:
+        name: of the command.
+        description: its first sentences.
+        example: options and arguments of an example.
+        parents: parsers of options that it shares with other commands.
+    """
+    return argparse.ArgumentParser(
+        prog=f"pirl-plugin {name}",
+        description=f"{description}\nExample: pirl-plugin {name} {example}",
+        formatter_class=HelpFormatter,
+        parents=parents,
+    )
+
+
+def checkpoint_options(several: bool = False) -> argparse.ArgumentParser:
+    """Return the options that choose the trunk of a checkpoint, or of several."""
+    parent = argparse.ArgumentParser(add_help=False)
+    add = parent.add_argument
     kinds = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
     nargs = "+" if several else None
     add("--checkpoint", metavar="FILE", type=user_path, nargs=nargs, required=True, help=kinds)
@@ -89,31 +162,39 @@ def add_checkpoint_options(parser: argparse.ArgumentParser, several: bool = Fals
         help="an option of this network, such as img_size=384; may be repeated",
     )
     add("--trust-pickle", action="store_true", help="let the file run code if it is refused")
+    return parent
 
 
-def add_labelled_data_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option of images with classes in two splits."""
+def labelled_data_options() -> argparse.ArgumentParser:
+    """Return the option of images with classes in two splits."""
+    parent = argparse.ArgumentParser(add_help=False)
     data = "folder with train and val (or validation, test): class folders, tars, Hugging Face "
     more = "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
-    parser.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data + more)
+    parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data + more)
+    return parent
 
 
-def add_image_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that replace the size and statistics of the checkpoint's images."""
-    add = parser.add_argument
+def image_options() -> argparse.ArgumentParser:
+    """Return the options that replace the size and statistics of the checkpoint's images."""
+    parent = argparse.ArgumentParser(add_help=False)
+    add = parent.add_argument
     channels = ("R", "G", "B")
     default = "(default: as in the checkpoint's training)"
     add("--size", type=whole_number(1, 4096), help=f"side of the images, pixels {default}")
     add("--mean", type=float, nargs=3, metavar=channels, help=f"mean of each channel {default}")
-    add("--std", type=float, nargs=3, metavar=channels, help=f"its standard deviation {default}")
+    deviation = f"its standard deviation {default}"
+    add("--std", type=positive_number, nargs=3, metavar=channels, help=deviation)
+    return parent
 
 
-def add_compute_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of computing features."""
-    add = parser.add_argument
+def computing_options() -> argparse.ArgumentParser:
+    """Return the options of computing features."""
+    parent = argparse.ArgumentParser(add_help=False)
+    add = parent.add_argument
     add("--batch", type=whole_number(1), default=128, help="images at a time")
     add("--workers", type=whole_number(0), help="processes that decode (default: by cores)")
-    add("--device", type=device, help="cpu or cuda:N (default: a GPU if there is one)")
+    add("--device", type=device, default="auto", help="cpu, cuda:N, or auto: a GPU if there is one")
+    return parent
 
 
 def trunk_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 
+from pirl_plugin.system.arguments import command_parser
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.host_config import config_root, require_host
 
@@ -23,11 +23,11 @@ _SENTENCE_END = re.compile(
 
 def main(arguments: list[str]) -> int:
     """List all configs and overlays; with a name, print the composed configuration."""
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin configs",
-        description="List the configs and overlays of this plugin; with NAME, print the whole "
-        "configuration that VISSL would use. "
-        "Example: pirl-plugin configs pretrain/pirl/own_images --section LOSS.pirl_loss",
+    parser = command_parser(
+        "configs",
+        "List the configs and overlays of this plugin; with NAME, print the whole configuration "
+        "that VISSL would use.",
+        "pretrain/pirl/own_images --section LOSS.pirl_loss",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as pretrain/pirl/own_images")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as in pirl-plugin train")

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import quoted, require_host
 from pirl_plugin.system.processes import ended_by_sigterm, own_command, run_child
 from pirl_plugin.vissl.run import classification as labelled
@@ -131,14 +130,13 @@ def _fraction(text: str) -> float:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin finetune",
-        description="Train all layers of a checkpoint and a linear classifier on labelled images, "
-        "in VISSL, and export the classifier to torchvision or timm.\nExample: "
-        "pirl-plugin finetune --checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
-        formatter_class=kinds.HelpFormatter,
+    parser = labelled.command_parser(
+        "finetune",
+        "Train all layers of a checkpoint and a linear classifier on labelled images, in VISSL, "
+        "and export the classifier to torchvision or timm.",
+        "--checkpoint runs/mine/checkpoint.torch --data DIR --scratch",
+        "runs/finetune",
     )
-    labelled.add_options(parser, "runs/finetune")
     add = parser.add_argument
     add("--fraction", type=_fraction, help="train on this share of the images, such as 0.1")
     add("--scratch", action="store_true", help="train the same network from random weights, too")

@@ -56,11 +56,11 @@ def write_linear_report(
     """Write ``--report``: the accuracy of each layer."""
     import numpy as np
 
-    from pirl_plugin.evaluation.report import Accuracy, write_report
+    from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
 
     labels = images.test.labels()
     counts = np.bincount(labels[labels >= 0])  # -1: no class
-    rows = [Accuracy(layer, top1, len(images.test)) for layer, top1 in accuracies.items()]
+    bars = [Accuracy(layer, top1, len(images.test)) for layer, top1 in accuracies.items()]
     settings = {
         "Checkpoint": options.checkpoint.resolve(),
         "Training images": f"{len(images.train):,} in {images.train.path}",
@@ -69,7 +69,9 @@ def write_linear_report(
         "Run of VISSL": options.out,
     }
     chance = 100 * counts.max() / counts.sum()
-    write_report(options.report, "Linear classifiers of frozen features", rows, chance, settings)
+    title = "Linear classifiers of frozen features"
+    charts = [Chart("", bars)]
+    write_page(options.report, title, charts=charts, chance=chance, settings=settings)
 
 
 def benchmark_of(trunk: AnyTrunk) -> list[str]:
@@ -100,14 +102,12 @@ def _describe(benchmark: list[str], trunk: AnyTrunk) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="pirl-plugin linear",
-        description="Train linear classifiers on a checkpoint's frozen features, with VISSL's "
-        "benchmark.\nExample: "
-        "pirl-plugin linear --checkpoint runs/mine/checkpoint.torch --data DIR",
-        formatter_class=kinds.HelpFormatter,
+    parser = labelled.command_parser(
+        "linear",
+        "Train linear classifiers on a checkpoint's frozen features, with VISSL's benchmark.",
+        "--checkpoint runs/mine/checkpoint.torch --data DIR",
+        "runs/linear",
     )
-    labelled.add_options(parser, "runs/linear")
     page = "write a page with the accuracies"
-    parser.add_argument("--report", metavar="FILE.html", type=kinds.user_path, help=page)
+    parser.add_argument("--report", metavar="FILE.html", type=kinds.output_file, help=page)
     return parser.parse_args(arguments)

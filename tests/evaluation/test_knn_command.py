@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.feature_file import read_half_features
+from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.evaluation.features import Crops, collect_features
 from pirl_plugin.images.sources import FolderSource
+from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.views.pixels import normalize_images
 from tests.helpers.host_tools import write_checkpoint, write_classes
@@ -76,9 +78,9 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
 
 def test_extract_features__are_those_of_all_images_at_once(checkpoint, data):
     trunk = load_trunk(checkpoint)
-    crops = Crops(FolderSource(data / "train"), 32)
-    features, readable = collect_features([trunk], crops, batch=5)
-    expected = trunk(normalize_images(pixels(crops)), ["flatten"])[0]
+    source = FolderSource(data / "train")
+    features, readable = collect_features([trunk], [source], Preprocessing(32), batch=5)
+    expected = trunk(normalize_images(pixels(Crops(source, 32))), ["flatten"])[0]
     torch.testing.assert_close(features[0].float(), expected, rtol=1e-3, atol=1e-3)
     assert readable.all()
 
@@ -111,7 +113,9 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     assert not progress.parent.exists()
     with np.load(file, allow_pickle=False) as npz:
         assert (npz["features"].dtype, npz["features"].shape) == (np.float32, (17, 512))
-        assert np.array_equal(read_half_features(file), npz["features"].astype(np.float16))
+        about = json.loads(str(npz["progress"]))["about"]
+        half = FeatureFile(file, about, folder, {}).half_features()
+        assert np.array_equal(half, npz["features"].astype(np.float16))
         assert npz["files"][0] == "train/class0/3.png"
         assert npz["unreadable"].tolist() == ["train/class0/0.png"]
         assert npz["labels"].tolist() == [0] * 3 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
@@ -127,6 +131,42 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     np.savez(other, features=np.zeros(3))
     with pytest.raises(ValueError, match=r"other\.npz: expected features that this command wrote"):
         knn(checkpoint, data, tmp_path, *options, "--features", str(other))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["knn", "--temperature", "0"], "--temperature: 0: expected a number above 0"),
+        (["knn", "--std", "0", "1", "1"], "--std: 0: expected a number above 0"),
+        (["knn", "--report", "."], "--report: .: expected a file, but this is a folder"),
+        (["knn", "--out", "file/a"], "--out: file/a: expected a path that can be written, but "),
+        (["embed", "--out", "f.parquet"], "--out: f.parquet: a .parquet file needs pyarrow"),
+        (["embed", "--out", "f.txt"], "--out: f.txt: expected a name that ends in .npz, .csv"),
+        (["linear", "--report", "file/r.html"], "--report: file/r.html: expected a path that can"),
+    ],
+)
+def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch, capsys):
+    """They were refused when all features had been computed."""
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    with pytest.raises(SystemExit) as ended:
+        run([*words, "--checkpoint", "no_file", "--data", "no_folder"])
+    assert ended.value.code == 2
+    assert f"argument {sentence}" in capsys.readouterr().err
+
+
+def test_knn__leaves_no_file_of_features(checkpoint, data, tmp_path, monkeypatch):
+    """Without --features, the file has no name: a killed command leaves nothing on the disk."""
+    listed, forward = [], ResNetTrunk.forward
+
+    def see(trunk, images, *keys):
+        listed.append([path.name for path in (tmp_path / "out").iterdir()])
+        return forward(trunk, images, *keys)
+
+    monkeypatch.setattr(ResNetTrunk, "forward", see)
+    knn(checkpoint, data, tmp_path / "out", "--size", "32", "--no-untrained", "--batch", "9")
+    assert listed == [[], []]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")

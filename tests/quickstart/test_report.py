@@ -2,21 +2,16 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from pirl_plugin.evaluation import page
 from pirl_plugin.images.sources import FolderSource
-from pirl_plugin.quickstart import quickstart_report as report
-from pirl_plugin.quickstart.images import Data, Split
-from pirl_plugin.quickstart.quickstart_report import (
-    accuracy_facts,
-    nearest_rows,
-    neighbor_queries,
-    same_class_shares,
-)
+from pirl_plugin.quickstart import report
+from pirl_plugin.quickstart.images import Split
+from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
 def _results(random, pirl):
@@ -37,41 +32,39 @@ def _results(random, pirl):
 )
 def test_accuracy_facts__the_verdict_follows_from_the_interval(random, pirl, kind, gain):
     # 400 images: 196 sqrt((0.3 * 0.7 + 0.306 * 0.694) / 400) = 6.4 points.
-    facts = accuracy_facts(_results(random, pirl), Counter({"a": 100, "b": 300}))
-    assert (facts["kind"], facts["gain"], facts["chance"]) == (kind, gain, 75)
+    facts = accuracy_facts(_results(random, pirl), Counter({0: 100, 1: 300}))
+    assert (facts["verdict"].kind, facts["chance"]) == (kind, 75)
+    assert gain in facts["verdict"].text
 
 
-def test_neighbor_queries__counts_each_and_sorts_by_success(image_folder, monkeypatch):
-    monkeypatch.setattr(report, "_NUM_QUERIES", 2)
-    monkeypatch.setattr(report, "_NUM_NEIGHBORS", 3)
+def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch):
+    monkeypatch.setattr(page, "_NUM_QUERIES", 2)
+    monkeypatch.setattr(page, "NUM_NEIGHBORS", 3)
     source = FolderSource(image_folder / "train")  # 10 ants, then 10 bees
-    rows = [0, 1, 2, 10, 11]
-    classes = ["ants"] * 3 + ["bees"] * 2
     # The ants are alike. The first bee is nearer to them than to the second one.
     pirl = torch.tensor([[1, 0.5, 0]] * 3 + [[0, 1, 0], [0, 0, 1]])
-    train = Split(source, rows, {"pirl": pirl, "random": pirl.flip(0)})
-    assert train.classes == classes
+    train = Split(source, [0, 1, 2, 10, 11], {"pirl": pirl, "random": pirl.flip(0)})
     test = Split(source, [10, 0], {"pirl": pirl[[3, 0]], "random": pirl[[3, 0]]})
-    nearest = nearest_rows(train, test)
-    queries = neighbor_queries(train, test, nearest)
-    assert [query["query"]["label"] for query in queries] == ["ants", "bees"]
-    assert [query["num_same"]["pirl"] for query in queries] == [3, 1]
+    neighbors = show_neighbors(train, test)
+    assert [query.picture.label for query in neighbors.queries] == ["ants", "bees"]
+    assert [query.num_same("PIRL") for query in neighbors.queries] == [3, 1]
     # In reverse order, the three images with equal features are an ant and two bees.
-    assert queries[0]["num_same"]["random"] == 1
-    labels = [neighbor["label"] for neighbor in queries[1]["pirl"]]
+    assert neighbors.queries[0].num_same("Random") == 1
+    labels = [near.label for near in neighbors.queries[1].neighbors["PIRL"]]
     assert labels.count("bees") == 1
-    shares = same_class_shares(train, test, nearest)
-    assert shares["pirl"] == pytest.approx(100 * 4 / 6)  # of three neighbours of two queries
+    assert neighbors.count == 3
+    assert neighbors.shares[0] == pytest.approx(100 * 4 / 6)  # of three neighbours of two queries
 
 
-def test_neighbor_queries__without_classes_leaves_out_the_query(image_folder):
+def test_neighbors__without_classes_leave_out_the_query(image_folder):
     source = FolderSource(image_folder / "train")
-    rows = list(range(len(source)))
-    features = torch.randn(len(rows), 4)
-    train = Split(source, rows, {"pirl": features, "random": features})
-    for query in neighbor_queries(train, None, nearest_rows(train, None)):
-        assert query["query"]["image"] not in [near["image"] for near in query["pirl"]]
-        assert len(query["pirl"]) == 6
+    features = torch.randn(len(source), 4)
+    train = Split(source, list(range(len(source))), {"pirl": features, "random": features})
+    neighbors = show_neighbors(train, None)
+    assert neighbors.shares == []
+    for query in neighbors.queries:
+        assert query.picture.image not in [near.image for near in query.neighbors["PIRL"]]
+        assert len(query.neighbors["PIRL"]) == 6
 
 
 def test_smoothed__is_a_mean_with_shorter_windows_at_the_ends():
@@ -90,16 +83,3 @@ def test_plots__are_of_measures_that_every_epoch_has():
     plots = report._plots(np.array([[1, 3.0], [2, 2.0], [4, 1.0]]), 2, measures)
     titles = [re.search('aria-label="([^"]+)"', plot)[1] for plot in plots]
     assert titles == ["Loss", *(title for title, _ in list(report._MEASURES.values())[1:])]
-
-
-def test_commands__name_the_data_of_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    out = tmp_path / "runs" / "a b"
-    checkpoint = out / "checkpoint.torch"
-    drawn = report._commands(out, Data(out / "sample_data" / "train", None, 10), checkpoint)
-    assert "--data DIR" in drawn["The same on your own images"]
-    assert f"'{out}_own'" in drawn["The same on your own images"]
-    own = report._commands(out, Data(Path("my photos"), None, 10), checkpoint)
-    longer = own["A longer training of a larger network on these images"]
-    assert "machines=cpu" in longer
-    assert "'my photos'" in longer.replace("'\"'\"'", "'")

@@ -14,31 +14,36 @@ if TYPE_CHECKING:
     from pirl_plugin.models.trunks import AnyTrunk
 
 
-def add_options(parser: argparse.ArgumentParser, out: str) -> None:
-    """Add the options of a run.
+def command_parser(name: str, description: str, example: str, out: str) -> argparse.ArgumentParser:
+    """Return the parser of a command that runs the host on a checkpoint and labelled images.
 
     Args:
-        parser: of the command.
+        name: of the command.
+        description: its first sentences.
+        example: options and arguments of an example.
         out: default folder of the run.
     """
-    kinds.add_checkpoint_options(parser)
-    kinds.add_labelled_data_option(parser)
-    kinds.add_image_options(parser)
+    parser = kinds.command_parser(
+        name,
+        description,
+        example,
+        kinds.checkpoint_options(),
+        kinds.labelled_data_options(),
+        kinds.image_options(),
+    )
     add = parser.add_argument
     add("--out", type=kinds.output_folder, default=out, help="folder of the run")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as in pirl-plugin train")
+    return parser
 
 
 def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, LabelledImages]:
     """Load the trunk of the command's checkpoint, open its images, and print what is measured."""
-    from pirl_plugin.checkpoints.load import load_trunk
+    from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
-    from pirl_plugin.models.trunks import describe_network
 
     images = open_labelled(options.data)
-    trunk = load_trunk(options.checkpoint, **kinds.trunk_options(options))
-    trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
-    print(f"network: {describe_network(trunk)}")
+    trunk = load_network(options)
     print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
     print(f"images of {trunk.preprocessing}", flush=True)
     return trunk, images

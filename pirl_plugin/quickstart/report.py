@@ -1,6 +1,6 @@
 """The quickstart's report: plots, pictures, and the parts that depend on the outcome.
 
-``report.html.j2`` has the text. Plots are embedded as SVG, small enough for a phone.
+Plots are embedded as SVG, small enough for a phone.
 """
 
 from __future__ import annotations
@@ -10,35 +10,29 @@ import importlib.metadata
 import io
 import math
 import re
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 from torch.nn.functional import pad
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
+from pirl_plugin.evaluation import page
 from pirl_plugin.evaluation.features import evenly_spaced
-from pirl_plugin.evaluation.knn import find_neighbors, same_class_share
+from pirl_plugin.evaluation.knn import find_neighbors
 from pirl_plugin.evaluation.measures import LINE_KEY
-from pirl_plugin.evaluation.page import picture, small_picture, write_page
-from pirl_plugin.evaluation.report import Accuracy
 from pirl_plugin.evaluation.training_views import training_views
 from pirl_plugin.quickstart.images import Data, Split
-from pirl_plugin.system.console import next_commands, program_name
+from pirl_plugin.system.console import counted, next_commands
 from pirl_plugin.system.files import read_json_lines
-from pirl_plugin.system.host_config import quoted
 from pirl_plugin.views.pixels import image_generator
 
-_NUM_QUERIES = 6
-_NUM_NEIGHBORS = 6
+_TITLES = {"pirl": "PIRL", "random": "Random"}  # of the networks
 _BLUE = "#2457c5"
 _PALE_BLUE = "#b9c9ee"
 _GREY = "#8b929b"
@@ -72,31 +66,66 @@ def write_report(
     loss_of_step = {int(line["iter"]): float(line["loss"]) for line in lines}
     losses = np.array(sorted(loss_of_step.items()))  # (K, 2): step, loss
     measures = {int(line["ep"]) + 1: line[LINE_KEY] for line in lines if LINE_KEY in line}
-    nearest = nearest_rows(train, test)
-    values = {
-        "title": "PIRL quickstart",
-        "results": results,
-        "data": data,
-        "config": read_config(out / "pretrain" / RUN_CONFIG),
-        "accuracy": accuracy_facts(results, Counter(test.classes)) if test else None,
-        "loss": _ends(losses[:, 1]),
-        "plots": _plots(losses, results["epochs"], measures),
-        "jigsaws": _jigsaws(train, results["seed"], checkpoints["pirl"]),
-        "queries": neighbor_queries(train, test, nearest),
-        "same_class": same_class_shares(train, test, nearest) if test else None,
-        "num_neighbors": nearest["pirl"].shape[1],
-        "commands": _commands(out, data, checkpoints["pirl"]),
-        "versions": {
-            package: importlib.metadata.version(package)
-            for package in ("pirl_plugin", "torch", "vissl")
-        },
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    config = read_config(out / "pretrain" / RUN_CONFIG)
+    network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
+    epochs = counted(results["epochs"], "epoch")
+    test_of_labels = "There were no labels for a test"
+    outcome: dict[str, Any] = {}
+    if test is not None:
+        test_of_labels = "Labels were used only for the test"
+        outcome = accuracy_facts(results, Counter(test.labels.tolist()))
+    page.write_page(
+        out / "report.html",
+        "PIRL quickstart",
+        introduction=f"A ResNet-{network['DEPTH']} saw {data.num_train:,} images without labels "
+        f"for {epochs}. {test_of_labels}.",
+        training=page.Training(
+            loss=_ends(losses[:, 1]),
+            plots=_plots(losses, results["epochs"], measures),
+            jigsaws=_jigsaws(train, results["seed"], checkpoints["pirl"]),
+        ),
+        neighbors=show_neighbors(train, test),
+        commands=next_commands(checkpoints["pirl"], data.train, quickstart=out),
+        remark=f"timm, torchvision and Detectron2 have no ResNet-{network['DEPTH']} of width "
+        f"{network['WIDTH_MULTIPLIER']}. They have the network of the longer training.",
+        settings=_settings(data, results, config, test),
+        **outcome,
+    )
+
+
+def _settings(
+    data: Data, results: dict[str, Any], config: dict[str, Any], test: Split | None
+) -> dict[str, str]:
+    """Return the table at the end of the report."""
+    network = config["MODEL"]["TRUNK"]["PIRL_RESNET"]
+    loss = config["LOSS"]["pirl_loss"]
+    train = config["DATA"]["TRAIN"]
+    view = train["TRANSFORMS"][0]
+    rate = config["OPTIMIZER"]["param_schedulers"]["lr"]
+    packages = ("pirl_plugin", "torch", "vissl")
+    speed = results["images_per_s"]
+    time = f"{results['seconds'] / 60:.1f} min"
+    return {
+        "Data": f"{data.num_train:,} images in {data.train}",
+        "Test": "none" if test is None else f"{len(test.rows):,} images in {data.val}",
+        "Network": f"ResNet-{network['DEPTH']}, width {network['WIDTH_MULTIPLIER']}",
+        "Views": f"image of {view['image_size']} px, nine patches of {view['patch_size']} px",
+        "Loss": f"{loss['estimator']}, λ = {loss['lambda_invariance']}, "
+        f"τ = {loss['temperature']}, N = {loss['num_negatives']:,}",
+        "Optimiser": f"SGD, learning rate {rate['start_value']} ({rate['name']}), "
+        f"batch {train['BATCHSIZE_PER_REPLICA']}",
+        "Engine": "VISSL, config=pretrain/pirl/quick_jigsaw",
+        "Evaluation": "frozen res5 features: VISSL's linear benchmark; kNN, k = 20, cosine",
+        "Seed": str(results["seed"]),
+        "Processor": f"{results['processor']}, {results['threads']} threads",
+        "Versions": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages),
+        "Date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "Time": f"{time}; pre-training at {speed:.0f} images/s" if speed else time,
     }
-    write_page(out / "report.html", Path(__file__).with_name("report.html.j2"), **values)
 
 
-def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, Any]:
-    """Return accuracies, their 95 % intervals, and the verdict on kNN's gain.
+def accuracy_facts(results: dict[str, Any], classes: Counter[int]) -> dict[str, Any]:
+    """Return the page's ``charts``, ``chance`` and ``verdict``, which is on kNN's gain.
 
     The gain's interval takes the two shares as independent (normal approximation).
 
@@ -106,110 +135,56 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[str]) -> dict[str, 
 
     Example:
         >>> same = {"knn_top1": 30.0, "linear_top1": 40.0}
-        >>> accuracy_facts({"random": same, "pirl": same}, Counter("aab"))["kind"]
+        >>> accuracy_facts({"random": same, "pirl": same}, Counter([0, 0, 1]))["verdict"].kind
         'open'
     """
     count = classes.total()
-    rows: list[dict[str, Any]] = []
+    charts = []
     for key, title in (("knn_top1", "kNN"), ("linear_top1", "Linear classifier")):
-        random = results["random"][key]
-        pirl = results["pirl"][key]
-        errors = [Accuracy(title, percent, count).error for percent in (random, pirl)]
-        rows.append({"title": title, "random": random, "pirl": pirl, "errors": errors})
-
-    knn = rows[0]
-    gain = knn["pirl"] - knn["random"]
-    error = math.hypot(*knn["errors"])  # of the difference: the variances add up
-    if gain > error:
-        kind = "good"
-    elif gain < -error:
-        kind = "bad"
+        random = page.Accuracy("Random", results["random"][key], count, is_reference=True)
+        pirl = page.Accuracy("PIRL", results["pirl"][key], count)
+        charts.append(page.Chart(title, [random, pirl]))
+    random, pirl = charts[0].accuracies
+    difference = pirl.percent - random.percent
+    error = math.hypot(random.error, pirl.error)  # of the difference: the variances add up
+    gain = f"{difference:+.1f} ± {error:.1f} points".replace("-", "−")
+    if difference > error:
+        text = f"PIRL learnt: its features beat random weights by {gain} (kNN)."
+        verdict = page.Verdict("good", text)
+    elif difference < -error:
+        text = f"PIRL's features are worse than random weights: {gain} (kNN)."
+        verdict = page.Verdict("bad", text)
     else:
-        kind = "open"
-    return {
-        "rows": rows,
-        "kind": kind,
-        "gain": f"{gain:+.1f} ± {error:.1f} points".replace("-", "−"),
-        "chance": 100 * max(classes.values()) / count,
-        "count": count,
-    }
+        text = f"This run does not show that PIRL learnt: {gain} over random weights (kNN), which"
+        advice = "may be chance. Train for more epochs or on more images."
+        verdict = page.Verdict("open", f"{text} {advice}")
+    chance = 100 * max(classes.values()) / count
+    return {"charts": charts, "chance": chance, "verdict": verdict}
 
 
-def nearest_rows(train: Split, test: Split | None) -> dict[str, Tensor]:
-    """Return each network's nearest training images of all queries, int64 (M, 6).
+def show_neighbors(train: Split, test: Split | None) -> page.Neighbors:
+    """Show a few images with their nearest training images by each network.
 
     Args:
         train: the images among which neighbours are searched.
-        test: the M queries; None: the training images, each without itself.
+        test: the queries; None: the training images, each without itself.
     """
     queries = test or train
     nearest = {}
-    for name, features in queries.features.items():
+    for name, title in _TITLES.items():
+        features = queries.features[name]
         gallery = train.features[name]
-        rows, _ = find_neighbors(features, gallery, _NUM_NEIGHBORS, leave_one_out=test is None)
-        nearest[name] = rows
-    return nearest
+        nearest[title], _ = find_neighbors(
+            features, gallery, page.NUM_NEIGHBORS, leave_one_out=test is None
+        )
+    has_classes = test is not None
+    return page.show_neighbors(_shown(train, has_classes), _shown(queries, has_classes), nearest)
 
 
-def same_class_shares(train: Split, test: Split, nearest: dict[str, Tensor]) -> dict[str, float]:
-    """Return how many of each network's neighbours have the class of their query, percent.
-
-    Args:
-        train: the images among which neighbours were searched.
-        test: the queries.
-        nearest: of :func:`nearest_rows`.
-    """
-    return {
-        name: same_class_share(rows, train.labels, test.labels) for name, rows in nearest.items()
-    }
-
-
-def neighbor_queries(
-    train: Split, test: Split | None, nearest: dict[str, Tensor]
-) -> list[dict[str, Any]]:
-    """Return a few images with their nearest neighbours, those of the best query first.
-
-    Args:
-        train: the images among which neighbours were searched.
-        test: the images to choose queries from; None: the training images, which have no classes.
-        nearest: of :func:`nearest_rows`.
-
-    Returns:
-        For each query, ``query`` and each network's list of neighbours: dictionaries of ``image``
-        and ``label``; and ``num_same``, network → number of neighbours of the query's class.
-    """
-    split = test or train
-    train_classes = train.classes
-    queries: list[dict[str, Any]] = []
-    for row in evenly_spaced(len(split.rows), _NUM_QUERIES):
-        label = split.classes[row]
-        query: dict[str, Any] = {"query": _shown(split, row), "num_same": {}}
-        for name, rows in nearest.items():
-            neighbors = rows[row].tolist()
-            query[name] = [_shown(train, neighbor) for neighbor in neighbors]
-            query["num_same"][name] = sum(train_classes[index] == label for index in neighbors)
-        queries.append(query)
-    return sorted(queries, key=lambda query: -query["num_same"]["pirl"])
-
-
-def _commands(out: Path, data: Data, checkpoint: Path) -> dict[str, str]:
-    """Return the next steps: purpose → command."""
-    program = program_name()
-    own_images = f"{program} train config=pretrain/pirl/own_images"
-    if not torch.cuda.is_available():
-        own_images += " +config/pirl/machines=cpu +config/pirl/models=resnet18"
-    if data.train.is_relative_to(out):  # sample images
-        other_run = out.with_name(f"{out.name}_own")
-        first = {
-            "The same on your own images": f"{program} quickstart --data DIR --out "
-            + shlex.quote(str(other_run)),
-            "A longer training of a larger network on your own images": f"{own_images} "
-            "'config.DATA.TRAIN.DATA_PATHS=[DIR]'",
-        }
-    else:
-        paths = shlex.quote(f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]")
-        first = {"A longer training of a larger network on these images": f"{own_images} {paths}"}
-    return {**first, **next_commands(checkpoint, data.train)}
+def _shown(split: Split, has_classes: bool) -> page.ShownImages:
+    """Return the images of a split for the page."""
+    labels = split.labels if has_classes else None
+    return page.ShownImages(split.source, split.rows, labels, split.source.classes or [])
 
 
 def _ends(values: NDArray[np.floating]) -> tuple[float, float]:
@@ -301,11 +276,5 @@ def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
             "view": drawn["images"],
             "patches": grid.flatten(3, 4).flatten(1, 2),  # (3, 3 h, 3 w)
         }
-        samples.append({name: picture(pixels) for name, pixels in pictures.items()})
+        samples.append({name: page.data_address(shown) for name, shown in pictures.items()})
     return samples
-
-
-def _shown(split: Split, row: int) -> dict[str, str]:
-    """Return an image's picture and its class."""
-    pixels = split.source[split.rows[row]][0]
-    return {"image": small_picture(pixels), "label": split.classes[row]}
