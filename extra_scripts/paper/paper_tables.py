@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from published import published_tables
+
+from pirl_plugin.system.comparison import in_words
 
 
 @dataclass(frozen=True)
@@ -18,20 +20,36 @@ class Run:
     Attributes:
         path: folder of the run.
         row: the row of the paper's tables that is nearest to the run.
-        tables: numbers of the tables with this row.
         figures: column → percent; the column of a layer is "ImageNet res5".
         layer: the best of several layers.
         differs: key → value of the run and value of the row. It is empty if the run fills the row.
-        label: the run's name if it does not fill the row.
+        unknown: what could not be compared, in words.
+        table: number of its table; None: all tables with its row and columns.
     """
 
     path: Path
     row: str
-    tables: tuple[int, ...]
     figures: dict[str, float]
     layer: str | None = None
     differs: Mapping[str, tuple[object, object]] = field(default_factory=dict)
-    label: str = ""
+    unknown: Sequence[str] = ()
+    table: int | None = None
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """Numbers of the tables with the row and columns, or of the first with the columns."""
+        if self.table is not None:
+            return (self.table,)
+        with_columns = [t for t in published_tables() if set(self.figures) & set(t["columns"])]
+        with_row = [t["number"] for t in with_columns if self.row in t["rows"]]
+        return tuple(with_row or [with_columns[0]["number"]])
+
+    @property
+    def label(self) -> str:
+        """The run's name and three of its differences, if it does not fill the row."""
+        is_row = any(self.row in table["rows"] for table in published_tables())
+        name = f"{self.path.name}, not {self.row}" if is_row else self.path.name
+        return f"{name}: {in_words(dict(self.differs), '{key} {value} ({expected})')}"
 
 
 def lay_out(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -61,7 +79,7 @@ def _rows(table: Mapping[str, Any], runs: Sequence[Run]) -> list[dict[str, Any]]
             with_other_settings.setdefault((run.row, str(run.differs)), []).append(run)
     rows = [_row(method, table["rows"][method], columns, filled[method]) for method in filled]
     for (nearest, _), group in with_other_settings.items():
-        row = _row(group[0].label or nearest, [None] * len(columns), columns, group)
+        row = _row(group[0].label, [None] * len(columns), columns, group)
         differs = {key: [str(value) for value in pair] for key, pair in group[0].differs.items()}
         rows.append({**row, "differs": differs, "nearest": nearest})
     return rows
@@ -97,6 +115,18 @@ def has_measured(table: Mapping[str, Any]) -> bool:
 def markdown(tables: Sequence[Mapping[str, Any]]) -> str:
     """Return tables as Markdown, with a column of measured figures after each published column."""
     return "\n\n".join(_markdown(table) for table in tables)
+
+
+def not_known(runs: Iterable[Run]) -> str:
+    """Return what the comparison of these runs with the paper's could not see."""
+    lines = [
+        "Compared: settings, epochs, batches, and numbers of images. Not known: whether the images "
+        "are the paper's, and what was done to a file of weights outside these runs."
+    ]
+    for run in runs:
+        if run.unknown:
+            lines.append(f"- {run.path}: not known: {', '.join(run.unknown)}")
+    return "\n".join(lines)
 
 
 def _markdown(table: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paper_figures import draw_layers, draw_parameters
 from paper_runs import read_run
-from paper_tables import Run, has_measured, lay_out, markdown
+from paper_tables import Run, has_measured, lay_out, markdown, not_known
 
 from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import user_path
@@ -33,13 +33,14 @@ def main(arguments: list[str]) -> int:
         raise Refused(f"{names}: expected folders of finished runs; name at least one")
     tables = lay_out(list(runs.values()))
     text = json.dumps({"tables": tables}, indent=2)
+    notes = not_known(runs.values())
     if options.out is not None:
-        write_text(options.out / "results.md", markdown(tables) + "\n")
+        write_text(options.out / "results.md", f"{markdown(tables)}\n\n{notes}\n")
         write_text(options.out / "results.json", text + "\n")
         draw_parameters(tables).savefig(options.out / "figure_2.png", dpi=200)
         draw_layers(tables).savefig(options.out / "figure_5.png", dpi=200)
     measured = [table for table in tables if has_measured(table)]
-    print(text if options.json else markdown(measured))
+    print(text if options.json else f"{markdown(measured)}\n\n{notes}")
     return status
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from paper_runs import PRETRAININGS
+from paper_rows import PRETRAININGS
 
 from tests.helpers.configs import compose
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from paper_runs import BENCHMARKS
+from paper_rows import BENCHMARKS
 from published import DETECTION_ROWS, published_tables
 
 from pirl_plugin import cli
@@ -19,7 +19,7 @@ OTHERS = {
     "Colorization (R-152)", "Multi-task (R-101)", "DeepCluster (YFCC-1M)", "Jigsaw (YFCC-100M)",
     "DeeperCluster (YFCC-100M)", "Places205 Supervised", "Kolesnikov et al.", "PIRL-ens",
 }  # fmt: skip
-COLUMNS = {benchmark.column for benchmark in BENCHMARKS.values()}
+COLUMNS = {column for column, _ in BENCHMARKS.values()}
 
 
 def weights(folder, row, *overrides):

@@ -10,8 +10,7 @@ from published import LAYERS
 def run(name, row, top1, **differs):
     layers = {f"ImageNet {layer}": value for layer, value in zip(LAYERS, top1, strict=True)}
     figures = {"ImageNet": max(top1), **layers}
-    label = f"{name}, not {row}: " if differs else ""
-    return Run(Path(name), row, (2, 7), figures, "res5", differs, label)
+    return Run(Path(name), row, figures, "res5", differs)
 
 
 TABLES = lay_out(

@@ -2,17 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
-from paper_runs import IMAGES, compose, read_run
+from paper_rows import DETECTION_IMAGES, IMAGES
+from paper_runs import compose, read_run
 from paper_tables import lay_out
 
 from pirl_plugin.checkpoints.training_run import SECTION, read_config
-from pirl_plugin.vissl.resume.record import plain, weights_of
+from pirl_plugin.vissl.resume.record import plain
 from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows
 
 PIRL, BASELINE = "config=pretrain/pirl/jigsaw_8node", "config=pretrain/pirl/jigsaw_baseline_8node"
+ONE_GPU = "+config/pirl/machines=1gpu"
 IMAGENET, YFCC = 1_281_167, 1_000_000
 
 
@@ -77,15 +80,14 @@ ANY_RUN = {  # key -> a value that cannot change a result
 }
 
 
-@pytest.mark.parametrize("key", ANY_RUN)
-def test_pretraining__fills_its_row_whatever_cannot_change_a_result(key, tmp_path):
-    checkpoint = trained(tmp_path / "made", PIRL, changes={key: ANY_RUN[key]})
-    run = read_run(benchmark(tmp_path / "run", checkpoint))
+def test_pretraining__fills_its_row_whatever_cannot_change_a_result(tmp_path):
+    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=ANY_RUN)))
     assert (run.row, run.differs) == ("PIRL", {})
     assert (2, "PIRL") in paper_rows(lay_out([run]))
+    assert run.unknown == ["its number of TRAIN images", "its number of TEST images"]
 
 
-MACHINES = {"4node_8gpu": (4, 8, 32), "128 GPUs": (16, 8, 8), "one": (1, 8, 128)}
+MACHINES = {"4node_8gpu": (4, 8, 32), "128 GPUs": (16, 8, 8), "one": (1, 1, 1024)}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -98,6 +100,95 @@ def test_pretraining__fills_its_row_with_the_same_global_batch(machine, tmp_path
     }
     run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=split)))
     assert (run.row, run.differs) == ("PIRL", {})
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"), [([256], "256"), ([256, 1024], "256, then 1024"), ([1024], None)]
+)
+def test_pretraining__with_another_batch_at_any_time_fills_no_row(batches, expected, tmp_path):
+    """The last command has the paper's batch."""
+    made = trained(tmp_path / "made", PIRL, global_batches=batches)
+    run = read_run(benchmark(tmp_path / "run", made))
+    batch = {} if expected is None else {"pre-training global batch": (expected, 1024)}
+    assert run.differs == batch
+
+
+@pytest.mark.parametrize("storage", ["shards", "filelist"])
+def test_images__are_known_by_their_number_in_any_storage(storage, tmp_path):
+    overlay = f"+config/pirl/datasets={storage}"
+    rows = {}
+    for images in (IMAGENET, YFCC, IMAGENET - 1):
+        made = trained(tmp_path / f"{images}", PIRL, overlay, images=images)
+        folder = measured(tmp_path / f"run{images}", made, overlay)
+        finish(folder, {"TRAIN": IMAGENET, "TEST": 50_000})
+        run = read_run(folder)
+        rows[images] = (run.row, list(run.differs))
+    assert rows == {
+        IMAGENET: ("PIRL", []),
+        YFCC: ("PIRL (YFCC-1M)", []),
+        IMAGENET - 1: ("PIRL", ["pre-training DATA.TRAIN.DATA_PATHS"]),
+    }
+
+
+def finish(folder, images, epochs=28):
+    """The checkpoint of a benchmark, with the numbers of its images."""
+    section = {"images": {split: {"count": count} for split, count in images.items()}}
+    section["config"] = json.dumps(read_config(folder / "train_config.yaml"))
+    content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": epochs - 1}
+    torch.save(content, folder / f"model_final_checkpoint_phase{epochs - 1}.torch")
+
+
+def test_benchmark__on_one_gpu_fills_its_row(tmp_path):
+    """As the guide says: its rate follows the batch."""
+    made = trained(tmp_path / "made", PIRL)
+    for column in ("ImageNet", "1 %", "VOC07"):
+        run = read_run(measured(tmp_path / column, made, ONE_GPU, column=column))
+        assert (run.row, run.differs) == ("PIRL", {})
+
+
+def test_benchmark__on_a_part_of_its_images_fills_no_row(tmp_path):
+    folder = measured(tmp_path / "run", trained(tmp_path / "made", PIRL))
+    finish(folder, {"TRAIN": 100, "TEST": 50_000})
+    run = read_run(folder)
+    assert run.differs == {"DATA.TRAIN.DATA_PATHS": ("100 images", "1,281,167")}
+    assert run.unknown == []
+
+
+def test_svm__has_the_images_of_its_features(tmp_path):
+    """Two ranks, which repeat an image, so that they have as many."""
+    made = trained(tmp_path / "made", PIRL)
+    numbers = IMAGES["voc07"]
+    for left_out in (0, 1):
+        folder = benchmark(tmp_path / f"run{left_out}", made, "VOC07", {"SVM.dual": False})
+        for split, number in numbers.items():
+            rows = np.arange(number - left_out)
+            for rank, of_rank in enumerate((rows[::2], np.append(rows[1::2], 0))):
+                name = f"rank{rank}_chunk0_{split.lower()}_conv1_inds.npy"
+                np.save(folder / name, of_rank)
+        run = read_run(folder)
+        differs = {}
+        if left_out:
+            differs["DATA.TRAIN.DATA_PATHS"] = ("5,010 images", "5,011")
+            differs["DATA.TEST.DATA_PATHS"] = ("4,951 images", "4,952")
+        assert (run.differs, run.unknown) == (differs, [])
+
+
+def test_trunk__that_was_trained_with_labels_fills_no_row(tmp_path):
+    """Fine-tuning changes the trunk, and a benchmark of a frozen trunk does not."""
+    made = trained(tmp_path / "made", PIRL)
+    weights = {"MODEL.WEIGHTS_INIT.PARAMS_FILE": str(made)}
+    unfrozen = {**weights, "MODEL.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY": False}
+    linear = "config=benchmark/pirl/linear_imagenet1k"
+    finetune = "config=benchmark/pirl/finetune"
+    between = {
+        "linear": trained(tmp_path / "linear", linear, changes=weights),
+        "all layers": trained(tmp_path / "all layers", linear, changes=unfrozen),
+        "finetune": trained(tmp_path / "finetune", finetune, changes=weights),
+    }
+    for name, checkpoint in between.items():
+        run = read_run(measured(tmp_path / f"{name} measured", checkpoint))
+        labels = {} if name == "linear" else {"then trained with labels": (name, "no")}
+        assert (run.row, run.differs) == ("PIRL", labels)
 
 
 ROWS = {  # row -> pre-training, images
@@ -164,11 +255,9 @@ FOREIGN_PRETRAININGS = {  # key -> another value
     "OPTIMIZER.param_schedulers.lr.update_interval": "step",
     "DATA.MEAN": [0.5, 0.5, 0.5],
     "DATA.STD": [0.5, 0.5, 0.5],
-    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": 64,
     "DATA.TRAIN.DATA_LIMIT": 1000,
-    "DATA.TRAIN.DATASET_NAMES": ["pirl_folder"],
-    "DISTRIBUTED.NUM_NODES": 1,
-    "LOSS.pirl_loss.num_negatives": 4096,
+    "DATA.TRAIN.DATASET_NAMES": ["pirl_photos"],
+    "LOSS.pirl_loss.num_negatives": 2048,
     "LOSS.pirl_loss.lambda_invariance": 0.75,
     "LOSS.pirl_loss.temperature": 0.2,
     "LOSS.pirl_loss.estimator": "info_nce",
@@ -187,17 +276,15 @@ FOREIGN_PRETRAININGS = {  # key -> another value
 }
 
 
-@pytest.mark.parametrize("key", FOREIGN_PRETRAININGS)
-def test_foreign_pretraining__names_its_key(key, tmp_path):
-    changes = {key: FOREIGN_PRETRAININGS[key]}
-    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL, changes=changes)))
-    assert run.differs
+def test_foreign_pretraining__names_its_keys(tmp_path):
+    made = trained(tmp_path / "made", PIRL, changes=FOREIGN_PRETRAININGS)
+    run = read_run(benchmark(tmp_path / "run", made))
+    expected = {f"pre-training {key}" for key in FOREIGN_PRETRAININGS}
+    assert expected <= run.differs.keys(), expected - run.differs.keys()
     assert paper_rows(lay_out([run])) == []
-    named = "global batch" if "BATCHSIZE" in key or "NODES" in key else key
-    assert f"pre-training {named}" in run.differs, run.differs
-    assert run.label.startswith("run, not PIRL: pre-training: ")
-    phrases = run.label.partition("pre-training: ")[2].split("; ")
-    assert len(phrases) <= 4
+    assert run.label.startswith("run, not PIRL: pre-training ")
+    phrases = run.label.partition(": ")[2].split("; ")
+    assert len(phrases) == 4  # three keys, and the number of others
     assert all(len(phrase) <= 80 for phrase in phrases)
 
 
@@ -206,12 +293,11 @@ FOREIGN_BENCHMARKS = {  # key -> another value, and the column
     "OPTIMIZER.nesterov": (False, "Places205"),
     "OPTIMIZER.regularize_bn": (True, "ImageNet"),
     "OPTIMIZER.weight_decay": (0.1, "iNaturalist-2018"),
-    "OPTIMIZER.num_epochs": (100, "ImageNet"),
     "DATA.TEST.RESIZE": (224, "ImageNet"),
     "DATA.MEAN": ([0.5, 0.5, 0.5], "ImageNet"),
     "DATA.TRAIN.CROP_SIZE": (96, "Places205"),
     "DATA.TRAIN.CROP_SCALE": ([0.5, 1.0], "ImageNet"),
-    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": (4, "ImageNet"),
+    "DATA.TRAIN.BATCHSIZE_PER_REPLICA": (4, "ImageNet"),  # of 8 GPUs
     "MODEL.SYNC_BN_CONFIG.CONVERT_BN_TO_SYNC_BN": (False, "ImageNet"),
     "MODEL.AMP_PARAMS.USE_AMP": (True, "ImageNet"),
     "MODEL.FEATURE_EVAL_SETTINGS.FREEZE_TRUNK_ONLY": (False, "ImageNet"),
@@ -219,7 +305,6 @@ FOREIGN_BENCHMARKS = {  # key -> another value, and the column
                                                                  "Places205"),
     "SVM.costs.costs_list": ([1.0], "VOC07"),
     "SVM.normalize": (False, "VOC07"),
-    "SVM.dual": (False, "VOC07"),
     "SVM.cross_val_folds": (5, "VOC07"),
     "DATA.TRAIN.RESIZE": ([256, 256], "VOC07"),
     "DATA.STD": ([1.0, 1.0, 1.0], "VOC07"),
@@ -228,19 +313,15 @@ FOREIGN_BENCHMARKS = {  # key -> another value, and the column
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", FOREIGN_BENCHMARKS)
-def test_foreign_benchmark__names_its_key(key, tmp_path):
-    value, column = FOREIGN_BENCHMARKS[key]
-    folder = tmp_path / "run"
-    benchmark(folder, trained(tmp_path / "made", PIRL), column, {key: value})
-    if key == "OPTIMIZER.num_epochs":
-        (folder / "model_final_checkpoint_phase27.torch").rename(folder / "model_phase27.torch")
-        (folder / "model_final_checkpoint_phase99.torch").touch()
-        text = (folder / "metrics.json").read_text().replace(": 27", ": 99")
-        (folder / "metrics.json").write_text(text)
-    run = read_run(folder)
-    named = "global batch" if "BATCHSIZE" in key else key
-    assert any(each.startswith(named) for each in run.differs), run.differs
+@pytest.mark.parametrize(
+    "column", ["ImageNet", "Places205", "iNaturalist-2018", "VOC07", "1 %", "10 %"]
+)
+def test_foreign_benchmark__names_its_keys(column, tmp_path):
+    changes = {key: value for key, (value, of) in FOREIGN_BENCHMARKS.items() if of == column}
+    run = read_run(benchmark(tmp_path / "run", trained(tmp_path / "made", PIRL), column, changes))
+    for key in changes:
+        named = "global batch" if "BATCHSIZE" in key else key
+        assert any(each.startswith(named) for each in run.differs), (key, run.differs)
     assert paper_rows(lay_out([run])) == []
 
 
@@ -265,35 +346,10 @@ def test_foreign__epochs_and_images_of_every_kind_of_run(tmp_path):
         assert "DATA.TRAIN.DATA_PATHS 100 images (1," in run.label
 
 
-def test_foreign__a_benchmark_on_a_part_of_its_images(tmp_path):
-    folder = measured(tmp_path / "run", trained(tmp_path / "made", PIRL))
-    names = {"TRAIN": 100, "TEST": IMAGES["imagenet1k"]["TEST"]}
-    section = {"images": {split: {"count": count} for split, count in names.items()}}
-    torch.save(
-        {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": 27},
-        folder / "model_final_checkpoint_phase27.torch",
-    )
-    assert list(read_run(folder).differs) == ["DATA.TRAIN.DATA_PATHS"]
-
-
-def test_foreign__weights_that_were_replaced_after_the_benchmark(tmp_path):
-    weights = trained(tmp_path / "made", PIRL)
-    folder = measured(tmp_path / "run", weights)
-    section = {"weights": weights_of(read_config(folder / "train_config.yaml"))}
-    content = {"classy_state_dict": {"hooks": {SECTION: section}}, "train_phase_idx": 27}
-    torch.save(content, folder / "model_final_checkpoint_phase27.torch")
-    assert read_run(folder).differs == {}
-    trained(tmp_path / "made", PIRL, changes={"SEED_VALUE": 1})  # a run of the same row
-    key = "MODEL.WEIGHTS_INIT.PARAMS_FILE"
-    assert read_run(folder).differs == {key: ("another file now", "the file that was measured")}
-    weights.unlink()  # a removed file says nothing
-    assert read_run(folder).differs == {}
-
-
 def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):
     better = tmp_path / "resnet50-11ad3fa6.pth"  # torchvision's second ResNet-50
-    copied = tmp_path / "resnet50-0676ba61.pth"
-    for file in (better, copied):
+    beside = trained(tmp_path / "made", PIRL).with_name("other.pth")  # beside train_config.yaml
+    for file in (better, beside):
         torch.save({}, file)
         assert paper_rows(lay_out([read_run(measured(tmp_path / file.stem, file))])) == []
 
@@ -301,10 +357,9 @@ def test_foreign__weights_that_are_no_pretraining_of_the_paper(tmp_path):
 FOREIGN_DETECTIONS = {
     "an option": {"options": ["SOLVER.BASE_LR", "0.02"]},
     "a test set": {"options": ["DATASETS.TEST", "('voc_2007_val',)"]},
-    "one GPU": {"num_gpus": 1},
     "another schedule": {"config": "voc0712_supervised_jigsaw"},
-    "a file of the same name": {"config": "/tmp/voc0712_pirl.yaml"},
-    "other weights now": {"weights_sha256": "0"},
+    "a part of the images": {"images": {**DETECTION_IMAGES, "voc_2007_test": 100}},
+    "another data set": {"images": {"mine": 5011}},
 }
 
 
@@ -316,23 +371,28 @@ def test_foreign_detection__fills_no_row(name, tmp_path):
     assert paper_rows(lay_out([run])) == []
 
 
-def test_detection__fills_its_row(tmp_path):
+def test_detection__fills_its_row_on_any_number_of_gpus(tmp_path):
     rows = {
         "PIRL": ("voc0712_pirl", PIRL),
         "NPID++": ("voc0712_pirl", "config=pretrain/pirl/npidpp_8node"),
         "Jigsaw": ("voc0712_supervised_jigsaw", BASELINE),
         "Rotation": ("voc0712_supervised_jigsaw", "config=pretrain/pirl/rotation_baseline_8node"),
     }
-    for row, (config, overrides) in rows.items():
+    for number, (row, (config, overrides)) in enumerate(rows.items()):
         weights = trained(tmp_path / f"{row} made", overrides)
         free = ["SEED", "3", "DATALOADER.NUM_WORKERS", "9"]
-        run = read_run(detected(tmp_path / row, config, weights, options=free))
+        more = {"images": DETECTION_IMAGES, "num_gpus": 1 + number}
+        run = read_run(detected(tmp_path / row, config, weights, options=free, **more))
         assert (run.row, run.differs, run.tables) == (row, {}, (1,))
+        assert run.unknown == []
     weights = trained(tmp_path / "made", PIRL)
-    assert read_run(detected(tmp_path / "voc07", "voc07_pirl", weights)).tables == (6,)
+    run = read_run(detected(tmp_path / "voc07", "voc07_pirl", weights))
+    assert (run.tables, run.unknown) == ((6,), ["its numbers of images"])
+    norm = read_run(detected(tmp_path / "norm", "voc0712_moco24k", weights, num_gpus=1))
+    assert norm.differs == {"num_gpus": (1, 8)}  # BatchNorm is trained
 
 
 def test_views__are_named_by_the_key_that_a_user_sets(tmp_path):
     made = pretrained(tmp_path / "made", "config.DATA.TRAIN.VIEWS.patch_size=48")
     run = read_run(measured(tmp_path / "run", made))
-    assert run.label == "run, not PIRL: pre-training: DATA.TRAIN.VIEWS.patch_size 48 (64)"
+    assert run.label == "run, not PIRL: pre-training DATA.TRAIN.VIEWS.patch_size 48 (64)"

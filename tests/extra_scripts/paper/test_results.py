@@ -5,7 +5,8 @@ import json
 import pytest
 import results
 import yaml
-from paper_runs import PRETRAININGS, read_run
+from paper_rows import PRETRAININGS
+from paper_runs import read_run
 from paper_tables import lay_out, markdown
 from published import published_tables
 
@@ -76,7 +77,7 @@ def test_results__supervised_own_data_and_detection(tmp_path):
     supervised = read_run(measured(tmp_path / "a", tmp_path / "resnet50-0676ba61.pth"))
     assert (supervised.row, supervised.differs) == ("Supervised", {})
     unknown = read_run(measured(tmp_path / "b", tmp_path / "other" / "x.pth"))
-    assert unknown.label == "b: benchmark: weights other/x.pth (unknown pre-training)"
+    assert unknown.label == "b: weights other/x.pth (unknown pre-training)"
     own = "config.DATA.TRAIN.DATASET_NAMES=[pirl_folder]"
     with pytest.raises(ValueError, match="expected a benchmark on one of imagenet1k, places205"):
         read_run(measured(tmp_path / "own", pretrained(tmp_path / "made"), own))
