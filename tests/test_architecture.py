@@ -84,6 +84,27 @@ def test_imports__have_no_circles():
     graphlib.TopologicalSorter(graph_of_imports()).prepare()  # raises CycleError
 
 
+def folder_of(module):
+    """The folder of a module; a loose file of the package or of ``vissl`` is like a folder."""
+    depth = 3 if module.startswith("pirl_plugin.vissl.") else 2
+    return ".".join(module.split(".")[:depth])
+
+
+def test_imports__have_no_circles_among_folders():
+    folders = {}
+    for module, imported in graph_of_imports().items():
+        folder = folder_of(module)
+        others = {folder_of(name) for name in imported} - {folder}
+        folders.setdefault(folder, set()).update(others)
+    # The packages' own files: the public names, and the folder that holds folders.
+    for package in ("pirl_plugin", "pirl_plugin.vissl"):
+        for others in folders.values():
+            others.discard(package)
+        folders.pop(package)
+    graphlib.TopologicalSorter(folders).prepare()  # raises CycleError
+    assert len(folders) <= 22
+
+
 def test_import__of_the_package_imports_no_torch():
     code = "import pirl_plugin, pirl_plugin.cli, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

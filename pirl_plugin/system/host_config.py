@@ -1,13 +1,11 @@
-"""Settings of this plugin in configurations, the folder of YAML files, and override values."""
+"""The host's packages, the folder of YAML files, and values of overrides."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pirl_plugin.system.failures import MissingPackage, Refused
 
@@ -15,8 +13,6 @@ NOT_INSTALLED = (
     "VISSL, or a package that it needs, is not installed: pip install 'pirl-plugin[vissl]', then "
     "pip install --no-deps vissl==0.1.6"
 )
-MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
-"""Key of the number of micro-batches in a process's batch."""
 
 
 def require_host() -> None:
@@ -39,28 +35,6 @@ def config_root() -> Path:
     """Return the folder of ``config/`` and ``detection/``: in the package, or in the clone."""
     package = Path(__file__).resolve().parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-
-
-def is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a whole configuration of the host belongs to a run of this plugin.
-
-    Then its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
-    """
-    hooks = config.get("HOOKS") or {}
-    loss = (config.get("LOSS") or {}).get("name")
-    return loss == "pirl_loss" or "PIRL_INPUT" in hooks or "PIRL_RUN" in hooks
-
-
-def num_micro_batches(config: Mapping[str, Any]) -> int:
-    """Return the number of micro-batches in a process's batch.
-
-    Raises:
-        Refused: it is not a whole number from 1.
-    """
-    number = (config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1)
-    if type(number) is not int or number < 1:
-        raise Refused(f"config.{MICRO_BATCHES} = {number}: expected a whole number from 1")
-    return number
 
 
 def quoted(path: str | Path) -> str:

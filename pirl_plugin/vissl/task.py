@@ -1,4 +1,4 @@
-"""What hooks and patches use of the host's task, ``SelfSupervisionTask``.
+"""What hooks and our task use of the host's task, ``SelfSupervisionTask``.
 
 The task holds the state of a run: model, data, loss, optimiser and counters. VISSL 0.1.6 and git
 main have no common base class with these attributes, and no types. A test compares this
@@ -11,11 +11,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
+from classy_vision.hooks import ClassyHook
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
     from vissl.config import AttrDict
+
+
+class QuietHook(ClassyHook):
+    """Does nothing at all points of the host's loop; subclasses override the needed points."""
+
+    on_start = on_phase_start = on_forward = on_loss_and_meter = on_backward = ClassyHook._noop
+    on_update = on_step = on_phase_end = on_end = ClassyHook._noop
 
 
 class Batch(Protocol):

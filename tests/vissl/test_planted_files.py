@@ -18,13 +18,13 @@ import yaml
 from PIL import EpsImagePlugin, Image
 from torchvision.datasets import ImageFolder
 from vissl.data.disk_dataset import DiskImageDataset
-from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import read_config
 from pirl_plugin.evaluation.feature_file import FeatureFile
 from pirl_plugin.images import prepare
 from pirl_plugin.images.sources import open_source
+from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 from pirl_plugin.vissl.run.check import sources_of
 from tests.helpers.configs import compose
 from tests.helpers.images import save_grey
@@ -43,14 +43,13 @@ class Planted:
 
 
 def labels(path):
-    dataset = SimpleNamespace(
-        cfg={"LOSS": {"name": "pirl_loss"}},
+    dataset = PIRLDataset.__new__(PIRLDataset)
+    vars(dataset).update(
+        cfg={"DATA": {"TRAIN": SimpleNamespace(MMAP_MODE=False)}}, split="TRAIN", label_objs=[],
         label_sources=["disk_filelist"], label_paths=[str(path)], data_sources=["disk_filelist"],
-        _convert_to_numeric_ids=lambda classes: classes, label_objs=[], labels_init=False,
-        load_single_label_file=lambda file: np.load(file, allow_pickle=True), data_objs=[[0] * 3],
-        split="TRAIN",
+        data_objs=[[0] * 3],
     )  # fmt: skip
-    GenericSSLDataset.load_labels(dataset)
+    dataset.load_labels()
 
 
 def named(path):

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pirl_plugin.images.names import PREDICT_JIGSAW
-from pirl_plugin.system.host_config import num_micro_batches
 from pirl_plugin.views.pixels import normalize_images
-from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.run.sections import InputSettings, read_section
+from pirl_plugin.vissl.sections import InputSettings, num_micro_batches, read_section
+from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict

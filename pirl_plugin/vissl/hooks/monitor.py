@@ -1,8 +1,10 @@
-"""Measures of the memory bank at the end of an epoch, and a warning if it collapses."""
+"""What a run measures: terms of the loss, the memory bank, a warning if it collapses, and NaN."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +13,106 @@ from torch import Tensor
 
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
-from pirl_plugin.system.ranks import gather, rank
-from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.hooks.outputs import Outputs
+from pirl_plugin.system.ranks import gather, rank, sum_over_ranks, world_size
+from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
-    from pirl_plugin.method.loss import LastStep
-    from pirl_plugin.vissl.run.sections import MonitorSettings
+    from pirl_plugin.method.loss import LastStep, PIRLLoss
+    from pirl_plugin.vissl.sections import MonitorSettings
     from pirl_plugin.vissl.task import Task
+
+
+class Outputs:
+    """Where the measures of a run are written: the host's TensorBoard and its ``stdout.json``.
+
+    Args:
+        tensorboard: the host's ``SummaryWriter``; None without ``USE_TENSORBOARD``.
+        json_lines: the open ``stdout.json``; None on other ranks than rank 0.
+    """
+
+    def __init__(self, tensorboard: Any = None, json_lines: Any = None) -> None:
+        self._tensorboard = tensorboard
+        self._json_lines = json_lines
+
+    def write_scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
+        """Write values to TensorBoard, if it is on, as ``GROUP/NAME``."""
+        if self._tensorboard is None:
+            return
+        for name, value in values.items():
+            self._tensorboard.add_scalar(f"{group}/{name.replace(' ', '_')}", value, step)
+
+    def write_line(self, line: Mapping[str, Any]) -> None:
+        """Append a line to ``stdout.json``; only rank 0 has it open."""
+        if self._json_lines is not None:
+            self._json_lines.write(json.dumps(line) + "\n")
+
+
+class FiniteHook(QuietHook):
+    """Stops a run whose loss is not finite, and names the step."""
+
+    def on_loss_and_meter(self, task: Task) -> None:
+        """Check the loss, the mean over all ranks; the host has just waited for it.
+
+        Raises:
+            FloatingPointError: it is not finite; all ranks raise it.
+        """
+        if math.isfinite(task.losses[-1]):
+            return
+        raise FloatingPointError(
+            f"the loss is not finite, step {task.iteration}: this step was not saved; start "
+            f"again with a lower learning rate, from the last checkpoint"
+        )
+
+
+class PIRLReportHook(QuietHook):
+    """Logs each term of Eq. 5 and statistics of the bank's rows.
+
+    ``row norm`` is the mean norm of the last moved rows, before normalisation. It is 0.71 at first
+    (orthogonal, for a weight of 0.5), and approaches 1 as the embeddings converge.
+
+    Args:
+        every: steps from one report to the next, ``LOG_FREQUENCY``.
+        outputs: the host's outputs.
+    """
+
+    def __init__(self, every: int, outputs: Outputs) -> None:
+        super().__init__()
+        self._every = every
+        self._outputs = outputs
+
+    def on_update(self, task: Task) -> None:
+        """Log, every ``every`` steps. Collective."""
+        loss: PIRLLoss = task.loss
+        if not task.train or loss.step % self._every:
+            return
+        values = _mean_terms(loss) | _bank_statistics(loss)
+        if rank() == 0:
+            phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
+            logging.info(f"PIRL: {'; '.join(phrases)}")
+            self._outputs.write_scalars("PIRL", values, loss.step)
+
+
+def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
+    """Return the means over ranks of the loss's terms. Collective."""
+    means = {}
+    for name, term in loss.last_step.terms.items():
+        total = sum_over_ranks(term.clone())  # a copy: it sums in place
+        means[name] = float(total / world_size())
+    return means
+
+
+def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
+    """Return the mean norm of the last moved rows, and the share of visited rows. Collective."""
+    bank = loss.bank
+    sum_of_norms, num_moved = loss.last_step.moved
+    counts = torch.stack([sum_of_norms, num_moved, bank.visited.count_nonzero().float()])
+    if not bank.replicated:  # each rank counts its own rows; of a replicated bank, all rows
+        counts = sum_over_ranks(counts)
+    total_norm, total_moved, num_visited = counts.tolist()
+    return {
+        "row norm": total_norm / max(total_moved, 1),
+        "rows visited": num_visited / bank.num_rows,
+    }
 
 
 class MonitorHook(QuietHook):

@@ -1,77 +1,86 @@
-"""Reports of a run: terms of the loss, statistics of the bank, progress, and the next commands."""
+"""What a person sees of a run: its first lines, its progress, and the next commands.
+
+The host's log goes to ``log.txt``. ``PIRL_PLUGIN_CONSOLE=log`` shows it on the console instead.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import re
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.training_run import final_checkpoint
-from pirl_plugin.system.console import LINE, counted, next_commands, span
-from pirl_plugin.system.ranks import rank, sum_over_ranks, world_size
-from pirl_plugin.vissl.hooks import QuietHook
-from pirl_plugin.vissl.hooks.outputs import Outputs
+from pirl_plugin.system.console import LINE, counted, next_commands, put, span
+from pirl_plugin.system.ranks import rank
+from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
 
-    from pirl_plugin.method.loss import PIRLLoss
     from pirl_plugin.vissl.task import Task
 
 
-class PIRLReportHook(QuietHook):
-    """Logs each term of Eq. 5 and statistics of the bank's rows.
-
-    ``row norm`` is the mean norm of the last moved rows, before normalisation. It is 0.71 at first
-    (orthogonal, for a weight of 0.5), and approaches 1 as the embeddings converge.
-
-    Args:
-        every: steps from one report to the next, ``LOG_FREQUENCY``.
-        outputs: the host's outputs.
-    """
-
-    def __init__(self, every: int, outputs: Outputs) -> None:
-        super().__init__()
-        self._every = every
-        self._outputs = outputs
-
-    def on_update(self, task: Task) -> None:
-        """Log, every ``every`` steps. Collective."""
-        loss: PIRLLoss = task.loss
-        if not task.train or loss.step % self._every:
-            return
-        values = _mean_terms(loss) | _bank_statistics(loss)
-        if rank() == 0:
-            phrases = [f"{name}: {value:.4f}" for name, value in values.items()]
-            logging.info(f"PIRL: {'; '.join(phrases)}")
-            self._outputs.write_scalars("PIRL", values, loss.step)
+_VARIABLE = "PIRL_PLUGIN_CONSOLE"
+# Beginnings of the host's messages that are shown: initial weights, and results of its SVMs.
+_SHOWN = ("Resume from file", "Loading checkpoint from", "AP for various layers", "k-value: ")
+# Beginnings of the host's warnings that are not shown: both are as this plugin wants it.
+_EXPECTED = ("Selecting a CPU device", "Torch distributed has already been initialized")
 
 
-def _mean_terms(loss: PIRLLoss) -> dict[str, float]:
-    """Return the means over ranks of the loss's terms. Collective."""
-    means = {}
-    for name, term in loss.last_step.terms.items():
-        total = sum_over_ranks(term.clone())  # a copy: it sums in place
-        means[name] = float(total / world_size())
-    return means
+def shows_progress() -> bool:
+    """Return whether the console shows progress instead of the host's log."""
+    return os.environ.get(_VARIABLE) == "page"
 
 
-def _bank_statistics(loss: PIRLLoss) -> dict[str, float]:
-    """Return the mean norm of the last moved rows, and the share of visited rows. Collective."""
-    bank = loss.bank
-    sum_of_norms, num_moved = loss.last_step.moved
-    counts = torch.stack([sum_of_norms, num_moved, bank.visited.count_nonzero().float()])
-    if not bank.replicated:  # each rank counts its own rows; of a replicated bank, all rows
-        counts = sum_over_ranks(counts)
-    total_norm, total_moved, num_visited = counts.tolist()
-    return {
-        "row norm": total_norm / max(total_moved, 1),
-        "rows visited": num_visited / bank.num_rows,
-    }
+def hide_log_behind_progress(module: Any) -> None:
+    """Wrap ``setup_logging``: if progress is shown, the host's log goes only to ``log.txt``."""
+    original = module.setup_logging
+
+    @functools.wraps(original)
+    def setup_logging(name: str, *args: object, **kwargs: object) -> None:
+        original(name, *args, **kwargs)
+        for handler in logging.getLogger(name).handlers if shows_progress() else ():
+            if getattr(handler, "stream", None) is sys.stdout:
+                handler.addFilter(_is_shown_beside_progress)
+                handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+
+    module.setup_logging = setup_logging
+
+
+def _is_shown_beside_progress(record: logging.LogRecord) -> bool:
+    """Return whether the console shows a message of the host beside the progress."""
+    text = str(record.msg)
+    is_warning = record.levelno >= logging.WARNING and not text.startswith(_EXPECTED)
+    is_shown = is_warning or text.startswith(_SHOWN)
+    if is_shown:
+        LINE.close()
+    return is_shown
+
+
+def show_start(config: AttrDict, is_first: bool) -> None:
+    """Show progress instead of the host's log; the first rank prints a summary of the run."""
+    import vissl
+
+    from pirl_plugin import __version__
+
+    os.environ.setdefault(_VARIABLE, "page")  # spawned ranks read it too
+    if not is_first:
+        return
+    split = config.DATA.TEST if config.TEST_ONLY else config.DATA.TRAIN
+    data = ", ".join(map(str, split.DATA_PATHS or split.DATASET_NAMES))
+    weights = config.MODEL.WEIGHTS_INIT.PARAMS_FILE or "random"
+    host_version = getattr(vissl, "__version__", "of unknown version")
+    put(
+        f"pirl_plugin {__version__}, VISSL {host_version}\n"
+        f"data      {data}\n"
+        f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
+        f"logs      {config.CHECKPOINT.DIR}\n"
+    )
 
 
 class ProgressHook(QuietHook):

@@ -43,6 +43,10 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
         "vissl.data:DATASET_SOURCE_MAP",
         dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.images:PIRLDiskDataset"),
     ),
+    "vissl.trainer.train_task": (
+        "classy_vision.tasks:TASK_REGISTRY",
+        {"pirl_task": "pirl_plugin.vissl.run.pirl_task:PIRLTask"},
+    ),
 }
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
@@ -69,17 +73,12 @@ AFTER: dict[str, tuple[str, ...]] = {
     "vissl.data": (
         f"{_REGISTRATION}:register_parts",
         f"{_REGISTRATION}:let_data_limit_apply_to_our_sources",
-        f"{_RESUMING}:sample_what_is_left",
-        "pirl_plugin.vissl.run.loader_timeout:limit_waits",
     ),
     "vissl.data.dataset_catalog": (
         f"{_PATCHES}.labels:data_paths_suffice",
         "pirl_plugin.vissl.adapters.catalog:register_our_datasets",
     ),
-    "vissl.data.ssl_dataset": (
-        f"{_PATCHES}.labels:labels_of_our_sources",
-        f"{_PATCHES}.classification:unreadable_images_have_no_class",
-    ),
+    "vissl.data.ssl_dataset": (f"{_PATCHES}.labels:labels_of_our_sources",),
     "vissl.meters.accuracy_list_meter": (
         f"{_PATCHES}.classification:accuracy_is_of_images_with_a_class",
     ),
@@ -100,19 +99,12 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_PATCHES}.svm:low_shot_test_on_current_numpy",
     ),
     "extra_scripts.create_low_shot_samples": (f"{_PATCHES}.svm:low_shot_samples_from_a_list",),
-    "vissl.trainer.train_task": (
-        f"{_PATCHES}.weights:read_more_formats",
-        f"{_RESUMING}:continue_within_epoch",
-        f"{_REGISTRATION}:prepare_models",
-    ),
     "vissl.utils.checkpoint": (
-        f"{_PATCHES}.weights:refuse_mismatches",
         f"{_RESUMING}:save_whole",
         f"{_RESUMING}:link_newest",
         f"{_RESUMING}:resume_from_what_loads",
     ),
-    "vissl.utils.logger": ("pirl_plugin.vissl.run.start_summary:page_of_our_runs",),
-    "vissl.hooks": (f"{_REGISTRATION}:add_our_hooks",),
+    "vissl.utils.logger": ("pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",),
     "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:check_composing",),
     "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.run.launch:guard_launcher",),
 }

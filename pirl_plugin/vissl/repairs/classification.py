@@ -5,35 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pirl_plugin.system.host_config import is_ours
-
 if TYPE_CHECKING:
     from torch import Tensor
-    from vissl.data.ssl_dataset import GenericSSLDataset
     from vissl.losses.cross_entropy_multiple_output_single_target import SmoothCrossEntropy
     from vissl.meters.accuracy_list_meter import AccuracyListMeter
-
-
-def unreadable_images_have_no_class(module: Any) -> None:
-    """Our runs: an image that cannot be read is grey, and would be trained and scored as its class.
-
-    Labels of several classes, such as those of VOC07, are kept.
-    """
-    dataset = module.GenericSSLDataset
-    original = dataset.__getitem__
-
-    @functools.wraps(original)
-    def get_item(self: GenericSSLDataset, index: int) -> dict[str, Any]:
-        item: dict[str, Any] = original(self, index)
-        if self.label_objs and is_ours(self.cfg):
-            for number, valid in enumerate(item["data_valid"]):
-                if valid == -1 and np.ndim(item["label"][number]) == 0:
-                    item["label"][number] = np.int64(-1)
-        return item
-
-    dataset.__getitem__ = get_item
 
 
 def accuracy_is_of_images_with_a_class(module: Any) -> None:

@@ -120,7 +120,7 @@ def remove_old_results(config: AttrDict) -> None:
     The host's tools read all features in the folder. Even with ``SVM.force_retrain``, they reuse
     the costs chosen for other features. Features of a split that is not extracted now are kept.
     """
-    from pirl_plugin.vissl.run.check import splits_of
+    from pirl_plugin.vissl.sections import splits_of
 
     out = Path(config.CHECKPOINT.DIR)
     files = [*out.glob("*/test_ap.npy")]

@@ -17,8 +17,8 @@ from vissl.utils.checkpoint import is_checkpoint_phase
 from pirl_plugin.checkpoints.training_run import SECTION, CheckpointName, section_of
 from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import on_all_ranks, rank, world_size
-from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
+from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import start_epoch
 from pirl_plugin.vissl.resume.record import (
@@ -29,7 +29,7 @@ from pirl_plugin.vissl.resume.record import (
     refuse_other_images,
     write_run_config,
 )
-from pirl_plugin.vissl.run.sections import read_section
+from pirl_plugin.vissl.sections import read_section
 from pirl_plugin.vissl.task import Task
 
 if TYPE_CHECKING:

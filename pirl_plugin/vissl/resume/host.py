@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.checkpoints.training_run import final_checkpoint, section_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, link_relatively, read_json_lines
-from pirl_plugin.system.host_config import is_ours
+from pirl_plugin.vissl.sections import is_ours
 
 if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
     from vissl.config import AttrDict
-    from vissl.data.ssl_dataset import GenericSSLDataset
 
     from pirl_plugin.vissl.resume.folder import ResumePoint
-    from pirl_plugin.vissl.task import Task
 
 
 def save_whole(module: Any) -> None:
@@ -106,68 +102,6 @@ def resume_from_what_loads(module: Any) -> None:
 
     module.is_training_finished = is_training_finished
     module.get_resume_checkpoint = get_resume_checkpoint
-
-
-def continue_within_epoch(module: Any) -> None:
-    """Never worked: resuming within an epoch repeats the epoch, and continues after the run's end.
-
-    ``_compute_start_iter_from_checkpoint`` counts the steps done. But the host gives them only to a
-    sampler with ``set_start_iter``, which torch's ``DistributedSampler`` does not have; and they
-    are steps of the stopped run's batch size. :mod:`position` counts images instead.
-    """
-    from pirl_plugin.vissl.resume import position
-
-    task = module.SelfSupervisionTask
-    host_start_iter = task._compute_start_iter_from_checkpoint
-    update_classy_state = task._update_classy_state
-
-    @functools.wraps(host_start_iter)
-    def _compute_start_iter_from_checkpoint(self: Task, phase_type: str) -> int:
-        if not is_ours(self.config):
-            return int(host_start_iter(self, phase_type))
-        return position.steps_done(self, phase_type)
-
-    @functools.wraps(update_classy_state)
-    def _update_classy_state(self: Task, state_dict: Mapping[str, Any] | None = None) -> object:
-        if state_dict is None or not is_ours(self.config):
-            return update_classy_state(self, state_dict)
-        # The host would log an error of this call, and raise an assertion without the cause.
-        self._set_classy_state(state_dict)
-        if self.train:
-            position.find_place_in_schedule(self)
-        return self
-
-    task._compute_start_iter_from_checkpoint = _compute_start_iter_from_checkpoint
-    task._update_classy_state = _update_classy_state
-
-
-def sample_what_is_left(module: Any) -> None:
-    """Make the training loader of our runs skip the batches done, and all workers ignore signals.
-
-    The extraction of features reads every training image.
-    """
-    original = module.build_dataloader
-
-    @functools.wraps(original)
-    def build_dataloader(
-        dataset: GenericSSLDataset, dataset_config: AttrDict, *args: object, **kwargs: Any
-    ) -> DataLoader[object]:
-        from pirl_plugin.vissl.resume.position import resuming_sampler
-        from pirl_plugin.vissl.resume.signals import kill_workers_at_exit, start_worker
-
-        config = dataset.cfg
-        if not is_ours(config):
-            return original(dataset, dataset_config, *args, **kwargs)
-        extracts = config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
-        if kwargs.get("split") == "train" and not extracts:
-            kwargs.setdefault("get_sampler", resuming_sampler(module.get_sampler))
-        seeds = kwargs.get("worker_init_fn", module.set_dataloader_seeds)
-        on_cpu = config.MACHINE.DEVICE == "cpu"
-        kwargs["worker_init_fn"] = functools.partial(start_worker, seeds, on_cpu)
-        kill_workers_at_exit()
-        return original(dataset, dataset_config, *args, **kwargs)
-
-    module.build_dataloader = build_dataloader
 
 
 def _resumes(config: AttrDict) -> bool:

@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.images.names import DISK_FOLDER, SOURCES
 from pirl_plugin.method.settings import PIRLLossConfig
 from pirl_plugin.system.failures import Refused, sentence
-from pirl_plugin.system.host_config import is_ours, num_micro_batches
 from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.run import torchrun
-from pirl_plugin.vissl.run.sections import InputSettings, MonitorSettings, RunSettings, read_section
+from pirl_plugin.vissl.sections import (
+    InputSettings,
+    MonitorSettings,
+    RunSettings,
+    is_ours,
+    num_micro_batches,
+    read_section,
+    splits_of,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -188,16 +195,6 @@ def output_folder(config: AttrDict) -> Path:
     if reason:
         raise Refused(f"{expected}, but {reason}; give another folder")
     return Path(get_checkpoint_folder(config))
-
-
-def splits_of(config: AttrDict) -> list[str]:
-    """Return the splits that a run reads."""
-    splits = []
-    if not config.TEST_ONLY:
-        splits.append("TRAIN")
-    if config.TEST_MODEL:
-        splits.append("TEST")
-    return splits
 
 
 def _check_nodes(config: AttrDict) -> None:

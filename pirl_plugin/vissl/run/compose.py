@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.failures import Refused, in_one_sentence
-from pirl_plugin.system.host_config import config_root, is_ours, num_micro_batches, quoted
+from pirl_plugin.system.host_config import config_root, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.sections import is_ours, num_micro_batches
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
@@ -67,11 +68,29 @@ def check_composing(module: Any) -> None:
     ) -> tuple[AttrDict, AttrDict]:
         if not is_ours(cfg.config):
             return convert(cfg, cmdline_args, dump_config=dump_config)
-        with in_one_sentence():  # the run writes the file after its start
-            return convert(cfg, cmdline_args, dump_config=False)
+        with in_one_sentence():
+            # The run writes the file after its start.
+            args, config = convert(cfg, cmdline_args, dump_config=False)
+            _choose_task(config)
+        return args, config
 
     module.compose_hydra_configuration = lambda overrides: check(compose(overrides), overrides)
     module.convert_to_attrdict = convert_to_attrdict
+
+
+def _choose_task(config: AttrDict) -> None:
+    """Give a run of this plugin its task in place of the host's usual one.
+
+    Raises:
+        Refused: the host shards the model or the optimiser.
+    """
+    name = config.TRAINER.TASK_NAME
+    if name != "self_supervision_task":
+        raise Refused(
+            f"config.TRAINER.TASK_NAME = {name}: expected self_supervision_task; set neither "
+            f"config.MODEL.FSDP_CONFIG.AUTO_SETUP_FSDP nor config.MODEL.SHARDED_DDP_SETUP.USE_SDP"
+        )
+    config.TRAINER.TASK_NAME = "pirl_task"
 
 
 def _readable_override(override: str) -> str:

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, another_rank_ended, in_one_sentence
-from pirl_plugin.system.host_config import is_ours, require_host
+from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.run import network_interface as network
 from pirl_plugin.vissl.run import torchrun
 from pirl_plugin.vissl.run.rank import prepare_workers, run_rank
+from pirl_plugin.vissl.sections import is_ours
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -140,11 +141,11 @@ def _launch(
     launch: Callable[[], object], config: AttrDict, node_id: int, engine_name: str
 ) -> object:
     """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
+    from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.svm import remove_old_results
     from pirl_plugin.vissl.resume.folder import locked
     from pirl_plugin.vissl.resume.record import write_run_config
     from pirl_plugin.vissl.run.check import check_run, output_folder
-    from pirl_plugin.vissl.run.start_summary import start_page
 
     prepare_streams()
     share_import_path()
@@ -169,7 +170,7 @@ def _launch(
                 remove_old_results(config)
                 write_run_config(config, folder)
         # Let the host start the ranks: in processes of their own, or here.
-        start_page(config, is_first)
+        show_start(config, is_first)
         network.choose_interface(config)
         start: Callable[..., None] = _Ranks(config, folder, node_id).start
         if local_rank is not None or config.DISTRIBUTED.NUM_PROC_PER_NODE == 1:
@@ -279,7 +280,7 @@ class _Ranks:
         return sorted(sentences, key=lambda line: "another rank" in line)
 
     def _how_it_ended(self, error: Any) -> str:
-        from pirl_plugin.vissl.run.sections import RunSettings, read_section
+        from pirl_plugin.vissl.sections import RunSettings, read_section
 
         name = getattr(error, "signal_name", None)
         if name is None:

@@ -14,38 +14,13 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from classy_vision.dataset.dataloader_wrapper import DataloaderWrapper
-from vissl.utils.checkpoint import get_checkpoint_folder
 
 from pirl_plugin.system.failures import PREFIX, record
-from pirl_plugin.system.host_config import is_ours
-from pirl_plugin.views.kernels import warm_up
 from pirl_plugin.vissl.resume.signals import end_process
-from pirl_plugin.vissl.run.sections import RunSettings, read_section
-
-
-def limit_waits(module: Any) -> None:
-    """Wrap the host's ``build_dataloader``: in our runs, a wait for a batch has a time-out."""
-    original = module.build_dataloader
-
-    @wraps(original)
-    def build_dataloader(dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        loader = original(dataset, *args, **kwargs)
-        config = dataset.cfg
-        if not is_ours(config):
-            return loader
-        # Otherwise the first wait has the time of compiling, here or in the server of the workers,
-        # which compiles the same kernels and started earlier.
-        warm_up()
-        settings = read_section(RunSettings, config, "HOOKS.PIRL_RUN")
-        limit = WaitLimit(settings.timeout_minutes, Path(get_checkpoint_folder(config)))
-        return LimitedLoader(loader, limit)
-
-    module.build_dataloader = build_dataloader
 
 
 class LimitedLoader(DataloaderWrapper):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import PREFIX, Refused, details_of, rank_sentence, record
-from pirl_plugin.system.host_config import MICRO_BATCHES, num_micro_batches
 from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
 from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.run import torchrun
+from pirl_plugin.vissl.sections import MICRO_BATCHES, num_micro_batches
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -51,7 +51,7 @@ def run_rank(
     from vissl.utils.checkpoint import get_checkpoint_folder
 
     from pirl_plugin.vissl.resume.folder import sharing_lock
-    from pirl_plugin.vissl.run.sections import RunSettings, read_section
+    from pirl_plugin.vissl.sections import RunSettings, read_section
 
     folder = Path(get_checkpoint_folder(config))
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes

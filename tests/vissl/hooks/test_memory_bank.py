@@ -11,10 +11,9 @@ from vissl.config import AttrDict
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.faults import ExchangeHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.outputs import Outputs
-from pirl_plugin.vissl.hooks.progress import PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
+from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from tests.helpers.tasks import FakeTask
 
 ROWS, DIM = 20, 4
@@ -123,7 +122,7 @@ def test_start__takes_the_runs_seed_where_none_is_given(task, given, expected):
 def test_report__says_each_term_and_the_rows_statistics(task, caplog):
     written = {}
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    hook = PIRLReportHook(1, Outputs([SimpleNamespace(tb_writer=writer)]))
+    hook = PIRLReportHook(1, Outputs(writer))
     step(task)
     with caplog.at_level(logging.INFO):
         hook.on_update(task)
@@ -202,8 +201,7 @@ def test_fill__stops_where_too_many_images_cannot_be_read(filling):
     batches = list(filling.data_iterator)
     batches[0]["data_valid"] = [torch.tensor([1, 0])]
     filling.data_iterator = iter(batches)
-    guard.on_phase_start(filling)
-    with pytest.raises(Refused, match="5% of the last 20 images cannot be read"):
+    with pytest.raises(Refused, match=r"1 of the last 2 images \(50%\)"):
         MemoryBankHook(guard).on_phase_start(filling)
     assert next(filling.data_iterator) is batches[1]
 

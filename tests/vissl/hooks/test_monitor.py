@@ -12,9 +12,8 @@ import torch
 from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.monitor import MonitorHook, labels_of
-from pirl_plugin.vissl.hooks.outputs import Outputs
-from pirl_plugin.vissl.run.sections import MonitorSettings
+from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, labels_of
+from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 
@@ -39,12 +38,9 @@ def make_task(loss):
 
 
 def make_outputs(lines=None, written=None):
-    """The host's hooks with their open outputs."""
+    """What the host has open."""
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    hosts = [SimpleNamespace(json_stdout_logger=lines)]
-    if written is not None:
-        hosts.append(SimpleNamespace(tb_writer=writer))
-    return Outputs(hosts)
+    return Outputs(None if written is None else writer, lines)
 
 
 def epoch(hook, task, rank=0, world_size=1, steps=5, seed=0, same=0.0):

@@ -9,8 +9,8 @@ import torch
 
 from pirl_plugin.system.console import LINE, next_commands, program_name
 from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
-from pirl_plugin.vissl.hooks.outputs import Outputs
-from pirl_plugin.vissl.hooks.progress import PIRLReportHook, ProgressHook
+from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
+from pirl_plugin.vissl.hooks.progress import ProgressHook
 from tests.helpers.configs import compose
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -28,7 +28,7 @@ def _report(rank, world_size, placement):
     loss([one.requires_grad_() for one in output], target)
     loss.update(target, output[-1])
     writer = SimpleNamespace(add_scalar=lambda name, value, step: written.update({name: value}))
-    outputs = Outputs([SimpleNamespace(), SimpleNamespace(tb_writer=writer)])
+    outputs = Outputs(writer)
     hook = PIRLReportHook(2, outputs)
     hook.on_update(FakeTask(loss=loss, train=True))  # step 1
     assert written == {}

@@ -1,7 +1,5 @@
 """Images without a class are neither trained nor scored."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -9,10 +7,10 @@ import torch
 
 @pytest.mark.parametrize("labels", [np.array([3, 2]), np.array([[0, 1], [1, 1]])])
 def test_label__of_an_unreadable_image_is_minus_one(labels):
-    from vissl.data.ssl_dataset import GenericSSLDataset
+    from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 
-    dataset = SimpleNamespace(
-        cfg={"HOOKS": {"PIRL_RUN": {}}},
+    dataset = PIRLDataset.__new__(PIRLDataset)
+    vars(dataset).update(
         labels_init=True,
         label_sources=["pirl_disk_folder"],
         label_objs=[labels],
@@ -21,7 +19,7 @@ def test_label__of_an_unreadable_image_is_minus_one(labels):
         data_objs=[[("grey", False), ("photo", True)]],
         transform=None,
     )
-    unreadable, readable = (GenericSSLDataset.__getitem__(dataset, row) for row in (0, 1))
+    unreadable, readable = (dataset[row] for row in (0, 1))
     several = labels.ndim > 1  # labels of several classes have no value for "none"
     assert np.all(unreadable["label"][0] == (labels[0] if several else -1))
     assert np.all(readable["label"][0] == labels[1])

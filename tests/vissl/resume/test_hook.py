@@ -15,8 +15,8 @@ from pirl_plugin.checkpoints.training_run import section_of
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
-from pirl_plugin.vissl.hooks.faults import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume import signals
+from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import find_newest
 from pirl_plugin.vissl.resume.hook import CheckpointHook, _images_of
 from tests.helpers.images import save_grey
@@ -50,6 +50,7 @@ CONFIG = {
         "CHECKPOINT_FREQUENCY": 2,
         "BACKEND": "disk",
     },
+    "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": 4}},
     "DISTRIBUTED": {"NUM_NODES": 1, "NUM_PROC_PER_NODE": 1},
     "LOSS": {"name": "pirl_loss"},
 }
@@ -63,7 +64,7 @@ def run_of(folder, minutes=0, keep_last="all", **more):
     hook = CheckpointHook(config, exchange)
     values = dict(
         hooks=[hook],
-        datasets={"train": range(20)},
+        datasets={"train": range(20), "test": range(20)},
         loss=Loss(),
         optimizer=None,
         base_model=None,
@@ -164,7 +165,7 @@ def test_checkpoint__has_the_record_the_position_and_the_scaler(tmp_path):
     content = torch.load(tmp_path / "model_iteration1.torch")
     section = section_of(content)
     assert section["samples_done"] == 4
-    assert section["images"] == {"TRAIN": {"count": 20}}
+    assert section["images"] == {split: {"count": 20} for split in ("TRAIN", "TEST")}
     assert json.loads(section["config"])["LOSS"] == {"name": "pirl_loss"}
     assert section["grad_scaler"]["scale"] == 8.0
     # The host adds 1 to both when the epoch resumes.

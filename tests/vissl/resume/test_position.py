@@ -61,18 +61,20 @@ class Numbers(list):
 
 def _rows_read(rank, world_size):
     """The rows that training and the extraction of features read of 9 images, in batches of 4."""
-    import vissl.data
+    from vissl.trainer.trainer_main import build_task
 
     rows = []
     for name in ("linear_imagenet1k", "svm_voc07"):
         config = compose(f"config=benchmark/pirl/{name}", *PATHS)
         config.DATA.TRAIN.update(BATCHSIZE_PER_REPLICA=4, DROP_LAST=False)
         config.DATA.TRAIN.COLLATE_FUNCTION = "default_collate"
-        data = Numbers(range(9))
-        data.cfg = config
-        loader = vissl.data.build_dataloader(
-            data, config.DATA.TRAIN, 0, False, "forkserver", torch.device("cpu"), split="train"
-        )
+        config.DATA.NUM_DATALOADER_WORKERS = 0
+        config.MACHINE.DEVICE = "cpu"
+        task = build_task(config)
+        task.datasets = {"train": Numbers(range(9))}
+        task.datasets["train"].cfg = config
+        task.available_splits = ["TRAIN"]
+        loader = task.build_dataloaders(pin_memory=False)["train"]
         rows.append(len(torch.cat(list(loader))))
     return rows
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torchvision
 from vissl.models import build_model
-from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
 from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.vissl.adapters.weights import load_initial_weights
 
 LINEAR = ["config=benchmark/pirl/linear_imagenet1k", "+config/pirl/linear=resnet18"]
 PRETRAIN = ["config=pretrain/pirl/jigsaw_8node", "+config/pirl/models=resnet18"]
@@ -18,13 +18,18 @@ def compose(*overrides):
     return convert_to_attrdict(composed, dump_config=False)[1]
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def load(overrides, checkpoint, **weights_init):
-    """Build the host's model and load ``checkpoint`` the host's way."""
+    """Build the host's model, and load a file with ``checkpoint``."""
+    torch.save(checkpoint, "FILE")
     config = compose(*overrides)
     config.MODEL.WEIGHTS_INIT.update({"PARAMS_FILE": "FILE", **weights_init})
     model = build_model(config.MODEL, config.OPTIMIZER)
-    model.init_model_from_weights_params_file(config, checkpoint)
-    return model
+    return load_initial_weights(config, model)
 
 
 def checkpoint(depth=18, heads=None):
@@ -72,23 +77,28 @@ def test_load__leaves_out_what_the_user_says():
     assert torch.equal(loaded.trunk.base_model.state_dict()[name], given[name])
 
 
-def test_params_file__is_read_safely_and_options_of_git_main_are_passed_on(tmp_path):
-    file = tmp_path / "in.pth"
-    torch.save(torchvision.models.resnet18().state_dict(), file)
-    task = SelfSupervisionTask.__new__(SelfSupervisionTask)
-    task.config = compose(*LINEAR, f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={file}")
+def test_options_of_git_main__are_passed_on():
+    torch.save(torchvision.models.resnet18().state_dict(), "FILE")
+    config = compose(*LINEAR, "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=FILE")
     seen = {}
 
     class Model:
-        def init_model_from_weights_params_file(self, config, content, **options):
-            seen.update(options, content=content)
+        def state_dict(self):
+            return {}
 
-    task._restore_model_weights(Model(), strict=True)
-    assert seen["strict"] is True
-    assert "conv1.weight" in seen["content"]
+        def init_model_from_weights_params_file(self, config, content, **options):
+            seen.update(options)
+
+    config.MODEL.WEIGHTS_INIT.APPEND_PREFIX = "trunk."  # then the host compares the names
+    load_initial_weights(config, Model(), strict=True)
+    assert seen == {"strict": True}
 
 
 def test_approaches_of_vissl__start_as_without_the_plugin():
     name = "benchmark/linear_image_classification/imagenet1k/eval_resnet_8gpu_transfer_in1k_linear"
+    config = compose(f"config={name}")
+    model = build_model(config.MODEL, config.OPTIMIZER)
+    # The host says of each weight that it is not there.
     empty = {"classy_state_dict": {"base_model": {"model": {"trunk": {}, "heads": {}}}}}
-    load([f"config={name}"], empty)  # the host says of each weight that it is not there
+    model.init_model_from_weights_params_file(config, empty)
+    assert config.TRAINER.TASK_NAME == "self_supervision_task"

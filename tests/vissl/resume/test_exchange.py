@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.hooks.faults import ExchangeHook, FiniteHook
-from pirl_plugin.vissl.run.sections import RunSettings, read_section
+from pirl_plugin.vissl.hooks.monitor import FiniteHook
+from pirl_plugin.vissl.resume.exchange import ExchangeHook
+from pirl_plugin.vissl.sections import RunSettings, read_section
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
 
@@ -37,7 +38,7 @@ def test_ranks__with_other_numbers_of_images_are_refused():
         assert re.search("21 (images )?on rank 1", sentence)
 
 
-def task_of(images=20, bad=()):  # a window of 100
+def task_of(images, bad=()):
     data = type("Data", (list,), {"data_objs": [SimpleNamespace(unreadable_paths=lambda: bad)]})
     train = SimpleNamespace(DATA_PATHS=["photos"])
     return FakeTask(
@@ -49,29 +50,45 @@ def task_of(images=20, bad=()):  # a window of 100
 
 
 @pytest.mark.parametrize(
-    ("steps", "share", "stops"),
+    ("images", "steps", "sentence"),
     [
-        ([(2, 8)] + [(0, 8)] * 99, 0.05, None),  # broken files among the first stop nothing
-        ([(0, 8)] * 50 + [(8, 8)] * 50, 0.05, 50),  # a mount that has gone: at once
-        ([(1, 25)] * 100, 0.05, None),  # 4 % broken throughout
-        ([(1, 10)] * 100, 0.05, 6),  # 10 %: 1 − 0.9⁷ = 0.52 of it after 7 steps
-        ([(5, 100), (0, 100), (5, 100)], 0.05, None),
-        ([(8, 8)] * 100, 1.0, None),
+        # 10 % of 60 images, in epochs of 6 batches: known after 4 of them.
+        (60, [(1, 10)] * 12, "4 of the last 40 images (10%)"),
+        (3, [(3, 3)], "3 of the last 3 images (100%)"),
+        (100, [(2, 8), *[(0, 8)] * 11, (0, 4)] * 9, None),  # 2 % throughout, all in one batch
+        (100, [(4, 25), (0, 25), (0, 25), (0, 25)] * 9, None),
+        (20, [(1, 20)] * 9, None),  # 5 % is the limit
+        (20_000, [(1, 25)] * 900, None),  # 4 % of more images than the window has
+        # A mount that has gone after 20,000 images: 5 % of the last 10,000.
+        (20_000, [(0, 250)] * 80 + [(250, 250)] * 3, "731 of the last 10,000 images (7%)"),
     ],
 )
-def test_unreadable__stops_at_its_share_of_the_last_100_images(steps, share, stops):
-    hook, task = ExchangeHook(share), task_of()
-    hook.on_phase_start(task)
-    for number, (bad, images) in enumerate(steps):
+def test_unreadable__stops_at_its_share_of_the_images_read(images, steps, sentence):
+    hook, task = ExchangeHook(0.05), task_of(images)
+    seen = None
+    for bad, batch in steps:
         task.last_batch = SimpleNamespace(
-            sample={"data_valid": [torch.tensor([0] * bad + [1] * (images - bad))]}
+            sample={"data_valid": [torch.tensor([0] * bad + [1] * (batch - bad))]}
         )
-        if number == stops:
-            with pytest.raises(Refused, match=r"\['photos'\]: \d+% of the last 100 images"):
-                hook.on_loss_and_meter(task)
-            return
+        try:
+            hook.on_loss_and_meter(task)
+        except Refused as error:
+            seen = str(error)
+            break
+    if sentence is None:
+        assert seen is None
+    else:
+        assert f"['photos']: {sentence} cannot be read" in seen
+
+
+def test_unreadable__test_images_do_not_thin_out_those_of_training():
+    hook, task = ExchangeHook(0.05), task_of(20)
+    task.datasets["test"] = task.datasets["train"]
+    batch = SimpleNamespace(sample={"data_valid": torch.ones(20)})
+    for task.train in (True, False) * 9:
+        task.last_batch = batch
         hook.on_loss_and_meter(task)
-    assert stops is None
+    assert hook._read == {"train": (0, 180), "test": (0, 180)}
 
 
 def test_settings__are_refused_by_name():
@@ -82,7 +99,7 @@ def test_settings__are_refused_by_name():
 
 def test_unreadable__names_each_file_once_in_the_log(caplog):
     bad = ["a.jpg"]
-    hook, task = ExchangeHook(0.05), task_of(bad=bad)
+    hook, task = ExchangeHook(0.05), task_of(20, bad)
     with caplog.at_level(logging.WARNING):
         hook.on_phase_end(task)
         bad.append("b.jpg")

@@ -1,4 +1,4 @@
-"""The exchange between ranks in each step, and the faults that stop a run on all ranks."""
+"""The exchange between ranks in each step: unreadable images, and requests to save or to stop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
-from pirl_plugin.vissl.hooks import QuietHook
 from pirl_plugin.vissl.resume.signals import STOPPING
+from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
     from pirl_plugin.vissl.task import Task
@@ -22,30 +22,14 @@ _REQUESTS = (SAVE, *STOPPING)
 WINDOW = 10_000  # images for the share of unreadable images
 
 
-class FiniteHook(QuietHook):
-    """Stops a run whose loss is not finite, and names the step."""
-
-    def on_loss_and_meter(self, task: Task) -> None:
-        """Check the loss, the mean over all ranks; the host has just waited for it.
-
-        Raises:
-            FloatingPointError: it is not finite; all ranks raise it.
-        """
-        if math.isfinite(task.losses[-1]):
-            return
-        raise FloatingPointError(
-            f"the loss is not finite, step {task.iteration}: this step was not saved; start "
-            f"again with a lower learning rate, from the last checkpoint"
-        )
-
-
 class ExchangeHook(QuietHook):
     """Adds up over ranks, in each step: unreadable images, and requests to save or to stop.
 
-    A signal reaches ranks at different times, but all must act on it after the same step. The share
-    of unreadable images is an exponential moving average over a window of images, and starts at 0.
-    So a few broken files at the start do not stop the run. A lost mount stops the run after about
-    ``max_share`` of a window.
+    A signal reaches ranks at different times, but all must act on it after the same step.
+
+    The share of unreadable images is that of the images read, of the last 10,000 at most. Training
+    and test images are counted separately. The images that a pass has yet to read count as
+    readable: a few broken files at the start of a pass do not stop the run.
 
     Args:
         max_share: largest share of unreadable images.
@@ -60,8 +44,8 @@ class ExchangeHook(QuietHook):
         self.max_share = max_share
         self.request: Callable[[], int] = int  # 0
         self.agreed = 0
-        self._share = 0.0
-        self._window = WINDOW
+        # Split → numbers of unreadable and of all images read, at most the last WINDOW.
+        self._read = {"train": (0.0, 0.0), "test": (0.0, 0.0)}
         self._named: set[str] = set()
 
     def on_start(self, task: Task) -> None:
@@ -80,24 +64,9 @@ class ExchangeHook(QuietHook):
                         f"rank {number}"
                     )
 
-    def on_phase_start(self, task: Task) -> None:
-        """Reset the share: training and test images are different files."""
-        self._share = 0.0
-        images = len(task.datasets["train" if task.train else "test"])
-        self._window = min(WINDOW, 5 * images)  # 5 passes: in one pass, one file of 20 is 5 %
-
     def on_phase_end(self, task: Task) -> None:
-        """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
-        data = task.datasets["train" if task.train else "test"]
-        unreadable: list[str] = []
-        for source in getattr(data, "data_objs", []):
-            if hasattr(source, "unreadable_paths"):  # a source of this plugin
-                unreadable += source.unreadable_paths()
-        of_all_ranks = set().union(*gather_objects(unreadable))
-        new = sorted(of_all_ranks - self._named)
-        self._named.update(new)
-        if new and rank() == 0:
-            logging.warning(f"{len(new)} files could not be read: {', '.join(new)}")
+        """Name the unreadable files of the epoch."""
+        self._name_unreadable(task)
 
     def on_loss_and_meter(self, task: Task) -> None:
         """Exchange after the host has waited for the loss, before the optimiser's step."""
@@ -115,20 +84,49 @@ class ExchangeHook(QuietHook):
         counts += [int(own_request == request) for request in _REQUESTS]
         device = task.device if world_size() > 1 else "cpu"
         sums = sum_over_ranks(torch.tensor(counts, device=device)).tolist()
-        unreadable, images = sums[:2]
         ranks = dict(zip(_REQUESTS, sums[2:], strict=True))  # request -> number of ranks
         self.agreed = max((request for request in _REQUESTS if ranks[request]), default=0)
-        if images:
-            weight = min(images / self._window, 1.0)
-            self._share += weight * (unreadable / images - self._share)
-        if self._share > self.max_share:
-            split = "TRAIN" if task.train else "TEST"
-            raise Refused(
-                f"config.DATA.{split}.DATA_PATHS = {list(task.config.DATA[split].DATA_PATHS)}: "
-                f"{self._share:.0%} of the last {self._window:,} images cannot be read, expected "
-                f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g}; check that "
-                f"the folder is mounted, and repeat the command"
-            )
+        self._count(task, *sums[:2])
+
+    def _count(self, task: Task, unreadable: int, images: int) -> None:
+        """Add a batch of all ranks to the images read. Collective if they are refused.
+
+        Raises:
+            Refused: too many could not be read.
+        """
+        split = "train" if task.train else "test"
+        unreadable_before, before = self._read[split]
+        # Of more than WINDOW images, the oldest are forgotten, on average.
+        kept = min(1.0, max(WINDOW - images, 0) / max(before, 1))
+        total = kept * before + images
+        total_unreadable = kept * unreadable_before + unreadable
+        self._read[split] = (total_unreadable, total)
+        one_pass = min(len(task.datasets[split]), WINDOW)
+        in_whole_passes = math.ceil(total / one_pass) * one_pass
+        if total_unreadable <= self.max_share * in_whole_passes:
+            return
+        self._name_unreadable(task)
+        paths = list(task.config.DATA[split.upper()].DATA_PATHS)
+        raise Refused(
+            f"config.DATA.{split.upper()}.DATA_PATHS = {paths}: {total_unreadable:,.0f} of the "
+            f"last {total:,.0f} images ({total_unreadable / total:.0%}) cannot be read, expected "
+            f"at most config.HOOKS.PIRL_RUN.max_unreadable = {self.max_share:g} of them; check "
+            f"that the folder is mounted, or replace the files that log.txt names, and repeat the "
+            f"command"
+        )
+
+    def _name_unreadable(self, task: Task) -> None:
+        """Collective: name the unreadable files of all ranks in rank 0's log, each once."""
+        data = task.datasets["train" if task.train else "test"]
+        unreadable: list[str] = []
+        for source in getattr(data, "data_objs", []):
+            if hasattr(source, "unreadable_paths"):  # a source of this plugin
+                unreadable += source.unreadable_paths()
+        of_all_ranks = set().union(*gather_objects(unreadable))
+        new = sorted(of_all_ranks - self._named)
+        self._named.update(new)
+        if new and rank() == 0:
+            logging.warning(f"{len(new)} files could not be read: {', '.join(new)}")
 
 
 def _count_unreadable(sample: Mapping[str, object]) -> tuple[int, int]:

@@ -12,6 +12,9 @@ from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 
 Settings = TypeVar("Settings")
 
+MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
+"""Key of the number of micro-batches in a process's batch."""
+
 
 @dataclass(frozen=True)
 class InputSettings:
@@ -72,7 +75,7 @@ class RunSettings:
     """Values of ``HOOKS.PIRL_RUN``, all optional.
 
     Attributes:
-        max_unreadable: share of unreadable images among the last 10,000; above it the run stops.
+        max_unreadable: share of unreadable images among those read; above it the run stops.
         timeout_minutes: how long a rank waits for another rank, and for a batch of its loader.
     """
 
@@ -123,3 +126,47 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
             raise
         raise Refused(f"config.{key}.{error}") from None
     return settings
+
+
+def is_ours(config: Mapping[str, Any]) -> bool:
+    """Return whether a whole configuration of the host belongs to a run of this plugin.
+
+    Then its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
+    """
+    hooks = config.get("HOOKS") or {}
+    loss = (config.get("LOSS") or {}).get("name")
+    return loss == "pirl_loss" or "PIRL_INPUT" in hooks or "PIRL_RUN" in hooks
+
+
+def num_micro_batches(config: Mapping[str, Any]) -> int:
+    """Return the number of micro-batches in a process's batch.
+
+    Raises:
+        Refused: it is not a whole number from 1.
+    """
+    number = (config.get("TRAINER") or {}).get(MICRO_BATCHES.partition(".")[2], 1)
+    if type(number) is not int or number < 1:
+        raise Refused(f"config.{MICRO_BATCHES} = {number}: expected a whole number from 1")
+    return number
+
+
+def prepares_input(config: Mapping[str, Any]) -> bool:
+    """Return whether :class:`PIRLInputHook` prepares the batches of a run.
+
+    Benchmarks of the host have float images, which its transforms have normalised.
+    """
+    return (
+        config["LOSS"]["name"] == "pirl_loss"
+        or "PIRL_INPUT" in config["HOOKS"]
+        or num_micro_batches(config) > 1
+    )
+
+
+def splits_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the splits that a run reads."""
+    splits = []
+    if not config["TEST_ONLY"]:
+        splits.append("TRAIN")
+    if config["TEST_MODEL"]:
+        splits.append("TEST")
+    return splits

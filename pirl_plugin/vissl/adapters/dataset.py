@@ -1,0 +1,52 @@
+"""The host's data set, for runs of this plugin: labels run no code, and none is made up."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from vissl.data.ssl_dataset import GenericSSLDataset
+
+from pirl_plugin.system.failures import Refused
+
+
+class PIRLDataset(GenericSSLDataset):
+    """``GenericSSLDataset`` that refuses pickled labels, and gives unreadable images no class."""
+
+    def load_labels(self) -> None:
+        """Load the labels of all sources.
+
+        The host reads label files with ``allow_pickle=True``, which can run code in them.
+
+        Raises:
+            ValueError: a label file holds pickled objects.
+            Refused: it has another number of labels than there are images.
+        """
+        for paths in self.label_paths:
+            for path in [paths] if isinstance(paths, str) else paths:
+                if os.path.isfile(path):  # not '', the path of a source without a label file
+                    np.load(path, "r")  # without allow_pickle, it refuses
+        super().load_labels()
+        for source, labels, images in zip(
+            self.label_sources, self.label_objs, self.data_objs, strict=False
+        ):
+            is_file = source == "disk_filelist" and not isinstance(labels, list)
+            if is_file and len(labels) != len(images):
+                raise Refused(
+                    f"config.DATA.{self.split}.LABEL_PATHS = {self.label_paths}: expected "
+                    f"{len(images)} labels, one for each image, found {len(labels)}"
+                )
+
+    def __getitem__(self, idx: int) -> dict[str, Any]:
+        """Return an image with its labels; −1 for the class of an image that cannot be read.
+
+        An unreadable image is grey, and would be trained and scored as its class. Labels of several
+        classes, such as those of VOC07, are kept.
+        """
+        item: dict[str, Any] = super().__getitem__(idx)
+        if self.label_objs:
+            for number, valid in enumerate(item["data_valid"]):
+                if valid == -1 and np.ndim(item["label"][number]) == 0:
+                    item["label"][number] = np.int64(-1)
+        return item

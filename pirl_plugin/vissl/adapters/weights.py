@@ -1,0 +1,84 @@
+"""Initial weights of a run: read files safely, in any layout, and compare them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.checkpoints.compare import compare_with_model
+from pirl_plugin.checkpoints.load import vissl_state
+from pirl_plugin.checkpoints.read import read_checkpoint
+from pirl_plugin.checkpoints.write import vissl_checkpoint
+from pirl_plugin.system.failures import Refused
+
+if TYPE_CHECKING:
+    from vissl.config import AttrDict
+    from vissl.models.base_ssl_model import BaseSSLMultiInputOutputModel
+
+
+def load_initial_weights(
+    config: AttrDict, model: BaseSSLMultiInputOutputModel, **options: Any
+) -> BaseSSLMultiInputOutputModel:
+    """Load ``MODEL.WEIGHTS_INIT.PARAMS_FILE``, any file that the export reads, into a model.
+
+    The host skips each weight that does not fit, with only a log line, and continues from random
+    weights or from a part of the weights. Here the trunk must fit. It is also found in files of
+    other layouts, such as a state dictionary of torchvision.
+
+    Args:
+        config: the run's whole configuration.
+        model: the model that takes the weights.
+        **options: options of the host's method: ``strict``, in git main.
+
+    Raises:
+        Refused: the file holds no trunk, or its trunk does not fit.
+    """
+    initial = config.MODEL.WEIGHTS_INIT
+    logging.info(f"Initializing model from: {initial.PARAMS_FILE}")
+    content = read_checkpoint(Path(initial.PARAMS_FILE))
+    # With prefixes, the user describes the layout of the file.
+    if not initial.get("REMOVE_PREFIX") and not initial.get("APPEND_PREFIX"):
+        content = _checked(config, model, content, initial.get("SKIP_LAYERS", []))
+        initial.STATE_DICT_KEY_NAME = "classy_state_dict"
+    model.init_model_from_weights_params_file(config, content, **options)
+    return model
+
+
+def _checked(
+    config: AttrDict,
+    model: BaseSSLMultiInputOutputModel,
+    content: Mapping[str, Any],
+    skip_layers: list[str],
+) -> Mapping[str, Any]:
+    """Return the content of a checkpoint in VISSL's layout, if its trunk fits the model's.
+
+    Args:
+        config: the run's whole configuration.
+        model: the model that takes the weights.
+        content: content of the file, in any layout.
+        skip_layers: parts of the names of weights that are not loaded.
+
+    Raises:
+        Refused: it holds no trunk, or its trunk does not fit.
+    """
+    path = config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+    trunk_of_file = vissl_state(content, path)
+    trunk_of_model = {
+        name.removeprefix("trunk.").removeprefix("base_model."): value
+        for name, value in model.state_dict().items()
+        if name.startswith("trunk.") and not any(part in name for part in skip_layers)
+    }
+    mismatch = compare_with_model(trunk_of_model, trunk_of_file)
+    if mismatch:
+        raise Refused(
+            f"{path} does not fit the trunk '{config.MODEL.TRUNK.NAME}': {mismatch}; give "
+            f"config.MODEL.TRUNK the values of the run that wrote the file"
+        )
+    # A checkpoint of VISSL stays as it is, with its heads.
+    model_of_file = content.get("classy_state_dict", {}).get("base_model", {}).get("model", {})
+    if model_of_file.get("trunk", {}).keys() == trunk_of_file.keys():
+        return content
+    logging.info(f"{path}: the trunk was found by its names, because the layout is not VISSL's")
+    return vissl_checkpoint(trunk_of_file)

@@ -1,0 +1,54 @@
+"""The hooks of a run of this plugin: one list, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pirl_plugin.vissl.hooks.input import PIRLInputHook
+from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
+from pirl_plugin.vissl.hooks.monitor import FiniteHook, MonitorHook, Outputs, PIRLReportHook
+from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
+from pirl_plugin.vissl.resume.exchange import ExchangeHook
+from pirl_plugin.vissl.resume.hook import CheckpointHook
+from pirl_plugin.vissl.sections import MonitorSettings, RunSettings, prepares_input, read_section
+
+if TYPE_CHECKING:
+    from classy_vision.hooks import ClassyHook
+    from vissl.config import AttrDict
+
+
+def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHook]:
+    """Return our hooks and the host's, in the order in which the host calls them.
+
+    Args:
+        config: the host's whole configuration.
+        hosts: the hooks that the host makes for it.
+    """
+    run = read_section(RunSettings, config, "HOOKS.PIRL_RUN")
+    monitor = read_section(MonitorSettings, config, "HOOKS.PIRL_MONITOR")
+    exchange = ExchangeHook(run.max_unreadable)
+    host: dict[str, Any] = {type(hook).__name__: hook for hook in hosts}
+    outputs = Outputs(
+        tensorboard=getattr(host.get("SSLTensorboardHook"), "tb_writer", None),
+        json_lines=getattr(host.get("LogLossLrEtaHook"), "json_stdout_logger", None),
+    )
+    # Our hook takes the place of the host's that saves. No hook saves a broken model.
+    host["LogLossMetricsCheckpointHook"] = CheckpointHook(config, exchange)
+    host.pop("CheckNanModelOutputHook", None)
+
+    has_bank = config.LOSS.name == "pirl_loss"
+    needed: list[tuple[ClassyHook, bool]] = [
+        # What stops a run on a fault comes before a hook that acts on the fault.
+        (exchange, True),
+        (PIRLInputHook.from_config(config), prepares_input(config)),
+        (MemoryBankHook(exchange), has_bank),
+        # After the bank's hook, which names the cause if it is an index outside the data set.
+        (FiniteHook(), True),
+        (PIRLReportHook(config.LOG_FREQUENCY, outputs), has_bank),
+        (MonitorHook(monitor, outputs), has_bank and monitor.enabled),
+        # The hook that saves comes after the hook that sets the bank's size.
+        *((hook, True) for hook in host.values()),
+        (ProgressHook.from_config(config), shows_progress()),
+    ]
+    return [hook for hook, is_needed in needed if is_needed]

@@ -1,0 +1,129 @@
+"""The host's task, for runs of this plugin: its steps that differ from the host's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vissl import data as host_data
+from vissl.trainer.train_task import SelfSupervisionTask
+from vissl.utils.checkpoint import get_checkpoint_folder
+
+from pirl_plugin.views.kernels import warm_up
+from pirl_plugin.vissl.adapters.dataset import PIRLDataset
+from pirl_plugin.vissl.adapters.weights import load_initial_weights
+from pirl_plugin.vissl.hooks.input import PIRLInputHook
+from pirl_plugin.vissl.hooks.of_run import hooks_of_run
+from pirl_plugin.vissl.resume import position
+from pirl_plugin.vissl.resume.signals import kill_workers_at_exit, start_worker
+from pirl_plugin.vissl.run.loader_timeout import LimitedLoader, WaitLimit
+from pirl_plugin.vissl.sections import RunSettings, prepares_input, read_section
+
+if TYPE_CHECKING:
+    from classy_vision.hooks import ClassyHook
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+class PIRLTask(SelfSupervisionTask):
+    """The task ``pirl_task``: it adds hooks, reads weights and labels safely, and resumes exactly.
+
+    :func:`~pirl_plugin.vissl.run.compose.convert` chooses it for the runs of this plugin. So the
+    host's own approaches keep the host's task.
+    """
+
+    def set_hooks(self, hooks: Sequence[ClassyHook]) -> PIRLTask:
+        """Set our hooks and the host's."""
+        super().set_hooks(hooks_of_run(self.config, hooks))
+        return self
+
+    def build_datasets(
+        self, current_train_phase_idx: int = 0
+    ) -> tuple[dict[str, PIRLDataset], dict[str, Any]]:
+        """Return split → data set, and the names of inputs and targets in a batch."""
+        datasets = {}
+        keys = {}
+        for split in self.available_splits:
+            datasets[split.lower()] = PIRLDataset(
+                self.config,
+                split,
+                host_data.DATASET_SOURCE_MAP,
+                host_data.DATA_SOURCES_WITH_SUBSET_SUPPORT,
+            )
+            section = self.config.DATA[split]
+            keys = {"input": section.INPUT_KEY_NAMES, "target": section.TARGET_KEY_NAMES}
+        return datasets, keys
+
+    def build_dataloaders(
+        self, pin_memory: bool, current_train_phase_idx: int = 0
+    ) -> dict[str, LimitedLoader]:
+        """Return split → loader.
+
+        The training loader can skip batches that are done; the extraction of features reads every
+        image. All workers ignore signals. A wait for a batch has a time limit.
+        """
+        kill_workers_at_exit()
+        # Otherwise the first wait has the time of compiling, here or in the server of the workers,
+        # which compiles the same kernels and started earlier.
+        warm_up()
+        settings = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN")
+        folder = Path(get_checkpoint_folder(self.config))
+        extracts = self.config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
+        start = functools.partial(
+            start_worker, host_data.set_dataloader_seeds, self.device.type == "cpu"
+        )
+        loaders = {}
+        for split in self.available_splits:
+            sampler = host_data.get_sampler
+            if split == "TRAIN" and not extracts:
+                sampler = position.resuming_sampler(sampler)
+            loader: DataLoader[Any] = host_data.build_dataloader(
+                dataset=self.datasets[split.lower()],
+                dataset_config=self.config.DATA[split],
+                num_dataloader_workers=self.config.DATA.NUM_DATALOADER_WORKERS,
+                pin_memory=pin_memory,
+                multi_processing_method=self.config.MULTI_PROCESSING_METHOD,
+                device=self.device,
+                sampler_seed=self.config.SEED_VALUE,
+                get_sampler=sampler,
+                worker_init_fn=start,
+                split=split.lower(),
+            )
+            limit = WaitLimit(settings.timeout_minutes, folder)
+            loaders[split.lower()] = LimitedLoader(loader, limit)
+        return loaders
+
+    def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Build the model, and prepare it before DistributedDataParallel wraps it."""
+        model: nn.Module = super()._build_model(*args, **kwargs)
+        if prepares_input(self.config):
+            PIRLInputHook.from_config(self.config).prepare_model(model)
+        return model
+
+    def _restore_model_weights(self, model: Any, **options: Any) -> Any:
+        """Load the initial weights, which are a file of any layout."""
+        path = self.config.MODEL.WEIGHTS_INIT.PARAMS_FILE
+        if "://" in path:  # of the host's path managers
+            return super()._restore_model_weights(model, **options)
+        return load_initial_weights(self.config, model, **options)
+
+    def _compute_start_iter_from_checkpoint(self, phase_type: str) -> int:
+        """Return how many steps of the current epoch are done.
+
+        The host counts steps of the stopped run's batch, and gives them only to a sampler with
+        ``set_start_iter``, which torch's ``DistributedSampler`` does not have.
+        """
+        return position.steps_done(self, phase_type)
+
+    def _update_classy_state(self, state_dict: Mapping[str, Any] | None = None) -> PIRLTask:
+        """Load the state of a checkpoint, and find the place in the schedule.
+
+        The host would log an error, and raise an assertion without the cause.
+        """
+        if state_dict is not None:
+            self._set_classy_state(state_dict)
+            if self.train:
+                position.find_place_in_schedule(self)
+        return self

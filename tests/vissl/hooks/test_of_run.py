@@ -1,0 +1,40 @@
+"""Which hooks a run has, and in which order."""
+
+import pytest
+
+from tests.helpers.configs import compose
+
+
+@pytest.fixture
+def hooks_of(tmp_path):
+    """The names of a run's hooks; the host makes the run's folder."""
+    from vissl.hooks import default_hook_generator
+    from vissl.trainer.trainer_main import build_task
+
+    def names(*overrides):
+        config = compose(*overrides, f"config.CHECKPOINT.DIR={tmp_path}")
+        task = build_task(config).set_hooks(default_hook_generator(config))
+        return [type(hook).__name__ for hook in task.hooks]
+
+    return names
+
+
+def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for(hooks_of):
+    faults = ["ExchangeHook", "PIRLInputHook", "FiniteHook"]
+    ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
+    hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
+    assert hooks[:6] == [*faults[:2], ours[0], faults[2], *ours[1:]]
+    # Ours is the host's hook that saves, and follows the hook that sets the bank's size.
+    assert hooks.count("CheckpointHook") == 1
+    assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
+    # A covariant baseline: our uint8 views, a loss of the host's.
+    hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node")
+    assert hooks[:3] == faults
+    assert "CheckpointHook" in hooks
+    assert not set(ours) & set(hooks)
+
+
+def test_hooks__of_other_approaches_are_the_hosts(hooks_of):
+    hooks = hooks_of("config=pretrain/simclr/simclr_8node_resnet")
+    assert {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} < set(hooks)
+    assert not {"ExchangeHook", "CheckpointHook"} & set(hooks)
