@@ -57,6 +57,7 @@ class Crops(Dataset[tuple[Tensor, bool]]):
     """
 
     def __init__(self, source: ImageSource, size: int) -> None:
+        source.decode_for(size)
         self._source = source
         self._size = size
 

@@ -79,6 +79,7 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             )
         self.source: ImageSource = open_source(source, key=key)
         self.views = views if isinstance(views, Views) else CallableViews(views)
+        self.source.decode_for(getattr(views, "image_size", 224))
         self.seed = seed
         # For each image, the epoch that keys its next views, or −1. Shared with loader workers,
         # which may live for several passes.

@@ -81,7 +81,7 @@ class MapSource(ImageSource):
             if isinstance(image, (str, os.PathLike)):
                 image = read_file(os.fspath(image))
             if isinstance(image, (bytes, bytearray)):
-                return decode_image(image)
+                return decode_image(image, self.needed_side)
             return as_pixels(image)
         except (OSError, UnreadableImageError, MemoryError):
             raise

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.system.failures import Refused
 
@@ -40,6 +40,8 @@ class ImageSource:
 
     classes: list[str] | None = None
     """Names of the labels 0, 1, …; None if the labels are only numbers, or if there are none."""
+    needed_side = NEEDED_SIDE
+    """Pixels of a shorter side that the views need: larger JPEGs are decoded at a smaller size."""
 
     def __init__(
         self,
@@ -56,6 +58,10 @@ class ImageSource:
             raise Refused(f"{self.path} holds {len(images)} images: expected at least 2")
         # One byte per image, not one bit: workers that write to the same byte would lose bits.
         self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
+
+    def decode_for(self, size: int) -> None:
+        """Decode large JPEGs for views of more than 224 px, as sharp as views of 224 px."""
+        self.needed_side = max(self.needed_side, round(NEEDED_SIDE * size / 224))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -86,7 +92,7 @@ class ImageSource:
             OSError: it cannot be read.
             UnreadableImageError: it cannot be decoded.
         """
-        return decode_image(self.read(row))
+        return decode_image(self.read(row), self.needed_side)
 
     def read(self, row: int) -> bytes | bytearray:
         """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _FLIPS = ("patch", "image", "none")
+# Sides of the paper's image, crop and patch, pixels.
+_PAPER_IMAGE = 224
+_PAPER_CROP = 255
+_PAPER_PATCH = 64
 
 
 class JigsawViews(Views):
@@ -31,8 +35,10 @@ class JigsawViews(Views):
 
     Args:
         image_size: side of I, pixels.
-        patches_crop_size: side of the crop that is cut into patches, pixels.
-        patch_size: side of a patch, pixels; at most one cell, ``patches_crop_size // grid``.
+        patches_crop_size: side of the crop that is cut into patches, pixels; None: 255 for images
+            of 224 px as in the paper, and in proportion for others.
+        patch_size: side of a patch, pixels, at most one cell, ``patches_crop_size // grid``; None:
+            64 for images of 224 px, and in proportion for others.
         grid: number of cells on a side; the paper's 3 gives nine patches.
         image_scale: smallest and largest share of the image's area for I's crop.
         patches_scale: smallest and largest share of the image's area for the crop that is cut (the
@@ -50,6 +56,8 @@ class JigsawViews(Views):
         >>> sample = JigsawViews()(torch.zeros(3, 300, 400, dtype=torch.uint8))
         >>> {name: tuple(view.shape) for name, view in sample.items()}
         {'images': (3, 224, 224), 'patches': (9, 3, 64, 64)}
+        >>> JigsawViews(112).patch_size
+        32
     """
 
     _turns = False
@@ -57,8 +65,8 @@ class JigsawViews(Views):
     def __init__(
         self,
         image_size: int = 224,
-        patches_crop_size: int = 255,
-        patch_size: int = 64,
+        patches_crop_size: int | None = None,
+        patch_size: int | None = None,
         grid: int = 3,
         image_scale: Sequence[float] = (0.08, 1.0),
         patches_scale: Sequence[float] = (0.6, 1.0),
@@ -67,6 +75,10 @@ class JigsawViews(Views):
         **photometric: Unpack[PhotometricArguments],
     ) -> None:
         super().__init__(image_size, image_scale, **photometric)
+        if patches_crop_size is None:
+            patches_crop_size = _in_proportion(_PAPER_CROP, image_size)
+        if patch_size is None:
+            patch_size = _in_proportion(_PAPER_PATCH, image_size)
         check_whole("patches_crop_size", patches_crop_size, least=1)
         check_whole("patch_size", patch_size, least=1)
         check_whole("grid", grid, least=1)
@@ -140,6 +152,11 @@ class JigsawTask(JigsawViews):
     def _make(self, pixels: torch.Tensor, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         number, patches = self._shuffled(pixels, rng)
         return {"patches": patches, "label": torch.tensor(number)}
+
+
+def _in_proportion(side: int, image_size: int) -> int:
+    """Return a side of the paper for images of another size."""
+    return max(1, round(side * image_size / _PAPER_IMAGE))
 
 
 def patch_offsets(

@@ -109,6 +109,24 @@ def test_jigsaws__cut_the_papers_patches():
         assert {key: jigsaw[key] for key in expected} == expected, name
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("jigsaw_8node", ["image_size=112"], [112, 128, 32]),  # half of the paper's
+        ("own_images", ["image_size=64"], [64, 73, 18]),
+        ("quick_jigsaw", ["image_size=128"], [128, 192, 48]),  # 96 and 24 for 64 px
+        ("jigsaw_8node", ["image_size=64", "patch_size=16"], [64, 73, 16]),
+    ],
+)
+def test_patches__follow_the_size_of_the_image(name, options, expected):
+    """Patches of 64 px of images of 64 px were nine times the pixels of the image."""
+    (jigsaw,) = compose(
+        name, *(f"config.DATA.TRAIN.VIEWS.{each}" for each in options)
+    ).DATA.TRAIN.TRANSFORMS
+    keys = ["image_size", "patches_crop_size", "patch_size"]
+    assert [jigsaw[key] for key in keys] == expected
+
+
 def test_machines__let_the_learning_rate_follow_the_batch():
     for machine, images, rate in (  # rate = 0.03 · images / 256
         ("8node", 1024, 0.12),

@@ -93,7 +93,22 @@ def test_decode__16_bit_grey_and_large_jpegs():
     file = io.BytesIO()
     Image.fromarray(np.full((4, 5), 257 * 100, np.uint16)).save(file, "PNG")
     assert decode_image(file.getvalue()).unique().tolist() == [100]
-    assert decode_image(encoded("JPEG", size=(3200, 3000))).shape == (3, 750, 800)
+    # The smallest of 1, 1/2, 1/4 and 1/8 size that leaves 750 px to the shorter side.
+    for size, decoded in {
+        (1600, 1499): (3, 1499, 1600),
+        (4000, 2250): (3, 1125, 2000),
+        (3200, 2992): (3, 1496, 1600),
+        (3200, 3000): (3, 750, 800),
+    }.items():
+        assert decode_image(encoded("JPEG", size=size)).shape == decoded
+
+
+def test_images__for_large_views_are_decoded_larger(tmp_path):
+    for name in ("0.jpg", "1.jpg"):
+        (tmp_path / name).write_bytes(encoded("JPEG", size=(1700, 1600)))
+    for image_size, side in ((64, 800), (224, 800), (448, 1600)):
+        images = ImageDataset(tmp_path, ImageViews(image_size=image_size))
+        assert images.source[0][0].shape[1] == side
 
 
 @pytest.mark.parametrize(
@@ -183,7 +198,7 @@ def test_collate__patches_pretext_labels_and_other_keys():
     pixels = [torch.full((3, 60, 80), k, dtype=torch.uint8) for k in range(3)]
     samples = [{**JigsawViews(image_size=16)(p), "__key__": "a"} for p in pixels]
     batch = collate_views(samples)
-    assert batch["patches"].shape == (27, 3, 64, 64)
+    assert batch["patches"].shape == (27, 3, 5, 5)
     assert torch.equal(batch["patches"][9:18], samples[1]["patches"])
     assert batch["__key__"] == ["a"] * 3
     turned = collate_views([ImageDataset(pixels, RotationTask(16))[row] for row in range(3)])

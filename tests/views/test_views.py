@@ -49,6 +49,17 @@ def test_views__keyed_draws(views_class):
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_jigsaw__patches_follow_the_image():
+    """Patches of 64 px, whatever the image, were nine patches as large as an image of 64 px."""
+    sizes = {}
+    for image_size in (224, 112, 64):
+        views = JigsawViews(image_size)
+        sizes[image_size] = (views.patches_crop_size, views.patch_size)
+    assert sizes == {224: (255, 64), 112: (128, 32), 64: (73, 18)}  # 255/224 and 64/224 of it
+    given = JigsawViews(64, patches_crop_size=96, patch_size=24)
+    assert (given.patches_crop_size, given.patch_size) == (96, 24)
+
+
 def test_jigsaw__order_and_number_of_the_permutation():
     plain = {"jitter_p": 0, "photometric_p": 0, "grayscale_p": 0, "flip_p": 0}
     views = JigsawTask(20, patches_crop_size=96, patch_size=32, patches_scale=(1, 1), **plain)
@@ -127,7 +138,7 @@ def test_views__are_a_transform_in_a_torchvision_data_set():
     passes = [
         next(iter(DataLoader(data, 4, num_workers=1, collate_fn=default_collate))) for _ in range(2)
     ]
-    assert passes[0][0]["patches"].shape == (4, 9, 3, 64, 64)
+    assert passes[0][0]["patches"].shape == (4, 9, 3, 9, 9)  # 64/224 of 32 px
     assert not torch.equal(passes[0][0]["images"], passes[1][0]["images"])
 
 

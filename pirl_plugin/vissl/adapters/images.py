@@ -20,6 +20,7 @@ from pirl_plugin.images.folders import find_images, refuse_splits
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import open_source
+from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.views.base import ImageViews, Views
 from pirl_plugin.views.jigsaw import JigsawTask, JigsawViews, RotationJigsawViews
@@ -81,6 +82,7 @@ class PIRLDiskDataset:
                 remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
                 new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
             )
+        self.source.decode_for(size_of_transforms(transforms) or 224)
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
     def __len__(self) -> int:

@@ -191,6 +191,12 @@ def _trunk_width(*, _root_: DictConfig) -> int | None:
     return trunk_width(_root_.config.MODEL.TRUNK)
 
 
+def _view_size(side: int, of: int, *, _root_: DictConfig) -> int:
+    """``${pirl_view_size:64,224}``: 64 px for images of 224 px, in proportion for others."""
+    image_size = _root_.config.DATA.TRAIN.VIEWS.get("image_size", of)
+    return max(1, round(side * image_size / of))
+
+
 def _times(first: int, second: int) -> int:
     """``${pirl_times:9,KEY}``: the product of two numbers, such as 9 and a width."""
     return int(first * second)
@@ -287,5 +293,6 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "pirl_test_resize": _test_resize,
     "pirl_times": _times,
     "pirl_trunk_width": _trunk_width,
+    "pirl_view_size": _view_size,
 }
 """Functions that our YAML files call, by name."""
