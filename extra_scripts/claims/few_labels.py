@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pirl_plugin.evaluation.host_results import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.system.files import write_json
 
 STARTS = ("pirl_jigsaw", "npid", "random")

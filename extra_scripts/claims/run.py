@@ -31,7 +31,7 @@ from torchvision.datasets import ImageFolder
 from verdicts import COMPARISON, LAYERS, METHODS, SWEEPS, main_epochs, sweep_epochs, verdicts
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.host_results import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.files import claim_folder, write_json
 from pirl_plugin.system.processes import processor_name

@@ -33,7 +33,7 @@ from published import DETECTION_ROWS, LAYERS
 
 from pirl_plugin.checkpoints.read import open_checkpoint
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, run_config, section_of
-from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.system.comparison import Differences
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.vissl.import_hook import finder

@@ -20,7 +20,7 @@ from published import published
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, read_config
 from pirl_plugin.cli import start
-from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy, svm_map
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy, svm_map
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, find_data
 from pirl_plugin.quickstart.run import quick_epochs, quick_linear, quick_negatives, run_host
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path

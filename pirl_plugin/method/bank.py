@@ -14,9 +14,8 @@ from torch.nn.functional import normalize
 
 from pirl_plugin.method.index_check import IndexCheck
 from pirl_plugin.method.scores import wide_type
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number, is_whole
 from pirl_plugin.system.ranks import gather, gather_objects, on_all_ranks, rank, world_size
-from pirl_plugin.system.validation import check, check_name, check_whole, is_number, is_whole
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BLOCK = 65_536  # rows drawn from one generator; their values are the same on any rank

@@ -28,9 +28,8 @@ from pirl_plugin.method.negatives import draw_for_batch, draw_for_each
 from pirl_plugin.method.scores import BankScores
 from pirl_plugin.method.settings import BankConfig, PIRLLossConfig, check_norm_constant
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
-from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.failures import Refused, check, check_whole, is_whole
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
-from pirl_plugin.system.validation import check, check_whole, is_whole
 
 _BANKS: dict[str, type[MemoryBank]] = {"replicated": MemoryBank, "sharded": ShardedMemoryBank}
 _MANY_STEPS = 100  # then a probable mistake in the training loop is logged

@@ -8,8 +8,7 @@ from typing import Any
 
 from pirl_plugin.method.bank import DTYPES, check_momentum
 from pirl_plugin.method.estimators import ESTIMATORS
-from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.validation import check, check_name, check_whole, is_number, is_whole
+from pirl_plugin.system.failures import Refused, check, check_name, check_whole, is_number, is_whole
 
 PLACEMENTS = ("replicated", "sharded")
 """Whether each rank has all rows of the bank, or a part."""

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.validation import check_whole
+from pirl_plugin.system.failures import Refused, check_whole
 
 
 class PIRLHead(nn.Module):

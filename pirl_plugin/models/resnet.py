@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from pirl_plugin.models.preprocessing import Preprocessing
-from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.validation import check
+from pirl_plugin.system.failures import Refused, check
 
 # Depth -> kind of block, and the number of blocks in each of the four stages.
 STAGES: dict[int, tuple[type[BasicBlock] | type[Bottleneck], list[int]]] = {

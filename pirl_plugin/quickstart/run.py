@@ -18,7 +18,7 @@ import torch
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
-from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import knn_accuracy
 from pirl_plugin.images.folders import class_folders
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
@@ -87,7 +87,7 @@ def run_quickstart(
         ValueError: the data cannot be used, or ``out`` holds another run.
         RuntimeError: a run of the host failed.
     """
-    start = time.perf_counter()
+    start = time.time()
     # The images, and what an earlier call in this folder has finished.
     if folder is None:
         folder = out / "sample_data"
@@ -101,6 +101,8 @@ def run_quickstart(
     if results_file.is_file() and (out / "report.html").is_file():
         _print_summary(json.loads(results_file.read_text()), out)
         return
+
+    seconds_before = _seconds_of_earlier_calls(out, start)
 
     # Two networks: pre-trained, and as it was before its training.
     _announce(data, epochs, final_checkpoint(out / "pretrain") is not None)
@@ -128,7 +130,7 @@ def run_quickstart(
         "processor": processor_name(),
         "threads": torch.get_num_threads(),  # their number changes the order of float sums
         "images_per_s": _images_per_second(out / "pretrain"),
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(seconds_before + time.time() - start, 1),
     }
     write_report(out, data, checkpoints, results, train, test)
     write_json(results_file, results)
@@ -177,6 +179,21 @@ def run_host(
         )
 
 
+def _seconds_of_earlier_calls(out: Path, start: float) -> float:
+    """Return how long the earlier calls of a run worked, and record the start of this one.
+
+    A killed call cannot write when it ended: it is the time of the last file that it wrote.
+    """
+    file = out / "time.json"
+    seconds = 0.0
+    if file.is_file():
+        earlier = json.loads(file.read_text())
+        last_write = max(path.lstat().st_mtime for path in out.rglob("*"))
+        seconds = earlier["seconds"] + last_write - earlier["start"]
+    write_json(file, {"seconds": seconds, "start": start})
+    return seconds
+
+
 def _announce(data: Data, epochs: int, is_pretrained: bool) -> None:
     """Print what the run will do, and how long it takes."""
     text = f"{data.num_train:,} images in {data.train}; epochs: {epochs}"
@@ -199,7 +216,7 @@ def _estimate_seconds(data: Data, epochs: int) -> float:
     reading: list[float] = []
     training: list[float] = []
     for _ in range(4):
-        start = time.perf_counter()
+        start = time.time()
         batch = collate_views([dataset[row] for row in rows])
         read = time.perf_counter()
         features = [trunk(normalize_images(batch[name])) for name in ("images", "patches")]

@@ -7,12 +7,15 @@ an input raises :class:`Refused`, and needs none.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 FAILURE_FILE = "failure.txt"
 PREFIX = "pirl_plugin: "
@@ -47,6 +50,40 @@ class MissingFile(Refused, FileNotFoundError):
 
 class MissingPackage(Refused, ModuleNotFoundError):
     """A command needs a package that is not installed."""
+
+
+def check(name: str, value: object, fits: bool, expected: str) -> None:
+    """Raise ``Refused`` if an argument does not fit.
+
+    Example:
+        >>> check("momentum", 1.5, False, "a number in [0, 1)")
+        Traceback (most recent call last):
+        pirl_plugin.system.failures.Refused: momentum = 1.5: expected a number in [0, 1)
+    """
+    if not fits:
+        raise Refused(f"{name} = {value!r}: expected {expected}")
+
+
+def check_name(name: str, value: object, names: Iterable[str]) -> None:
+    """Raise ``Refused`` if an argument is not one of the names."""
+    names = list(names)
+    check(name, value, value in names, f"one of {', '.join(names)}")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raise ``Refused`` if an argument is not an integer of at least ``least``."""
+    fits = is_whole(value) and value >= least
+    check(name, value, fits, f"a whole number of at least {least}")
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite real number; True and False are not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is an integer; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_refusal(error: BaseException) -> bool:

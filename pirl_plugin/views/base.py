@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from pirl_plugin.system.validation import check, check_whole
+from pirl_plugin.system.failures import check, check_whole
 from pirl_plugin.views.kernels import render
 from pirl_plugin.views.photometric import Photometric, PhotometricArguments
 from pirl_plugin.views.pixels import as_pixels, random_resized_crop, torch_seeded_generator

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pirl_plugin.system.validation import check, check_name, check_whole
+from pirl_plugin.system.failures import check, check_name, check_whole
 from pirl_plugin.views.base import Views, area_shares
 from pirl_plugin.views.kernels import FLIP, render
 from pirl_plugin.views.permutations import PermutationSet

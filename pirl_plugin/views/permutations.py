@@ -6,7 +6,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.system.validation import check, is_whole
+from pirl_plugin.system.failures import check, is_whole
 
 GREEDY_LIMIT = 10_000
 """Largest set that is chosen by Hamming distance; see ``PermutationSet``."""

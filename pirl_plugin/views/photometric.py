@@ -14,7 +14,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.system.validation import check, is_number
+from pirl_plugin.system.failures import check, is_number
 from pirl_plugin.views.kernels import (
     BLUR_HIGH,
     BLUR_LOW,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.host_config import quoted, require_host
 from pirl_plugin.system.processes import ended_by_sigterm, own_command, run_child
-from pirl_plugin.vissl.run import classification as labelled
+from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.labelled_images import LabelledImages
@@ -20,13 +20,13 @@ def main(arguments: list[str]) -> int:
     """Run the fine-tuning in this process, print the top-1, and write the classifier."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.host_results import linear_accuracy
+    from pirl_plugin.evaluation.finished_runs import linear_accuracy
     from pirl_plugin.vissl.run import launch
 
-    trunk, images = labelled.load_trunk_and_images(options)
+    trunk, images = labelled_run.load_trunk_and_images(options)
     overrides = [
         *network_overrides(trunk),
-        *labelled.run_overrides(options, trunk, images),
+        *labelled_run.run_overrides(options, trunk, images),
         *limit_overrides(images, options.fraction),
         *options.overrides,
     ]
@@ -51,8 +51,8 @@ def network_overrides(trunk: AnyTrunk) -> list[str]:
 
     config = "config=benchmark/pirl/finetune"
     if isinstance(trunk, ResNetTrunk):
-        return [config, "+config/pirl/finetune=resnet18", *labelled.resnet_overrides(trunk)]
-    return [config, "+config/pirl/finetune=timm", *labelled.timm_overrides(trunk)]
+        return [config, "+config/pirl/finetune=resnet18", *labelled_run.resnet_overrides(trunk)]
+    return [config, "+config/pirl/finetune=timm", *labelled_run.timm_overrides(trunk)]
 
 
 def limit_overrides(images: LabelledImages, fraction: float | None) -> list[str]:
@@ -130,7 +130,7 @@ def _fraction(text: str) -> float:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = labelled.command_parser(
+    parser = labelled_run.command_parser(
         "finetune",
         "Train all layers of a checkpoint and a linear classifier on labelled images, in VISSL, "
         "and export the classifier to torchvision or timm.",

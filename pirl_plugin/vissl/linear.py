@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import require_host
-from pirl_plugin.vissl.run import classification as labelled
+from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +28,17 @@ def main(arguments: list[str]) -> int:
     """Run the benchmark in this process, and print the top-1 of each layer."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.host_results import linear_accuracy
+    from pirl_plugin.evaluation.finished_runs import linear_accuracy
     from pirl_plugin.vissl.run import launch
 
-    trunk, images = labelled.load_trunk_and_images(options)
+    trunk, images = labelled_run.load_trunk_and_images(options)
     benchmark = benchmark_of(trunk)
     print(_describe(benchmark, trunk), flush=True)
-    overrides = [*benchmark, *labelled.run_overrides(options, trunk, images), *options.overrides]
+    overrides = [
+        *benchmark,
+        *labelled_run.run_overrides(options, trunk, images),
+        *options.overrides,
+    ]
     status = launch.main(overrides)
     if status == 0:
         print("Linear top-1, percent:")
@@ -84,12 +88,12 @@ def benchmark_of(trunk: AnyTrunk) -> list[str]:
 
     full = "config=benchmark/pirl/linear_imagenet1k"
     if not isinstance(trunk, ResNetTrunk):
-        return [full, "+config/pirl/linear=timm", *labelled.timm_overrides(trunk)]
+        return [full, "+config/pirl/linear=timm", *labelled_run.timm_overrides(trunk)]
     arguments: dict[str, Any] = dict(trunk.arguments)
     overlay = _OVERLAYS.get((arguments["depth"], arguments["width"]))
     if overlay and not arguments["small_stem"]:
         return [full, f"+config/pirl/linear={overlay}"]
-    return ["config=benchmark/pirl/quick_linear", *labelled.resnet_overrides(trunk)]
+    return ["config=benchmark/pirl/quick_linear", *labelled_run.resnet_overrides(trunk)]
 
 
 def _describe(benchmark: list[str], trunk: AnyTrunk) -> str:
@@ -102,7 +106,7 @@ def _describe(benchmark: list[str], trunk: AnyTrunk) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = labelled.command_parser(
+    parser = labelled_run.command_parser(
         "linear",
         "Train linear classifiers on a checkpoint's frozen features, with VISSL's benchmark.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",

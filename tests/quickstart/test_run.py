@@ -43,6 +43,8 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     (out / "report.html").unlink()  # of a run that was stopped here
     command.main(words)
     assert (out / "report.html").is_file()
+    again = json.loads((out / "results.json").read_text())
+    assert again["seconds"] >= results["seconds"]  # the whole time, with that of the first call
     with pytest.raises(ValueError, match="give another folder"):
         run_quickstart(image_folder, out, epochs=3)
 

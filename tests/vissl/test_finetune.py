@@ -9,7 +9,7 @@ import torchvision
 import yaml
 
 from pirl_plugin.checkpoints.write import save_trunk
-from pirl_plugin.evaluation.host_results import linear_accuracy
+from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk

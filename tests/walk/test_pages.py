@@ -9,7 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from pirl_plugin.evaluation.host_results import final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
 from tests.walk import pages, tiny
 from tests.walk.shell import knn_top1, linear_top1, run
 from tests.walk.small import smaller_run
