@@ -12,16 +12,19 @@ def main(arguments: list[str]) -> None:
     options = _parse(arguments)
     from pirl_plugin.evaluation.feature_file import FeatureFile, describe_features, fill
     from pirl_plugin.evaluation.features import load_network
-    from pirl_plugin.evaluation.labelled_images import check_same_classes, labels_of, open_splits
+    from pirl_plugin.evaluation.labelled_images import joined_labels, open_splits
+    from pirl_plugin.images.classes import NoLabels
+    from pirl_plugin.images.columns import Columns
 
     trunk = load_network(options, options.device)
-    splits = open_splits(options.data)
-    has_classes = [labels_of(source) is not None for source in splits.values()]
-    for source, known in zip(splits.values(), has_classes, strict=True):
-        classes = "with classes" if known else "without classes"
+    splits = open_splits(options.data, Columns(options.image_column, options.label_column))
+    try:
+        names, _ = joined_labels(splits)
+        classes = f"with {len(names)} classes"
+    except NoLabels as reason:
+        classes = f"without classes: {reason}"
+    for source in splits.values():
         print(f"{len(source):,} images of {source.path}, {classes}")
-    if len(splits) == 2 and all(has_classes):  # a label in the file has one meaning
-        check_same_classes(options.data, *splits.values())
     print(f"crops of {trunk.preprocessing}", flush=True)
 
     about = describe_features(options, trunk.preprocessing, splits)
@@ -38,6 +41,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "Write a checkpoint's features of any images to a file. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
         kinds.checkpoint_options(),
+        kinds.column_options(),
         kinds.image_options(),
         kinds.computing_options(),
     )

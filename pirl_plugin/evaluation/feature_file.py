@@ -20,6 +20,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +31,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pirl_plugin.evaluation.features import compute_features
-from pirl_plugin.evaluation.labelled_images import labels_of
+from pirl_plugin.evaluation.labelled_images import joined_labels
+from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.sources import ImageSource
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.system.comparison import differences
@@ -212,9 +214,9 @@ class FeatureFile(FeatureStore):
         """Return ``files``, ``labels`` and ``splits`` of the images that could be read."""
         readable = self.readable.numpy()
         columns: dict[str, Any] = {"files": np.array(list(self._names()))[readable]}
-        labels = [labels_of(source) for source in self.splits.values()]
-        if all(values is not None for values in labels):
-            columns["labels"] = np.concatenate(labels)[readable]  # type: ignore[arg-type]
+        with suppress(NoLabels):
+            _, labels = joined_labels(self.splits)
+            columns["labels"] = np.concatenate(labels)[readable]
         if len(self.splits) > 1:
             names = list(self.splits)
             lengths = [len(source) for source in self.splits.values()]
@@ -222,9 +224,8 @@ class FeatureFile(FeatureStore):
         return columns
 
     def _class_names(self, columns: Mapping[str, Any]) -> list[str]:
-        """Return the names of the classes 0, 1, …; none if the labels are only numbers."""
-        classes = next(iter(self.splits.values())).classes
-        return classes if classes and "labels" in columns else []
+        """Return the names of the classes 0, 1, …; none if there are no labels."""
+        return next(iter(self.splits.values())).classes if "labels" in columns else []
 
     def _table_columns(self) -> dict[str, Any]:
         """Return the columns of a table: ``file``, and if known ``label``, ``class``, ``split``."""

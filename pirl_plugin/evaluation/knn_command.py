@@ -10,15 +10,14 @@ from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from pirl_plugin.evaluation.feature_file import FeatureStore
     from pirl_plugin.evaluation.labelled_images import LabelledImages
     from pirl_plugin.images.sources import ImageSource
     from pirl_plugin.models.trunks import AnyTrunk
-
-NO_CLASS = -1
-"""Label of an image without a class, such as one beside the class folders."""
 
 
 def main(arguments: list[str]) -> None:
@@ -32,19 +31,22 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.evaluation.feature_file import fill
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
+    from pirl_plugin.images.columns import Columns
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
 
     trunk = load_network(options, options.device)
-    images = open_labelled(options.data)
+    images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
     networks = [trunk, untrained(trunk).to(options.device)] if options.untrained else [trunk]
     stores = _open_stores(options, trunk, images)[: len(networks)]
     fill(stores, networks, trunk.preprocessing, options.batch, options.workers)
 
     readable = stores[0].readable
-    train = _measured(images.train, readable[: len(images.train)], 0)
-    test = _measured(images.test, readable[len(images.train) :], train.stored.stop)
+    num_train = len(images.train)
+    train = _measured(images.train, images.train_labels, readable[:num_train], 0)
+    stored = train.stored.stop
+    test = _measured(images.test, images.test_labels, readable[num_train:], stored)
     if not (train.rows and test.rows):
         raise Refused(f"--data = {options.data}: expected images that can be read, found none")
     measured, nearest = _measure(options, stores, train, test)
@@ -91,17 +93,22 @@ class MeasuredImages:
         return of_split if self.has_class.all() else of_split[self.has_class]
 
 
-def _measured(source: ImageSource, readable: Tensor, start: int) -> MeasuredImages:
+def _measured(
+    source: ImageSource, classes: NDArray[np.int64], readable: Tensor, start: int
+) -> MeasuredImages:
     """Return the images of a split that are measured.
 
     Args:
         source: source of the split.
+        classes: int64, class of each image of the source, or ``NO_CLASS``.
         readable: bool, whether each image of the source can be read.
         start: place of the split's first readable image in a store.
     """
     import torch
 
-    labels = torch.from_numpy(source.labels())
+    from pirl_plugin.images.classes import NO_CLASS
+
+    labels = torch.from_numpy(classes)
     rows = (readable & (labels != NO_CLASS)).nonzero()[:, 0]
     stored = slice(start, start + int(readable.sum()))
     return MeasuredImages(source, rows.tolist(), labels[rows], stored, labels[readable] != NO_CLASS)

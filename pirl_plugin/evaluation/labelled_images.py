@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.images.classes import join_classes
+from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource
 from pirl_plugin.images.filelist import FileListSource
 from pirl_plugin.images.folders import SPLITS, FolderSource, find_split
@@ -27,20 +30,24 @@ SOURCE_NAMES: dict[type[ImageSource], str] = {
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Training and test images with the same classes.
+    """Training and test images, whose classes are joined by name.
 
     Attributes:
         train: source of the training images.
         test: source of the test images.
-        classes: names of the classes 0, 1, …; if they have no names, all numbers up to the largest.
+        classes: names of the classes of the training images; the test images may lack some.
+        train_labels: int64 (N,), an index into ``classes`` for each training image; −1: no class.
+        test_labels: int64 (M,), likewise for the test images.
     """
 
     train: ImageSource
     test: ImageSource
     classes: list[str]
+    train_labels: NDArray[np.int64]
+    test_labels: NDArray[np.int64]
 
 
-def open_labelled(root: Path) -> LabelledImages:
+def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:
     """Open training and test images: two folders, two lists, or the splits of a data set.
 
     Args:
@@ -48,13 +55,14 @@ def open_labelled(root: Path) -> LabelledImages:
             :data:`pirl_plugin.images.folders.SPLITS`). Each is a folder of class folders, of tars
             or of a Hugging Face data set, or a list such as ``train.csv``. Or a Hugging Face data
             set with two splits.
+        columns: of tables and data sets.
 
     Raises:
         FileNotFoundError: a split is missing.
-        ValueError: an image has no class, there are fewer than two classes, or the splits have
-            different classes.
+        ValueError: there are no classes, fewer than two, or a test image has another class than
+            all training images.
     """
-    splits = open_splits(root)
+    splits = open_splits(root, columns)
     if len(splits) < 2:
         names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
         content = ", ".join(names[:5]) or "nothing"
@@ -64,45 +72,16 @@ def open_labelled(root: Path) -> LabelledImages:
             f"found {content}"
         )
     train, test = splits.values()
-    check_same_classes(root, train, test)
-    used = used_classes(train)
-    if len(used) < 2:
+    if len(train.classes) < 2:
         raise Refused(
-            f"--data = {root}: expected two or more classes in {train.path}, found {len(used)}; "
-            f"make a folder for each class"
+            f"--data = {root}: expected two or more classes in {train.path}, found "
+            f"{len(train.classes)}; make a folder for each class"
         )
-    classes = train.classes
-    if classes is None:
-        largest = int(used[-1])
-        classes = [str(number) for number in range(largest + 1)]
-    return LabelledImages(train, test, classes)
+    test_labels = join_classes(train.classes, test.named_classes, test.path)
+    return LabelledImages(train, test, train.classes, train.labels(), test_labels)
 
 
-def check_same_classes(root: Path, train: ImageSource, test: ImageSource) -> None:
-    """Check that a label means the same in both splits, and that both have the same classes.
-
-    Names are numbered in their order, for each split by itself. So both splits need all names.
-    Numbers mean the same in any split, and the test images may lack some.
-
-    Raises:
-        ValueError: they have different classes, or one has none.
-    """
-    of_train = used_classes(train)
-    of_test = used_classes(test)
-    if train.classes is None and test.classes is None:
-        fits = set(of_test) <= set(of_train)
-        different = [name for name in of_test if name not in of_train]
-    else:
-        fits = of_train == of_test
-        different = sorted(set(of_train) ^ set(of_test))
-    if not fits:
-        raise Refused(
-            f"--data = {root}: expected the same classes in {train.path} and {test.path}, found "
-            f"{len(of_train)} and {len(of_test)}; look at {', '.join(different[:3])}"
-        )
-
-
-def open_splits(root: Path) -> dict[str, ImageSource]:
+def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource]:
     """Open any images: the splits ``train`` and ``val`` of a data set, or one source.
 
     Returns:
@@ -110,35 +89,35 @@ def open_splits(root: Path) -> dict[str, ImageSource]:
 
     Raises:
         FileNotFoundError: there is no such path.
-        ValueError: there are fewer than two images, or the path is of another kind.
+        ValueError: there is no image, or the path is of another kind.
     """
     paths = {split: find_split(root, split, lists=True) for split in SPLITS}
-    sources = {split: open_source(path) for split, path in paths.items() if path is not None}
+    sources = {
+        split: open_source(path, columns=columns)
+        for split, path in paths.items()
+        if path is not None
+    }
     if len(sources) == len(paths):
         return sources
-    source = open_source(root)
+    source = open_source(root, columns=columns)
     if isinstance(source, HuggingFaceSource) and source.num_splits > 1:
-        return {"train": source, "val": open_source(root, split="test")}
+        return {"train": source, "val": open_source(root, split="test", columns=columns)}
     return {"": source}
 
 
-def labels_of(source: ImageSource) -> NDArray[np.int64] | None:
-    """Return the class of each image; None if the source has no classes."""
-    if source.classes == []:  # a folder without class folders
-        return None
-    try:
-        return source.labels()
-    except Refused:  # a list or a data set without labels
-        return None
+def joined_labels(
+    splits: Mapping[str, ImageSource],
+) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """Return the classes of one source, or of training and test images, joined by name.
 
-
-def used_classes(source: ImageSource) -> list[str]:
-    """Return the names of the classes 0, 1, …; for classes without names, the used numbers.
+    Returns:
+        Names of the classes, and for each source int64 ``(N,)``, an index into them; −1: no class.
 
     Raises:
-        ValueError: the source has no classes.
+        NoLabels: a source has no labels.
+        Refused: a test image has another class than all training images.
     """
-    labels = source.labels()  # a list without labels finds its classes here
-    if source.classes is not None:
-        return source.classes
-    return [str(label) for label in np.unique(labels[labels >= 0]).tolist()]
+    first, *others = splits.values()
+    names = first.classes
+    joined = [join_classes(names, source.named_classes, source.path) for source in others]
+    return names, [first.labels(), *joined]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pirl_plugin.evaluation.knn import leave_one_out_accuracy
+from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.method.estimators import at_least_float32
 from pirl_plugin.system.failures import Refused
 
@@ -126,7 +127,8 @@ def measure_bank(
 
     Args:
         rows: (N, D) floating, N at least 2: rows of the memory bank, or a sample of them.
-        labels: (N,) int64, classes of these rows' images. With one class, there is no kNN.
+        labels: (N,) int64, classes of these rows' images; −1: no class, and not in the kNN. With
+            one class, there is no kNN.
         f: (B, D), embeddings f(v_I) of some images, for instance of the last steps.
         g: (B, D), embeddings g(v_It) of the same images.
         m: (B, D), the bank's rows of the same images.
@@ -152,10 +154,18 @@ def measure_bank(
     table = _unit(rows)  # (N, D)
     dim = rows.shape[1]
     if labels is not None:
-        accuracy = leave_one_out_accuracy(rows, labels, k)  # checks them
+        labelled_rows = rows
+        has_class = labels != NO_CLASS
+        if not has_class.all():
+            labelled_rows = rows[has_class]
+            labels = labels[has_class]
         _, counts = labels.unique(return_counts=True)
+        accuracy = 0.0
+        if len(labels) > 1:
+            accuracy = leave_one_out_accuracy(labelled_rows, labels, k)  # checks them
         if len(counts) > 1:  # with one class, every guess is right
-            measures["knn_top1"] = Measure(accuracy, 100 * float(counts.max()) / len(labels))
+            chance = 100 * float(counts.max() / counts.sum())
+            measures["knn_top1"] = Measure(accuracy, chance)
     rank, evenness = measure_random_rows(len(rows), dim)
     measures["effective_rank"] = Measure(effective_rank(rows), rank)
     measures["uniformity"] = Measure(uniformity(rows), evenness)

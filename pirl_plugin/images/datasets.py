@@ -7,12 +7,13 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.folders import SPLITS
-from pirl_plugin.images.hugging_face import class_names, image_column
+from pirl_plugin.images.hugging_face import find_data_files, open_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource
@@ -21,7 +22,17 @@ from pirl_plugin.system.failures import MissingFile, Refused
 _VOC_LABELS = {"1": 1, "-1": 0, "0": -1}  # VOC's labels -> labels of VISSL's SVMs
 
 
-class VOC07Source(ImageSource):
+class NumberedSource(ImageSource):
+    """A data set of the paper whose labels are numbers, not names."""
+
+    _numbers: NDArray[np.int64]
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the data set's own numbers of classes, int64 (N,), or (N, classes)."""
+        return self._numbers
+
+
+class VOC07Source(NumberedSource):
     """Images of PASCAL VOC 2007, by name, with labels int64 (N, classes).
 
     A label is 1 for present, 0 for absent, −1 for present but difficult; the test ignores −1.
@@ -47,10 +58,11 @@ class VOC07Source(ImageSource):
             )
         names = sorted(columns[0])
         labels = np.array([[column[name] for column in columns] for name in names], np.int64)
-        super().__init__(path, PathTable(f"JPEGImages/{name}.jpg" for name in names), labels=labels)
+        super().__init__(path, PathTable(f"JPEGImages/{name}.jpg" for name in names))
+        self._numbers = labels
 
 
-class INaturalist18Source(ImageSource):
+class INaturalist18Source(NumberedSource):
     """Images of iNaturalist-2018, in the order of the annotations, with labels int64 (N,).
 
     Args:
@@ -66,57 +78,45 @@ class INaturalist18Source(ImageSource):
         content = json.loads(file.read_text())
         label_of = {entry["image_id"]: entry["category_id"] for entry in content["annotations"]}
         images = PathTable(image["file_name"] for image in content["images"])
-        labels = np.array([label_of[image["id"]] for image in content["images"]], np.int64)
-        super().__init__(path, images, labels=labels)
+        super().__init__(path, images)
+        self._numbers = np.array([label_of[image["id"]] for image in content["images"]], np.int64)
 
 
 class HuggingFaceSource(MapSource):
     """Images of a Hugging Face data set on disk: Arrow, as ``save_to_disk`` writes, or parquet.
 
     Args:
-        path: the folder, or a parquet file.
+        path: the folder, as saved or as downloaded, or a parquet file.
         split: ``train`` or ``test``, if it has several splits; see ``folders.SPLITS``.
+        columns: names of the columns of images and of labels.
 
     Raises:
         ImportError: the package ``datasets`` is not installed.
         ValueError: there is no such split, or no column of images.
     """
 
-    def __init__(self, path: str | os.PathLike[str], split: str = "train") -> None:
-        import datasets
-
-        folder = os.fspath(path)
-        dataset: Any
-        self.num_splits = 1
-        if os.path.isfile(folder):
-            dataset = datasets.Dataset.from_parquet(folder)
-        elif {"dataset_dict.json", "state.json"} & set(os.listdir(folder)):  # of save_to_disk
-            dataset = datasets.load_from_disk(folder)
-        else:  # parquet files
-            dataset = datasets.load_dataset(folder)
-        if isinstance(dataset, dict):
-            name = _split_of(dataset, "train" if split == "train" else "val", folder)
-            logging.root.info(f"{folder}: the split {name} of {', '.join(dataset)}")
-            self.num_splits = len(dataset)
-            dataset = dataset[name]
-        if image_column(dataset) is None:
-            raise Refused(
-                f"{folder} has the columns {', '.join(dataset.features)}: expected a column of "
-                f"images"
-            )
-        super().__init__(dataset)
-        self.path = folder
-        self.classes = class_names(dataset)
+    def __init__(
+        self, path: str | os.PathLike[str], split: str = "train", columns: Columns = BY_NAME
+    ) -> None:
+        place = os.fspath(path)
+        files_of_split = find_data_files(place) if os.path.isdir(place) else {"": [place]}
+        self.num_splits = len(files_of_split)
+        name = _split_of(files_of_split, "train" if split == "train" else "val", place)
+        if self.num_splits > 1:
+            logging.root.info(f"{place}: the split {name} of {', '.join(files_of_split)}")
+        super().__init__(open_data_files(files_of_split[name]), columns=columns, path=place)
 
 
-def _split_of(dataset: Mapping[str, Any], split: str, folder: str) -> str:
+def _split_of(splits: Mapping[str, object], split: str, folder: str) -> str:
+    """Return the name of a split; the only one is taken, but a training split for no test."""
     is_a_split = any(Path(folder).name.lower() in names for names in SPLITS.values())
-    if is_a_split and len(dataset) == 1:  # `datasets` takes parquet files in val/ for a train split
-        return next(iter(dataset))
+    if len(splits) == 1 and (split == "train" or "" in splits or is_a_split):
+        return next(iter(splits))
     for usual_name in SPLITS[split]:
-        for name in dataset:
+        for name in splits:
             if name.lower() == usual_name:
                 return name
     raise Refused(
-        f"{folder} has the splits {', '.join(dataset)}: expected one of {', '.join(SPLITS[split])}"
+        f"{folder} has the splits {', '.join(splits) or 'none'}: expected one of "
+        f"{', '.join(SPLITS[split])}"
     )

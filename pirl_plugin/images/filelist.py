@@ -3,113 +3,213 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pirl_plugin.images.classes import Classes, NoLabels, name_classes
+from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import class_folders, image_extensions
+from pirl_plugin.images.folders import image_extensions
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
-_PATH_COLUMNS = ("path", "file", "filename", "image")
-_LABEL_COLUMNS = ("label", "class", "target")
+_DELIMITERS = (",", ";", "\t")
+_TABLES = (".csv", ".tsv")
 _FILES_TO_CHECK = 8
 
 
 class FileListSource(ImageSource):
     """The images in a list; relative paths start at the list's folder.
 
+    A line of a ``.txt`` is a path, or a path, space or tab, and a label. A line that begins with
+    ``#`` is a comment. Tables, ``.csv`` and ``.tsv``, have a header, with comma, semicolon or tab;
+    a line of a ``.jsonl`` is an object, such as in ``metadata.jsonl``. A ``.npy`` is an array (N,)
+    of strings.
+
     Args:
-        path: path of the list: a ``.npy`` array (N,) of strings; a ``.csv`` with a header for path
-            (``path``, ``file``, ``filename``, ``image``) and label (``label``, ``class``,
-            ``target``), or with lines ``path[,label]``; or a ``.txt`` with lines ``path`` or
-            ``path label``. Lines that begin with ``#`` are comments. Labels are whole numbers (−1:
-            no class), or names, which are numbered in their order.
+        path: path of the list.
         remove_prefix: a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: new prefix of all paths.
+        columns: names of the columns of paths and labels.
 
     Raises:
         FileNotFoundError: the list does not exist, or the first files in it do not exist.
-        ValueError: it has fewer than two images, a line without path or label, or cannot be read.
+        ValueError: it has no image, a line without a path, or cannot be read.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], remove_prefix: str = "", new_prefix: str = ""
+        self,
+        path: str | os.PathLike[str],
+        remove_prefix: str = "",
+        new_prefix: str = "",
+        columns: Columns = BY_NAME,
     ) -> None:
         file = os.fspath(path)
-        names: list[str] = []  # labels as they are written
+        rows = _Rows(file, columns)
+        labels: list[str | None] = []
 
         def paths() -> Iterator[str]:
-            for image, label in _rows(file):
-                if label is not None:
-                    names.append(label)
+            for image, label in rows:
+                if rows.has_labels:
+                    labels.append(label)
                 yield new_prefix + image.removeprefix(remove_prefix)
 
         images = PathTable(paths())
-        if names and len(names) != len(images):
-            raise Refused(
-                f"{file} has {len(names)} labels for {len(images)} images: expected a label for "
-                f"each image, or none"
-            )
-        labels = None
-        if names:
-            distinct, labels = np.unique(names, return_inverse=True)
-            if all(re.fullmatch("-?[0-9]+", name) for name in distinct):
-                labels = distinct.astype(np.int64)[labels]
-            else:
-                self.classes = distinct.tolist()
-        super().__init__(file, images, os.path.dirname(file), labels)
+        super().__init__(file, images, os.path.dirname(file))
+        has_labels = any(label is not None for label in labels)
+        self._classes_of_labels = name_classes(labels) if has_labels else None
+        self._other_columns = rows.other_columns
         first = [self.path_of(row) for row in range(min(_FILES_TO_CHECK, len(images)))]
         if not any(map(os.path.exists, first)):  # otherwise all images would be grey
+            ending = "" if os.path.splitext(first[0])[1] else " with their endings, such as .jpg,"
             raise MissingFile(
-                f"{file} names {printable(first[0])}: expected paths relative to the list's "
-                f"folder, or from the root, and none of the first {len(first)} files exists"
+                f"{file} names {printable(first[0])}: expected paths{ending} relative to the "
+                f"list's folder, or from the root, and none of the first {len(first)} files exists"
             )
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the list's labels; if it has none, the number of each image's folder.
+    def _find_classes(self) -> Classes:
+        """Return the classes of the list's labels; if it has none, each image's folder is one.
 
         Raises:
-            ValueError: the images' folders have different parents.
+            NoLabels: no column is known to have labels, or the folders have different parents.
         """
-        if self._labels is None:
-            folders = [os.path.dirname(path) for path in self.paths()]
-            parent = os.path.dirname(os.path.abspath(folders[0]))
-            self.classes = class_folders(parent)
-            numbers = {name: number for number, name in enumerate(self.classes)}
-            try:
-                labels = [numbers[os.path.basename(folder)] for folder in folders]
-            except KeyError as error:
-                raise Refused(
-                    f"{self.path} lists an image in a folder {error}, which is not beside "
-                    f"{folders[0]}: expected DIR/CLASS/IMAGE, or a label after each path"
-                ) from None
-            warn_once(
-                f"{self.path} has no labels: the class of each of its {len(self)} images is its "
-                f"folder, one of {len(numbers)} in {parent}"
+        if self._classes_of_labels is not None:
+            return self._classes_of_labels
+        if self._other_columns:
+            raise NoLabels(f"{self.path}: {choose('label', self._other_columns)}")
+        folders = [os.path.dirname(path) for path in self.paths()]
+        names = set(map(os.path.basename, folders))
+        if len(set(map(os.path.dirname, folders))) > 1 or len(names) < 2:
+            raise NoLabels(
+                f"{self.path} has no labels: expected a label for each image, or paths "
+                f"DIR/CLASS/IMAGE"
             )
-            self._labels = np.array(labels, np.int64)
-        return self._labels
+        warn_once(
+            f"{self.path} has no labels: the class of each of its {len(self)} images is its "
+            f"folder, one of {len(names)} in {os.path.dirname(folders[0])}"
+        )
+        return name_classes(map(os.path.basename, folders), order=sorted(names))
 
 
-def _rows(file: str) -> Iterator[tuple[str, str | None]]:
-    """Yield path and label (None if the list has none) of each image."""
-    kind = os.path.splitext(file)[1].lower()
-    if kind == ".npy":
-        return ((path, None) for path in _paths_of_array(file))
-    if kind == ".csv":
-        return _rows_of_table(file)
-    if kind == ".txt":
-        return _rows_of_text(file)
-    raise Refused(f"{file}: expected a list of images, a file *{', *'.join(LISTS)}")
+class _Rows:
+    """Path and label of each image in a list.
+
+    Attributes:
+        has_labels: whether some rows may have labels; known after the first row.
+        other_columns: the columns of a table if none of them is known to have labels.
+    """
+
+    def __init__(self, file: str, columns: Columns) -> None:
+        self._file = file
+        self._columns = columns
+        self.has_labels = False
+        self.other_columns: list[str] = []
+
+    def __iter__(self) -> Iterator[tuple[str, str | None]]:
+        kind = os.path.splitext(self._file)[1].lower()
+        if kind == ".npy":
+            return ((path, None) for path in _paths_of_array(self._file))
+        if kind in _TABLES:
+            return self._of_table()
+        if kind == ".jsonl":
+            return self._of_json_lines()
+        if kind == ".txt":
+            return self._of_text()
+        raise Refused(f"{self._file}: expected a list of images, a file *{', *'.join(LISTS)}")
+
+    def _of_text(self) -> Iterator[tuple[str, str | None]]:
+        self.has_labels = True
+        endings = "|".join(map(re.escape, image_extensions()))
+        # The path ends at the last ending of an image before a space or tab, or else at a tab.
+        with_label = re.compile(rf"(.*(?:{endings}))[ \t]+(\S.*)|([^\t]+)\t+(\S.*)", re.IGNORECASE)
+        is_image = re.compile(rf".*(?:{endings})", re.IGNORECASE)
+        comments = 0
+        with _open_text(self._file) as lines:
+            for line in map(str.strip, lines):
+                match = with_label.fullmatch(line)
+                if line.startswith("#"):
+                    comments += 1
+                elif match and not is_image.fullmatch(line):
+                    yield match[1] or match[3], match[2] or match[4]
+                elif line:
+                    yield line, None
+        if comments:
+            warn_once(f"{self._file}: skipped: {comments} comments, lines that begin with #")
+
+    def _of_table(self) -> Iterator[tuple[str, str | None]]:
+        with _open_text(self._file) as lines:
+            first = next((line for line in lines if line.strip()), "")
+            delimiter, header = self._header(first)
+            path_column, label_column = self._choose(header)
+            try:
+                reader = csv.reader(lines, delimiter=delimiter)
+                for number, cells in enumerate(reader, 2):
+                    if any(cells):
+                        values = dict(zip(header, map(str.strip, cells), strict=False))
+                        yield self._row(number, values, path_column, label_column)
+            except csv.Error as error:
+                raise Refused(f"{self._file} cannot be read as a table ({error})") from None
+
+    def _header(self, line: str) -> tuple[str, list[str]]:
+        """Return the delimiter at which the first line has a column of images, and its columns.
+
+        Raises:
+            Refused: there is no such delimiter.
+        """
+        for delimiter in _DELIMITERS:
+            header = [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+            chosen = Columns(self._columns.image if self._columns.image in header else None)
+            if chosen.find_image(header, self._file) is not None:
+                return delimiter, header
+        cells = map(printable, re.split("[,;\t]", line.strip()[:200]))
+        raise Refused(
+            f"{self._file}: expected a header with comma, semicolon or tab in its first line; "
+            f"{choose('image', cells)}, or write a .txt, with lines PATH LABEL"
+        )
+
+    def _of_json_lines(self) -> Iterator[tuple[str, str | None]]:
+        columns: tuple[str, str | None] | None = None
+        with _open_text(self._file) as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    values = json.loads(line) if line.strip() else None
+                except ValueError as error:
+                    raise Refused(f"{self._file}: line {number} is no JSON ({error})") from None
+                if isinstance(values, dict):
+                    columns = columns or self._choose(list(values))
+                    yield self._row(number, values, *columns)
+
+    def _choose(self, header: list[str]) -> tuple[str, str | None]:
+        """Choose the columns of paths and of labels, and say which they are."""
+        path_column = self._columns.find_image(header, self._file)
+        if path_column is None:
+            raise Refused(f"{self._file}: {choose('image', header)}")
+        label_column = self._columns.find_label(header, self._file)
+        self.has_labels = label_column is not None
+        others = [column for column in header if column not in ("", path_column)]
+        self.other_columns = others if label_column is None else []
+        labels = f", labels from {label_column!r}" if label_column else ""
+        warn_once(f"{self._file}: paths from the column {path_column!r}{labels}")
+        return path_column, label_column
+
+    def _row(
+        self, number: int, values: Mapping[str, object], path_column: str, label_column: str | None
+    ) -> tuple[str, str | None]:
+        path = values.get(path_column)
+        label = values.get(label_column) if label_column else None
+        if not path:
+            raise Refused(
+                f"{self._file}: row {number} has no {path_column!r}: expected a path in each row; "
+                f"remove the row"
+            )
+        return str(path), None if label is None else str(label)
 
 
 def _paths_of_array(file: str) -> Iterator[str]:
@@ -123,102 +223,8 @@ def _paths_of_array(file: str) -> Iterator[str]:
     return map(os.fsdecode, array)
 
 
-def _rows_of_text(file: str) -> Iterator[tuple[str, str | None]]:
-    with _open_text(file) as lines:
-        _, rows = _split_header(file, map(_split, lines))
-        for _, cells in rows:
-            yield cells[0], cells[1] if len(cells) > 1 else None
-
-
-def _rows_of_table(file: str) -> Iterator[tuple[str, str | None]]:
-    with _open_text(file) as lines:
-        try:
-            header, rows = _split_header(file, csv.reader(lines))
-            path_column, label_column = _columns(file, header)
-            for number, cells in rows:
-                cells = [*cells, *[""] * len(header)]  # a short row ends with empty cells
-                path = cells[path_column]
-                label = None
-                if label_column is not None and label_column < len(cells):
-                    label = cells[label_column]
-                if path == "" or label == "":
-                    raise Refused(
-                        f"{file}: row {number} has no {'label' if path else 'path'}: give each "
-                        f"image one, or remove the column"
-                    )
-                yield path, label
-        except csv.Error as error:
-            raise Refused(f"{file} cannot be read as a table ({error})") from None
-
-
 def _open_text(file: str) -> TextIO:
     # "utf-8-sig": editors on Windows begin a file with a byte-order mark.
     return open(
         file, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=open_regular
     )
-
-
-def _split_header(
-    file: str, rows: Iterable[list[str]]
-) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return the cells of the header, if there is one, and number and cells of each other row.
-
-    A header has the name of a column. Or else it has no path of an image, and the second row has.
-    """
-    filled = _without_comments(file, rows)
-    beginning = list(islice(filled, 2))
-    if not beginning:
-        return [], filled
-    _, first = beginning[0]
-    _, second = beginning[-1]  # the first again, if there is only one
-    has_names = _names_a_column(first)
-    header: list[str] = []
-    if not _has_image(first) and (has_names or _has_image(second)):
-        number, header = beginning.pop(0)
-        if not has_names:
-            warn_once(f"{file}: row {number} is taken as a header: {', '.join(header)}")
-    return header, chain(beginning, filled)
-
-
-def _without_comments(file: str, rows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and cells of each row that is neither empty nor a comment."""
-    comments = 0
-    for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row]
-        if cells and cells[0].startswith("#") and not _has_image(cells):
-            comments += 1
-        elif any(cells):
-            yield number, cells
-    if comments:
-        warn_once(f"{file}: skipped: {comments} comments")
-
-
-def _names_a_column(cells: list[str]) -> bool:
-    words = " ".join(cells).lower().split()
-    return not {*_PATH_COLUMNS, *_LABEL_COLUMNS}.isdisjoint(words)
-
-
-def _has_image(cells: Iterable[str]) -> bool:
-    return any(cell.lower().endswith(image_extensions()) for cell in cells)
-
-
-def _columns(file: str, header: list[str]) -> tuple[int, int | None]:
-    """Return the columns of path and label, by name, by default 0 and 1; None if there is none."""
-    heads = [head.lower() for head in header]
-    path_column = next((heads.index(name) for name in _PATH_COLUMNS if name in heads), 0)
-    for name in _LABEL_COLUMNS:
-        if name in heads:
-            return path_column, heads.index(name)
-    if path_column == 1 or len(heads) == 1:
-        return path_column, None
-    if header:
-        warn_once(f"{file}: the column {header[1]!r} is taken as the label")
-    return path_column, 1
-
-
-def _split(line: str) -> list[str]:
-    """Split ``path label``; a path may contain spaces."""
-    line = line.strip()
-    words = line.rsplit(None, 1)
-    has_label = len(words) == 2 and _has_image(words[:1]) and not _has_image([line])
-    return words if has_label else [line]

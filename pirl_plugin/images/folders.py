@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from pirl_plugin.images.classes import Classes, NoLabels, class_name, name_classes
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
@@ -32,6 +31,11 @@ _SYSTEM_FOLDERS = frozenset(
         "network trash folder", "temporary items",
     }
 )  # fmt: skip
+
+_REMEDIES = {
+    ".heic": "pip install pillow-heif reads .heic",
+    ".zip": "unzip each .zip to read its images",
+}
 
 SPLITS = {
     "train": ("train", "training"),
@@ -58,7 +62,7 @@ class FolderSource(ImageSource):
 
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: it holds fewer than two images, or several splits.
+        ValueError: it holds no image, or several splits.
     """
 
     def __init__(self, path: str | os.PathLike[str], all_splits: bool = False) -> None:
@@ -69,35 +73,50 @@ class FolderSource(ImageSource):
             refuse_splits(folder)
         skipped: Counter[str] = Counter()
         images = PathTable(find_images(folder, skipped))
-        if skipped:
-            counts = ", ".join(f"{printable(name)} ({count})" for name, count in skipped.items())
-            remedy = "; pip install pillow-heif reads .heic" if ".heic" in skipped else ""
-            counts = textwrap.shorten(counts, 1000, placeholder=" …")
-            warn_once(f"{folder}: skipped: {counts}{remedy}")
+        skipped_words = say_skipped(folder, skipped)
+        if len(images) == 0 and skipped_words:
+            raise Refused(f"{folder} holds no image: expected at least one, found {skipped_words}")
         super().__init__(folder, images)
-        self.classes: list[str] = class_folders(folder)
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the number of each image's first-level subfolder in name order: int64 (N,).
+    def _find_classes(self) -> Classes:
+        """Return the classes: the first-level subfolders, in the order of their names.
 
-        Images in the folder itself have class 0, or -1 (no class) if there are subfolders. A
-        warning counts them, and names subfolders without images.
+        Images in the folder itself have none. A warning names subfolders without images.
+
+        Raises:
+            NoLabels: there are no subfolders.
         """
-        names = self.classes
-        numbers = {name: number for number, name in enumerate(names)}
-        numbers[""] = -1 if names else 0
-        labels = np.empty(len(self), np.int64)
-        for row, path in enumerate(self._images):
-            top, _, rest = path.partition(os.sep)
-            labels[row] = numbers[top if rest else ""]
-        if unlabelled := int((labels == -1).sum()):
-            warn_once(f"{self.path}: {unlabelled} images have no class: they are in no subfolder")
-        images_of_class = np.bincount(labels[labels >= 0], minlength=len(names))
-        empty = [names[number] for number in np.flatnonzero(images_of_class[: len(names)] == 0)]
+        folders = class_folders(self.path)
+        if not folders:
+            raise NoLabels(f"{self.path} has no subfolders: expected one for each class")
+        tops = (path.partition(os.sep) for path in self._images)
+        classes = name_classes((top if rest else None for top, _, rest in tops), order=folders)
+        with_images = set(classes.names)
+        empty = [name for name in folders if class_name(name) not in with_images]
         if empty:
             listed = textwrap.shorten(", ".join(map(printable, empty)), 200, placeholder=" …")
-            warn_once(f"{self.path}: {len(empty)} of {len(names)} classes have no image: {listed}")
-        return labels
+            warn_once(
+                f"{self.path}: {len(empty)} of {len(folders)} classes have no image: {listed}"
+            )
+        return classes
+
+
+def say_skipped(path: str, skipped: Counter[str]) -> str:
+    """Count once, in the log, what a source leaves out; return the words.
+
+    Args:
+        path: of the source.
+        skipped: reason → number of files, folders or images.
+    """
+    if not skipped:
+        return ""
+    counts = ", ".join(f"{printable(reason)} ({count})" for reason, count in skipped.items())
+    counts = textwrap.shorten(counts, 1000, placeholder=" …")
+    for ending, remedy in _REMEDIES.items():
+        if ending in skipped:
+            counts += f"; {remedy}"
+    warn_once(f"{path}: skipped: {counts}")
+    return counts
 
 
 def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
@@ -140,6 +159,13 @@ def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the sorted names of the first-level subfolders that are read: the classes."""
     _, subfolders, _ = next(_walk(os.fspath(folder), Counter()))
     return subfolders
+
+
+def class_names(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the classes of a folder, as its ``FolderSource`` does, in less time."""
+    names = class_folders(folder)
+    used = [name for name in names if any(find_images(os.path.join(folder, name)))]
+    return name_classes(used, order=used).names
 
 
 def find_split(root: str | os.PathLike[str], split: str, lists: bool = False) -> Path | None:

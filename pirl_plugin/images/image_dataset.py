@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, default_collate
 
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.system.failures import Refused
@@ -46,12 +47,13 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
             transforms, or of a PIL image and a numpy generator. It returns a dictionary of tensors,
             or one tensor, which is then named ``images``.
         seed: seed of the views after ``set_epoch``.
-        key: name or position of the image in an item of a data set; None: ``image``, or else the
-            first image.
+        image_column: name or position of the image in an item, or name of the column of images or
+            paths; None: ``image`` or a similar name, or else the only image.
+        label_column: name of the column of labels; None: ``label`` or a similar name.
 
     Raises:
         FileNotFoundError: the folder or list does not exist, or the files in the list do not.
-        ValueError: there are fewer than two images, or the data are a stream.
+        ValueError: there is no image, or the data are a stream.
 
     Attributes:
         source: the source of the images; it has their ``labels()`` and ``unreadable_paths()``.
@@ -71,13 +73,15 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
         source: Any,
         views: Views | Callable[..., Any],
         seed: int = 0,
-        key: int | str | None = None,
+        image_column: int | str | None = None,
+        label_column: str | None = None,
     ) -> None:
         if isinstance(views, type) or not callable(views):
             raise Refused(
                 f"views = {views!r}: expected a function of an image, such as JigsawViews()"
             )
-        self.source: ImageSource = open_source(source, key=key)
+        columns = Columns(image_column, label_column)
+        self.source: ImageSource = open_source(source, columns=columns)
         self.views = views if isinstance(views, Views) else CallableViews(views)
         self.source.decode_for(getattr(views, "image_size", 224))
         self.seed = seed

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 from pirl_plugin.images import hugging_face
+from pirl_plugin.images.classes import Classes, NoLabels, name_classes
+from pirl_plugin.images.columns import BY_NAME, Columns, choose
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
-from pirl_plugin.images.source import ImageSource
+from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.views.pixels import as_pixels
 
-_IMAGES = (Image.Image, torch.Tensor, np.ndarray, Mapping)  # Mapping: encoded, from Hugging Face
+# Mapping: encoded, from Hugging Face.
 
 
-def _images_then_paths(values: Collection[Any]) -> Iterator[Any]:
-    yield from (value for value in values if isinstance(value, _IMAGES))
-    yield from (value for value in values if isinstance(value, (str, os.PathLike)))
+class SeveralImages(Refused):
+    """An item has several images, and none has a known name."""
 
 
 class MapSource(ImageSource):
@@ -34,13 +35,20 @@ class MapSource(ImageSource):
     Args:
         dataset: has ``len``; its items are PIL images, uint8 tensors or arrays, paths, or tuples
             or dictionaries with one.
-        key: name or position of the image in an item; None: ``image``, or else the first image.
+        columns: name or position of the image in an item, and column of labels; without the
+            first, the image is ``image``, a similar name, or the only image.
+        path: what messages call the data set; None: the name of its class.
 
     Raises:
-        ValueError: it is a stream, or a dictionary of splits, or has fewer than two items.
+        ValueError: it is a stream, or a dictionary of splits, or has no item.
     """
 
-    def __init__(self, dataset: Any, key: int | str | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        columns: Columns = BY_NAME,
+        path: str | None = None,
+    ) -> None:
         kind = type(dataset).__name__
         if isinstance(dataset, Mapping):
             raise Refused(
@@ -55,15 +63,16 @@ class MapSource(ImageSource):
                 f"give a list of the images"
             )
         # Its "paths" are the numbers of the items; path_of makes names of them.
-        super().__init__(kind, range(len(dataset)))  # type: ignore[arg-type]
+        super().__init__(path or kind, range(len(dataset)))  # type: ignore[arg-type]
         self.dataset = dataset
         self._items = dataset
-        self._key = key
+        self._columns = columns
+        self._key: Any = columns.image
         if hugging_face.is_plain(dataset):
-            column = hugging_face.image_column(dataset)
-            if column is not None and key in (None, column):
-                self._items = hugging_face.encoded_images(dataset, column)
-                self._key = column
+            column = hugging_face.image_column(dataset, columns, self.path)
+            warn_once(f"{self.path}: images from the column {column!r}")
+            self._items = hugging_face.encoded_images(dataset, column)
+            self._key = column
 
     def path_of(self, row: int) -> str:
         """Return ``CLASS[ROW]``."""
@@ -83,7 +92,7 @@ class MapSource(ImageSource):
             if isinstance(image, (bytes, bytearray)):
                 return decode_image(image, self.needed_side)
             return as_pixels(image)
-        except (OSError, UnreadableImageError, MemoryError):
+        except (OSError, UnreadableImageError, MemoryError, SeveralImages):
             raise
         except Refused as error:
             raise UnreadableImageError(str(error)) from error
@@ -104,51 +113,101 @@ class MapSource(ImageSource):
         raise UnreadableImageError(f"{self.path_of(row)} is a {type(image).__name__}, not a file")
 
     def _image_in(self, item: Any) -> Any:
-        """Return the image in an item: pixels, encoded bytes or a path."""
+        """Return the image in an item: pixels, encoded bytes or a path.
+
+        Raises:
+            Refused: the item has several images, and none has a known name.
+            UnreadableImageError: it has none.
+        """
         if isinstance(item, (tuple, list)):
             item = dict(enumerate(item))
         if isinstance(item, Mapping):
-            if self._key is not None:
-                item = item[self._key]
-            elif "image" in item:
-                item = item["image"]
-            else:
-                item = next(_images_then_paths(item.values()), None)
+            item = item[self._key_in(item)]
         if isinstance(item, Mapping):  # encoded, from Hugging Face
             item = item["bytes"] or item["path"]
         if item is None:
             raise UnreadableImageError("the item has no image")
         return item
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the class of each item, int64 (N,), as far as the data set lists them.
+    def _key_in(self, item: Mapping[Any, Any]) -> Any:
+        """Return the key of the image in an item."""
+        if self._key is not None:
+            return self._key
+        names = [name for name in item if isinstance(name, str)]
+        key: Any = self._columns.find_image(names, self.path)
+        if key is None:
+            images = [key for key, value in item.items() if _is_image(value)]
+            if not images:
+                images = [
+                    key for key, value in item.items() if isinstance(value, (str, os.PathLike))
+                ]
+            if not images:
+                raise UnreadableImageError("the item has no image")
+            if len(images) > 1:
+                raise SeveralImages(f"{self.path}: {choose('image', images)}")
+            (key,) = images
+        return key
 
-        It is known for Hugging Face's data sets with a column of classes, torchvision's with
+    def _find_classes(self) -> Classes:
+        """Return the classes of the items, as far as the data set lists them.
+
+        They are known for Hugging Face's data sets with a column of labels, torchvision's with
         ``targets`` or ``labels``, and for ``Subset`` and ``ConcatDataset`` of them.
 
         Raises:
-            ValueError: the data set has no such list.
+            NoLabels: the data set has no such list.
         """
-        if self._labels is None:
-            self._labels = _labels_of(self.dataset)
-        return self._labels
+        return name_classes(
+            _labels_of(self.dataset, self._columns, self.path), _order(self.dataset)
+        )
 
 
-def _labels_of(dataset: Any) -> NDArray[np.int64]:
+def _is_image(value: Any) -> bool:
+    if isinstance(value, Mapping):  # encoded, from Hugging Face
+        return set(value) == hugging_face.ENCODED
+    is_array = isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim > 1
+    return is_array or isinstance(value, Image.Image)
+
+
+def _order(dataset: Any) -> list[str]:
+    """Return the names of a data set's classes in its own order; empty if it has none."""
     if isinstance(dataset, Subset):
-        return _labels_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
+        return _order(dataset.dataset)
+    classes = getattr(dataset, "classes", None)
+    return [_text(name) for name in classes] if isinstance(classes, (list, tuple)) else []
+
+
+def _text(name: Any) -> str:
+    """Return the name of a class; torchvision's ImageNet has several for each."""
+    return ", ".join(map(str, name)) if isinstance(name, (list, tuple)) else str(name)
+
+
+def _labels_of(dataset: Any, columns: Columns, where: str) -> list[Any]:
+    """Return the label of each item: the name of its class, or a number."""
+    if isinstance(dataset, Subset):
+        labels = _labels_of(dataset.dataset, columns, where)
+        return [labels[index] for index in dataset.indices]
     if isinstance(dataset, ConcatDataset):
-        return np.concatenate([_labels_of(part) for part in dataset.datasets])
+        parts = (_labels_of(part, columns, where) for part in dataset.datasets)
+        return list(chain.from_iterable(parts))
     if isinstance(dataset, ImageSource):
-        return dataset.labels()
-    if hugging_face.is_plain(dataset):
-        return hugging_face.labels(dataset)
-    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
-    if labels is None or callable(labels):
-        raise Refused(
+        names_and_none = [*dataset.classes, None]  # the last is for NO_CLASS, −1
+        return [names_and_none[index] for index in dataset.labels()]
+    if hugging_face.is_of_package(dataset):
+        column = hugging_face.label_column(dataset, columns, where)
+        warn_once(f"{where}: labels from the column {column!r}")
+        return hugging_face.labels_in(dataset, column)
+    values = getattr(dataset, "targets", getattr(dataset, "labels", None))
+    if values is None or callable(values):
+        raise NoLabels(
             f"{type(dataset).__name__} has no labels: expected an attribute targets or labels with "
             f"the class of each item"
         )
-    if transform := getattr(dataset, "target_transform", None):
-        labels = [transform(label) for label in labels]
-    return np.asarray(labels, np.int64)
+    labels = np.asarray(values).tolist()
+    transform = getattr(dataset, "target_transform", None)
+    if transform:
+        return [transform(label) for label in labels]
+    names = _order(dataset)
+    if names and all(isinstance(label, int) and label < len(names) for label in labels):
+        return [names[label] if label >= 0 else None for label in labels]
+    return labels

@@ -20,7 +20,7 @@ DISK_HF = "pirl_disk_hf"
 SOURCES = (DISK_FOLDER, DISK_FILELIST, DISK_VOC07, DISK_INATURALIST18, DISK_SHARDS, DISK_HF)
 """Each is opened by :func:`pirl_plugin.images.sources.open_source`."""
 
-LISTS = (".txt", ".csv", ".npy")
+LISTS = (".txt", ".csv", ".tsv", ".jsonl", ".npy")
 """Endings of the files that list images."""
 
 INDEX = "index.npz"

@@ -12,6 +12,7 @@ import math
 import os
 import tarfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from pirl_plugin.images.decode import decode_image, read_file
-from pirl_plugin.images.folders import FolderSource, class_folders
+from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import scan_tar, write_index
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
@@ -50,15 +51,10 @@ def main(arguments: Sequence[str]) -> int:
     source = options.input.resolve()
     out = options.output.resolve()
     images = FolderSource(source, all_splits=not options.shards)
-    labels = images.labels().tolist()
     _claim(out, source, len(images), options)
-    if not options.shards and min(labels) >= 0:
-        for name in class_folders(source):  # a class without a copy keeps its number
-            (out / name).mkdir(exist_ok=True)
-
-    total = _copy_all(_Copies(images, labels, out, options), len(images), options.workers)
+    total = _copy_all(_Copies(images, out, options), len(images), options.workers)
     if options.shards:
-        write_index(out, images.classes)
+        write_index(out)
     print(
         f"{out}: {total.written} images copied, {total.present} already there, "
         f"{len(total.problems)} failed"
@@ -127,11 +123,8 @@ def _copy_all(copies: _Copies, num_images: int, workers: int) -> Result:
 class _Copies(Dataset[Result]):
     """Blocks of images, or shards; a loader's worker copies an item when it reads it."""
 
-    def __init__(
-        self, images: FolderSource, labels: list[int], out: Path, options: argparse.Namespace
-    ) -> None:
+    def __init__(self, images: FolderSource, out: Path, options: argparse.Namespace) -> None:
         self._images = images
-        self._labels = labels
         self._out = out
         self._options = options
         self._per_item = options.shards or _BLOCK
@@ -215,7 +208,7 @@ class _Copies(Dataset[Result]):
         """Write a tar of copies, unless an earlier run has written it."""
         target = self._out / f"shard-{number:06d}.tar"
         if target.exists():
-            present = len(scan_tar(target, 0).names)
+            present = len(scan_tar(target, 0, Counter()).names)
             failed = len(rows) - present
             problem = f"{target}: {failed} images failed; remove it to retry"
             return Result(0, present, [problem] * failed)
@@ -233,7 +226,9 @@ class _Copies(Dataset[Result]):
                     key = f"{key}_{len(keys)}"
                 keys.add(key)
                 _add(tar, f"{key}{extension or name.suffix.lower()}", content)
-                _add(tar, f"{key}.cls", str(self._labels[row]).encode())
+                class_folder, separator, _ = self._name(row).partition(os.sep)
+                if separator:
+                    _add(tar, f"{key}.cls", os.fsencode(class_folder))
         return Result(len(keys), 0, problems)
 
 

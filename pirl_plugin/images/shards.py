@@ -1,7 +1,7 @@
 """Images in tar files (the WebDataset layout), read in random order through an index.
 
 They suit file systems that are slow with a million small files. The member ``KEY.jpg`` of a tar is
-an image, and ``KEY.cls`` has the number of its class.
+an image, and ``KEY.cls`` has its class: a name, or a number.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import tarfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -17,27 +18,28 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
-from pirl_plugin.images.folders import image_extensions
+from pirl_plugin.images.folders import image_extensions, say_skipped
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
 from pirl_plugin.images.source import ImageSource, warn_once
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write
 
-NO_LABEL = np.iinfo(np.int64).min
-"""Label of an image without ``.cls``; in a ``.cls``, −1 says that the image has no class."""
-MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i8")])
-"""For each image: number of its tar, first byte and length in the tar, and class."""
+MEMBERS = np.dtype([("shard", "<i4"), ("offset", "<i8"), ("size", "<i8"), ("label", "<i4")])
+"""For each image: number of its tar, first byte and length in the tar, and number of its label."""
+_NO_LABEL = -1  # of an image without .cls
+_LARGEST_LABEL = 4096  # bytes of a .cls
 _LARGEST_PADDING = 1 << 20  # bytes of zeros at the end of a tar; tar pads to 10,240 by default
 
 
 class Members(NamedTuple):
-    """The images in tars: their names, ``MEMBERS`` rows (n,), and the names of the classes."""
+    """The images in tars: their names, ``MEMBERS`` rows (n,), and the labels that rows number."""
 
     names: list[str]
     rows: NDArray[Any]
-    classes: list[str] | None = None  # only an index has them
+    labels: list[str]
 
 
 class ShardSource(ImageSource):
@@ -50,7 +52,7 @@ class ShardSource(ImageSource):
         path: folder with ``*.tar``.
 
     Raises:
-        ValueError: it holds fewer than two images, a tar is truncated or compressed, or the index
+        ValueError: it holds no image, a tar is truncated or compressed, or the index
             is damaged or lists a tar that is missing.
     """
 
@@ -58,10 +60,10 @@ class ShardSource(ImageSource):
         folder = Path(path)
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
             raise Refused(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
-        self._tars, sizes = _tars_of(folder)
-        members = _read_index(folder, self._tars, sizes) or _scan_all(folder, self._tars)
+        self._tars = _tars_of(folder)
+        members = _read_index(folder, self._tars) or _scan_all(folder, self._tars)
         self._members = SharedArray(members.rows)
-        self.classes = members.classes
+        self._label_texts = members.labels
         super().__init__(path, PathTable(members.names))
 
     def read(self, row: int) -> bytes:
@@ -82,17 +84,16 @@ class ShardSource(ImageSource):
         tar = self._tars[int(self._members.array[row]["shard"])]
         return f"{os.path.join(self.path, tar)}:{self._images[row]}"
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N,), from the ``.cls`` members; −1: no class.
+    def _find_classes(self) -> Classes:
+        """Return the classes of the ``.cls`` members.
 
         Raises:
-            ValueError: an image has no ``.cls``.
+            NoLabels: no image has one.
         """
-        labels: NDArray[np.int64] = self._members.array["label"].astype(np.int64)
-        if (labels == NO_LABEL).any():
-            row = int(np.argmax(labels == NO_LABEL))
-            raise Refused(f"{self.path_of(row)} has no class: expected its .cls in the same tar")
-        return labels
+        if not self._label_texts:
+            raise NoLabels(f"{self.path} has no labels: expected a KEY.cls beside each KEY.jpg")
+        texts = [*self._label_texts, None]  # the last is for _NO_LABEL, −1
+        return name_classes(texts[number] for number in self._members.array["label"].tolist())
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
@@ -101,36 +102,34 @@ def _opened(tar: str) -> FileIO:
     return open(tar, "rb", buffering=0, opener=open_regular)
 
 
-def _tars_of(folder: Path) -> tuple[list[str], list[int]]:
-    """Return names and sizes (bytes) of the tars in a folder, by name."""
-    tars = sorted(folder.glob("*.tar"))
-    return [tar.name for tar in tars], [tar.stat().st_size for tar in tars]
+def _tars_of(folder: Path) -> list[str]:
+    """Return the names of the tars in a folder, sorted."""
+    return sorted(tar.name for tar in folder.glob("*.tar"))
 
 
-def write_index(folder: Path, classes: list[str]) -> None:
-    """Write the index of all tars of a folder.
+def _sizes_and_times(folder: Path, tars: list[str]) -> list[tuple[int, int]]:
+    """Return size (bytes) and time of change (ns) of each tar."""
+    states = [(folder / tar).stat() for tar in tars]
+    return [(state.st_size, state.st_mtime_ns) for state in states]
 
-    Args:
-        folder: of the tars.
-        classes: names of the classes 0, 1, … in their ``.cls``.
 
-    Raises:
-        ValueError: a tar cannot be read.
-    """
-    tars, sizes = _tars_of(folder)
+def write_index(folder: Path) -> None:
+    """Write the index of all tars of a folder. Raises ``ValueError`` if a tar cannot be read."""
+    tars = _tars_of(folder)
+    states = _sizes_and_times(folder, tars)
     members = _scan_all(folder, tars)
     with atomic_write(folder / INDEX) as file:
         np.savez_compressed(
             file,
-            tars=tars,
-            sizes=sizes,
-            names=members.names,
+            tars=np.array(tars, np.str_),
+            sizes_and_times=np.array(states, np.int64),
+            names=np.array(members.names, np.str_),
             members=members.rows,
-            classes=np.array(classes, np.str_),
+            labels=np.array(members.labels, np.str_),
         )
 
 
-def _read_index(folder: Path, tars: list[str], sizes: list[int]) -> Members | None:
+def _read_index(folder: Path, tars: list[str]) -> Members | None:
     """Read the index of a folder; return None if there is none, or it is of other tars.
 
     Raises:
@@ -142,85 +141,144 @@ def _read_index(folder: Path, tars: list[str], sizes: list[int]) -> Members | No
     try:
         with np.load(file) as index:
             listed = index["tars"].tolist()
-            listed_sizes = index["sizes"].tolist()
-            names = index["names"].tolist()
-            members = Members(names, index["members"], index["classes"].tolist())
+            is_of_earlier_version = "sizes_and_times" not in index
+            if not is_of_earlier_version:
+                states = [tuple(state) for state in index["sizes_and_times"].tolist()]
+                names = index["names"].tolist()
+                members = Members(names, index["members"], index["labels"].tolist())
     except Exception as error:  # zip, zlib and numpy raise many types for damaged files
         raise Refused(
             f"{file} is damaged ({type(error).__name__}: {error}): remove it; then the tars "
             f"themselves are read at each start"
         ) from error
+    if is_of_earlier_version:
+        raise Refused(
+            f"{file} is of an earlier version of this package, whose tars have numbers instead of "
+            f"names of classes: make the copy again, with pirl-plugin prepare"
+        )
     if missing := sorted(set(listed) - set(tars)):
         raise Refused(
             f"{file} lists {len(listed)} tars, and {missing[0]} is missing: restore it, or remove "
             f"the index to use the other tars only"
         )
-    if listed != tars or listed_sizes != sizes:
-        warn_once(f"{file} is of other tars: the tars themselves are read at each start")
+    if listed != tars or states != _sizes_and_times(folder, tars):
+        warn_once(
+            f"{file} is of other tars, or they were copied without their times (cp -p keeps them): "
+            f"the tars themselves are read at each start"
+        )
         return None
     return members
 
 
 def _scan_all(folder: Path, tars: list[str]) -> Members:
-    scans = [scan_tar(folder / tar, shard) for shard, tar in enumerate(tars)]
-    names = [name for scan in scans for name in scan.names]
-    no_rows = np.empty(0, MEMBERS)  # for a folder without tars
-    return Members(names, np.concatenate([no_rows, *(scan.rows for scan in scans)]))
+    """Find the images of all tars, and count in the log what is left out."""
+    names: list[str] = []
+    parts = [np.empty(0, MEMBERS)]  # for a folder without tars
+    codes: dict[str, int] = {}  # label → its number
+    skipped: Counter[str] = Counter()
+    for shard, tar in enumerate(tars):
+        members = scan_tar(folder / tar, shard, skipped)
+        numbers = [codes.setdefault(label, len(codes)) for label in members.labels]
+        rows = members.rows
+        rows["label"] = np.array([*numbers, _NO_LABEL])[rows["label"]]
+        names += members.names
+        parts.append(rows)
+    say_skipped(str(folder), skipped)
+    return Members(names, np.concatenate(parts), list(codes))
 
 
-def scan_tar(path: Path, shard: int) -> Members:
+def scan_tar(path: Path, shard: int, skipped: Counter[str]) -> Members:
     """Find the images of a tar by its headers.
 
     WebDataset's key of a member ends at the first dot of the file's name. An image with more dots
-    in its name (``KEY.seg.png``) is skipped if there is an image ``KEY.png`` or similar. Otherwise
-    it is a separate image.
+    in its name (``KEY.seg.png``) is left out if there is an image ``KEY.png`` or similar; otherwise
+    it is a separate image. Of several images with one key, the first of the usual extensions is
+    taken: ``KEY.jpg`` rather than ``KEY.png``. A hard link is the image that it links to.
 
     Args:
         path: path of the tar.
         shard: number of the tar.
+        skipped: counts members that are left out, by reason.
 
     Returns:
-        The images, with label ``NO_LABEL`` if there is no ``.cls``.
+        The images, in the order of the tar.
 
     Raises:
-        ValueError: it is not a complete tar, or a class is not a number.
+        ValueError: it is not a complete tar.
     """
-    images: dict[str, tuple[int, int, str]] = {}  # by name without extension
-    labels: dict[str, int] = {}
+    contents: dict[str, tarfile.TarInfo] = {}  # by name: the member with the content
+    labels: dict[str, str] = {}  # by key
     try:
         with (
             open(path, "rb", opener=open_regular) as file,
             tarfile.open(fileobj=file, mode="r:") as tar,
         ):
             for member in _members_to_the_end(tar, file):
+                if member.isdir():
+                    continue
+                content = contents.get(member.linkname) if member.islnk() else member
                 stem, suffix = os.path.splitext(member.name)
-                if suffix == ".cls":
-                    labels[stem] = int(tar.extractfile(member).read())  # type: ignore[union-attr]
-                elif suffix.lower() in image_extensions():
-                    images.setdefault(stem, (member.offset_data, member.size, member.name))
+                if content is None or not content.isreg():
+                    skipped["links and devices"] += 1
+                    continue
+                if member.name in contents:
+                    skipped["names that occur twice in a tar"] += 1
+                contents[member.name] = content  # the last one, as tar unpacks
+                if suffix == ".cls" and content.size <= _LARGEST_LABEL:
+                    text = tar.extractfile(content).read()  # type: ignore[union-attr]
+                    labels[stem] = text.decode("utf-8", "replace").strip()
     except (tarfile.TarError, ValueError, OSError) as error:
         raise Refused(f"{path} is not a whole tar of images ({error}): make it again") from None
-    # Leave out masks and the like, which have the key of another image.
+    codes: dict[str, int] = {}
     names = []
     rows = []
-    for stem, (offset, size, name) in images.items():
+    for name in _images_of_keys(contents, skipped):
+        content = contents[name]
+        label = labels.get(os.path.splitext(name)[0])
+        code = _NO_LABEL if label is None else codes.setdefault(label, len(codes))
+        names.append(name)
+        rows.append((shard, content.offset_data, content.size, code))
+    return Members(names, np.array(rows, MEMBERS), list(codes))
+
+
+def _images_of_keys(names: Iterable[str], skipped: Counter[str]) -> list[str]:
+    """Return the names of the images of a tar, one for each key, and count the others."""
+    extensions = image_extensions()
+    best: dict[str, str] = {}  # name without extension → the image of this name
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if os.path.basename(name).startswith("."):
+            continue
+        if suffix.lower() not in extensions:
+            if suffix != ".cls":
+                skipped[suffix.lower() or "no extension"] += 1
+            continue
+        taken = best.setdefault(stem, name)
+        if taken != name:
+            skipped["images beside an image of the same key"] += 1
+            rank = extensions.index(os.path.splitext(taken)[1].lower())
+            if extensions.index(suffix.lower()) < rank:
+                best[stem] = name
+    images = []
+    for stem, name in best.items():
         folder, basename = os.path.split(stem)
         key = os.path.join(folder, basename.partition(".")[0])
-        if basename[:1] != "." and (key == stem or key not in images):
-            names.append(name)
-            rows.append((shard, offset, size, labels.get(stem, NO_LABEL)))
-    return Members(names, np.array(rows, MEMBERS))
+        if key == stem or key not in best:
+            images.append(name)
+        else:
+            skipped["images beside an image of the same key"] += 1
+    return images
 
 
 def _members_to_the_end(tar: tarfile.TarFile, file: BinaryIO) -> Iterator[tarfile.TarInfo]:
-    """Yield the regular files of a tar, and check that it ends as a tar does.
+    """Yield the members of a tar, and check that it ends as a tar does.
 
     ``tarfile`` takes the end of the file, or a damaged header, for the end of the archive.
 
     Raises:
         ValueError: the tar does not end with zeros.
     """
-    yield from filter(tarfile.TarInfo.isreg, tar)
+    yield from tar
     file.seek(tar.offset)
     ending = file.read(_LARGEST_PADDING + 1)
     if not tarfile.BLOCKSIZE <= len(ending) <= _LARGEST_PADDING or any(ending):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.system.failures import Refused
@@ -22,8 +23,8 @@ _GREY_SIDE = 224  # pixels
 class ImageSource:
     """A source that reads and decodes each image once.
 
-    A new source is a subclass. It finds the images and their labels, and passes them to this
-    constructor.
+    A new source is a subclass. It finds the images and passes them to this constructor; its method
+    ``_find_classes`` names their classes.
 
     An unreadable file yields a grey image and ``False``. The first loader worker that reads it logs
     one warning with its path and the reason.
@@ -32,30 +33,22 @@ class ImageSource:
         path: the user's folder or file.
         images: paths of the images, relative to ``root``.
         root: folder of the relative paths; ``path`` itself if None.
-        labels: int64 (N,), or (N, classes), if the source has labels.
 
     Raises:
-        ValueError: there are fewer than two images.
+        ValueError: there is no image.
     """
 
-    classes: list[str] | None = None
-    """Names of the labels 0, 1, …; None if the labels are only numbers, or if there are none."""
     needed_side = NEEDED_SIDE
     """Pixels of a shorter side that the views need: larger JPEGs are decoded at a smaller size."""
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        images: Sequence[str],
-        root: str | None = None,
-        labels: NDArray[np.int64] | None = None,
+        self, path: str | os.PathLike[str], images: Sequence[str], root: str | None = None
     ) -> None:
         self.path = os.fspath(path)
         self._root = self.path if root is None else root
         self._images = images
-        self._labels = labels
-        if len(images) < 2:
-            raise Refused(f"{self.path} holds {len(images)} images: expected at least 2")
+        if len(images) == 0:
+            raise Refused(f"{self.path} holds no image: expected at least one")
         # One byte per image, not one bit: workers that write to the same byte would lose bits.
         self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
 
@@ -106,15 +99,35 @@ class ImageSource:
         """Return the paths of all images, in order."""
         return [self.path_of(row) for row in range(len(self))]
 
-    def labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, int64 (N,), or (N, classes) if it may have several.
+    @functools.cached_property
+    def named_classes(self) -> Classes:
+        """The classes of the images; the images without one are counted once, in the log.
 
         Raises:
-            ValueError: this source has no labels.
+            NoLabels: this source has no labels.
         """
-        if self._labels is None:
-            raise Refused(f"{self.path} has no labels: expected a source with labels")
-        return self._labels
+        classes = self._find_classes()
+        if classes.without:
+            texts = ", ".join(f"{text} ({count})" for text, count in classes.without.most_common(5))
+            total = sum(classes.without.values())
+            warn_once(f"{self.path}: {total} of {len(self)} images have no class: {texts}")
+        return classes
+
+    def _find_classes(self) -> Classes:
+        raise NoLabels(f"{self.path} has no labels: expected a source with labels")
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes; raises ``NoLabels`` if this source has no labels."""
+        return self.named_classes.names
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return the class of each image, int64 (N,): an index into ``classes``; −1: no class.
+
+        Raises:
+            NoLabels: this source has no labels.
+        """
+        return self.named_classes.indices
 
     def unreadable_paths(self) -> list[str]:
         """Return the unreadable paths that this process and its loader workers have found."""

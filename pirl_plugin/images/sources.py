@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource, INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.folders import FolderSource, image_extensions
+from pirl_plugin.images.hugging_face import find_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
     DISK_FILELIST,
@@ -38,9 +40,9 @@ def open_source(
     name: str | None = None,
     *,
     split: str = "train",
-    key: int | str | None = None,
     remove_prefix: str = "",
     new_prefix: str = "",
+    columns: Columns = BY_NAME,
 ) -> ImageSource:
     """Open a source of images.
 
@@ -49,30 +51,32 @@ def open_source(
             images, a list of folders or images, a map-style data set, or a source.
         name: one of ``names.SOURCES``; None: inferred from the path.
         split: ``train`` or ``test``, of a data set with several splits.
-        key: name or position of the image in an item of a map-style data set.
         remove_prefix: for a list, a prefix of the paths, which ``new_prefix`` replaces.
         new_prefix: for a list, the new prefix of all paths.
+        columns: the columns of images and of labels in tables and data sets.
 
     Raises:
         FileNotFoundError: there is no such path.
-        ValueError: there is no source of this name, or fewer than two images.
+        ValueError: there is no source of this name, or no image.
     """
     if isinstance(where, ImageSource):
         return where
     if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
         return _source_of_paths(where)
     if not isinstance(where, (str, os.PathLike)):
-        return MapSource(where, key)
+        return MapSource(where, columns)
     path = os.path.expanduser(where)
+    if name is None and os.path.isfile(path) and path.lower().endswith(image_extensions()):
+        return _source_of_paths([path])
     name = name or _kind(path)
     if name == DISK_FOLDER:
         return FolderSource(path)
     if name == DISK_FILELIST:
-        return FileListSource(path, remove_prefix, new_prefix)
+        return FileListSource(path, remove_prefix, new_prefix, columns)
     if name == DISK_SHARDS:
         return ShardSource(path)
     if name == DISK_HF:
-        return HuggingFaceSource(path, split)
+        return HuggingFaceSource(path, split, columns)
     if name == DISK_VOC07:
         return VOC07Source(path, split)
     if name == DISK_INATURALIST18:
@@ -97,14 +101,15 @@ def _kind(path: str) -> str:
         names = os.listdir(path)
         if INDEX in names or any(name.endswith(_ARCHIVES) for name in names):
             return DISK_SHARDS
-        is_table = "dataset_dict.json" in names or any(name.endswith(_TABLES) for name in names)
-        return DISK_HF if is_table else DISK_FOLDER
+        return DISK_HF if find_data_files(path) else DISK_FOLDER
     if path.endswith(_TABLES):
         return DISK_HF
     if path.lower().endswith(LISTS):
         return DISK_FILELIST
     if os.path.exists(path):
+        remedy = "; unzip it, and give its folder" if path.lower().endswith(".zip") else ""
         raise Refused(
-            f"{path}: expected a folder, or a list of images, a file *{', *'.join(LISTS)}"
+            f"{path}: expected an image, a folder, a .parquet file, or a list of images, a file "
+            f"*{', *'.join(LISTS)}{remedy}"
         )
     return DISK_FOLDER

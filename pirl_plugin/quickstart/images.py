@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.evaluation.features import collect_features, evenly_spaced
 from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.images.classes import NO_CLASS, join_classes
 from pirl_plugin.images.folders import class_folders, find_split
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing
@@ -43,16 +44,24 @@ class Split:
         source: the source of the images.
         rows: the N readable rows of the source.
         features: name of a checkpoint → float32 ``(N, D)``, pooled res5.
+        train_classes: names of the training images' classes; None: those of this folder.
     """
 
     source: FolderSource
     rows: list[int]
     features: dict[str, Tensor]
+    train_classes: Sequence[str] | None = None
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes."""
+        return list(self.train_classes or self.source.classes)
 
     @property
     def labels(self) -> Tensor:
-        """The class of each image, int64 ``(N,)``."""
-        return torch.from_numpy(self.source.labels()[self.rows])
+        """The class of each image, int64 ``(N,)``, an index into ``classes``."""
+        joined = join_classes(self.classes, self.source.named_classes, self.source.path)
+        return torch.from_numpy(joined[self.rows])
 
 
 def find_data(folder: Path) -> Data:
@@ -75,7 +84,7 @@ def read_split(
     checkpoints: Mapping[str, Path],
     limit: int | None = None,
     *,
-    labelled: bool = False,
+    train_classes: Sequence[str] | None = None,
 ) -> Split:
     """Compute each trunk's features of a folder's images.
 
@@ -83,17 +92,17 @@ def read_split(
         folder: folder of images.
         checkpoints: name → file with a trunk.
         limit: at most so many evenly spread images; None: all.
-        labelled: leave out the images without a class.
+        train_classes: names of the training images' classes: images without a class are left out.
     """
     source = FolderSource(folder)
     rows = evenly_spaced(len(source), limit or len(source))
-    if labelled:
+    if train_classes:
         labels = source.labels()
-        rows = [row for row in rows if labels[row] >= 0]
+        rows = [row for row in rows if labels[row] != NO_CLASS]
     trunks = [load_trunk(file) for file in checkpoints.values()]
     features, is_readable = collect_features(  # (T, N, D), (N,)
         trunks, [source], Preprocessing(IMAGE_SIZE), rows=rows, workers=0
     )
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
     by_name = dict(zip(checkpoints, features[:, is_readable].float(), strict=True))
-    return Split(source, readable_rows, by_name)
+    return Split(source, readable_rows, by_name, train_classes)

@@ -183,8 +183,9 @@ def show_neighbors(train: Split, test: Split | None) -> page.Neighbors:
 
 def _shown(split: Split, has_classes: bool) -> page.ShownImages:
     """Return the images of a split for the page."""
-    labels = split.labels if has_classes else None
-    return page.ShownImages(split.source, split.rows, labels, split.source.classes or [])
+    if not has_classes:
+        return page.ShownImages(split.source, split.rows, None, [])
+    return page.ShownImages(split.source, split.rows, split.labels, split.classes)
 
 
 def _ends(values: NDArray[np.floating]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import knn_accuracy
-from pirl_plugin.images.folders import class_folders
+from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, Split, find_data, read_split
@@ -67,7 +67,7 @@ def quick_linear(data: Data, checkpoint: Path) -> list[str]:
         "config=benchmark/pirl/quick_linear",
         f"config.DATA.TRAIN.DATA_PATHS=[{quoted(data.train)}]",
         f"config.DATA.TEST.DATA_PATHS=[{quoted(str(data.val))}]",
-        f"config.MODEL.HEAD.NUM_CLASSES={len(class_folders(str(data.train)))}",
+        f"config.MODEL.HEAD.NUM_CLASSES={len(class_names(data.train))}",
         f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={quoted(checkpoint)}",
     ]
 
@@ -115,10 +115,13 @@ def run_quickstart(
     # Their accuracies; without classes, only the features for the report.
     print("Evaluating PIRL and random initialisation", flush=True)
     if data.val is None:
-        train, test = read_split(data.train, checkpoints, _UNLABELLED), None
+        train = read_split(data.train, checkpoints, _UNLABELLED)
+        test = None
     else:
+        classes = class_names(data.train)
         train, test = (
-            read_split(folder, checkpoints, labelled=True) for folder in (data.train, data.val)
+            read_split(folder, checkpoints, train_classes=classes)
+            for folder in (data.train, data.val)
         )
     results: dict[str, Any] = {} if test is None else _knn_accuracies(train, test)
     if test is not None:

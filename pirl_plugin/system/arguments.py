@@ -167,10 +167,20 @@ def checkpoint_options(several: bool = False) -> argparse.ArgumentParser:
 
 def labelled_data_options() -> argparse.ArgumentParser:
     """Return the option of images with classes in two splits."""
-    parent = argparse.ArgumentParser(add_help=False)
+    parent = argparse.ArgumentParser(add_help=False, parents=[column_options()])
     data = "folder with train and val (or validation, test): class folders, tars, Hugging Face "
     more = "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
     parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data + more)
+    return parent
+
+
+def column_options() -> argparse.ArgumentParser:
+    """Return the options that choose columns of tables and of Hugging Face data sets."""
+    parent = argparse.ArgumentParser(add_help=False)
+    images = "column of images or of their paths (default: image, img, photo, path, …)"
+    parent.add_argument("--image-column", metavar="NAME", help=images)
+    labels = "column of classes (default: label, labels, class or target)"
+    parent.add_argument("--label-column", metavar="NAME", help=labels)
     return parent
 
 

@@ -34,7 +34,8 @@ def differences(
     differs: Differences = {}
     for key in {**flat_expected, **flat_values}:
         pair = (flat_values.get(key, NOT_SET), flat_expected.get(key, NOT_SET))
-        if pair[0] != pair[1] and not _is_in(key, free):
+        is_default = pair in ((None, NOT_SET), (NOT_SET, None))  # as before a version had the key
+        if pair[0] != pair[1] and not is_default and not _is_in(key, free):
             differs[key] = pair
     return differs
 

@@ -63,15 +63,19 @@ def limit_overrides(images: LabelledImages, fraction: float | None) -> list[str]
     """
     import numpy as np
 
+    from pirl_plugin.images.classes import NO_CLASS
+
     if fraction is None:
         return []
-    _, counts = np.unique(images.train.labels(), return_counts=True)
+    labels = images.train_labels
+    _, counts = np.unique(labels[labels != NO_CLASS], return_counts=True)
+    num_labelled = int(counts.sum())
     # The host refuses fewer images than classes, and draws no image of a class twice.
-    limit = max(round(fraction * len(images.train)), len(counts))
+    limit = max(round(fraction * num_labelled), len(counts))
     per_class = math.ceil(limit / len(counts))
     balanced = bool(counts.min() >= per_class)
     drawn = "equally many of each class" if balanced else "drawn at random"
-    print(f"trains on {limit:,} of {len(images.train):,} images, {drawn}", flush=True)
+    print(f"trains on {limit:,} of {num_labelled:,} images, {drawn}", flush=True)
     return [
         f"config.DATA.TRAIN.DATA_LIMIT={limit}",
         f"config.DATA.TRAIN.DATA_LIMIT_SAMPLING.IS_BALANCED={balanced}",

@@ -61,10 +61,11 @@ def write_linear_report(
     import numpy as np
 
     from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
+    from pirl_plugin.images.classes import NO_CLASS
 
-    labels = images.test.labels()
-    counts = np.bincount(labels[labels >= 0])  # -1: no class
-    bars = [Accuracy(layer, top1, len(images.test)) for layer, top1 in accuracies.items()]
+    labels = images.test_labels
+    counts = np.bincount(labels[labels != NO_CLASS])
+    bars = [Accuracy(layer, top1, int(counts.sum())) for layer, top1 in accuracies.items()]
     settings = {
         "Checkpoint": options.checkpoint.resolve(),
         "Training images": f"{len(images.train):,} in {images.train.path}",

@@ -31,6 +31,12 @@ def test_measures__are_those_that_the_tensors_allow():
     assert one["alignment"].chance == pytest.approx(one["alignment"].value)  # no second image
 
 
+def test_knn__is_of_the_rows_with_a_class():
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [0.1, 1.0]])
+    measured = measure_bank(rows, labels=torch.tensor([0, 0, 1, 1, -1]), k=1)
+    assert measured["knn_top1"] == (100, 50)
+
+
 def test_knn__is_left_out_of_one_class():
     """100 %, beside a chance of 100 %, for images that lie in no folders of classes."""
     measured = measure_bank(torch.randn(8, 4), labels=torch.zeros(8, dtype=torch.int64))

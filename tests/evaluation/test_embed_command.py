@@ -83,7 +83,7 @@ def test_embed__names_class_and_split_of_labelled_images(checkpoint, tmp_path):
     embed(checkpoint, data, tmp_path / "f.csv")
     assert (tmp_path / "f.csv").stat().st_mtime_ns == again  # nothing is computed again
     (data / "test" / "class0").rename(data / "test" / "other")
-    with pytest.raises(ValueError, match=r"expected the same classes .* look at class0, other"):
+    with pytest.raises(ValueError, match=r"test: expected only classes .* found other"):
         embed(checkpoint, data, tmp_path / "g.csv")
 
 

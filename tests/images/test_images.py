@@ -15,6 +15,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision.datasets import ImageFolder
 
 from pirl_plugin.images import names, prepare
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image
 from pirl_plugin.images.folders import find_images
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
@@ -190,8 +191,8 @@ def test_image_dataset__takes_any_data_set_of_images(folder):
         (1, [(1, tensors[1])] * 2),
         ("b", [{"image": 0, "b": tensors[1]}] * 2),
     ):
-        assert open_source(items, key=key)[0][0].unique().tolist() == [1]
-        assert ImageDataset(items, VIEWS, key=key)[0]["data_valid"]
+        assert open_source(items, columns=Columns(key))[0][0].unique().tolist() == [1]
+        assert ImageDataset(items, VIEWS, image_column=key)[0]["data_valid"]
 
 
 def test_collate__patches_pretext_labels_and_other_keys():
@@ -208,25 +209,6 @@ def test_collate__patches_pretext_labels_and_other_keys():
     assert (len(views["patches"]), classes.tolist()) == (27, [5, 5, 5])
     with pytest.raises(ValueError, match="expected dictionaries of views"):
         collate_views(pixels)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "labels"),
-    [
-        ("a.csv", "image,label\ncat/0.png,b\ndog/2.png,a\n", [1, 0]),
-        ("e.csv", "Target,filename\nb,cat/0.png\na,dog/2.png\n", [1, 0]),
-        ("f.csv", "id,path\n1,cat/0.png\n2,dog/2.png\n", [0, 1]),
-        ("b.csv", "cat/0.png,7\ndog/2.png,5\n", [7, 5]),
-        ("g.csv", "cat/0.png,-1\ndog/2.png,5\n", [-1, 5]),
-        ("c.txt", "\ufeffcat/0.png 3\n\ndog/2.png 1\n", [3, 1]),
-        ("d.txt", "cat/0.png\r\ndog/2.png\r\n", [0, 1]),
-    ],
-)
-def test_filelist__formats(folder, name, text, labels):
-    (folder / name).write_text(text, newline="")
-    source = open_source(folder / name)
-    assert source.paths() == [str(folder / "cat/0.png"), str(folder / "dog/2.png")]
-    assert source.labels().tolist() == labels
 
 
 def test_filelist__arrays_prefixes_and_missing_files(folder):

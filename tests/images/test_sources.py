@@ -12,6 +12,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
 from pirl_plugin.images import prepare
+from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import find_split
 from pirl_plugin.images.source import warn_once
@@ -48,7 +49,7 @@ def test_folder__counts_images_without_a_class_and_classes_without_an_image(fold
     save_grey(folder / "0.png")
     (folder / "empty").mkdir()
     assert FolderSource(folder).labels().tolist() == [-1, 0, 1]
-    assert "1 images have no class" in caplog.text
+    assert "1 of 3 images have no class" in caplog.text
     assert "1 of 3 classes have no image: empty" in caplog.text
 
 
@@ -83,34 +84,74 @@ def test_folder__with_several_splits_is_refused_but_prepare_copies_it(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "labels"),
+    ("name", "text", "paths", "labels"),
     [
-        ("a.txt", "path label\na/1.png 3\nb/2.png 4\n", [3, 4]),
-        ("b.txt", "# made today\na/1.png 3\n# more\nb/2.png 4\n", [3, 4]),
-        ("c.txt", "list of photos\na/1.png\nb/2.png\n", [0, 1]),
-        ("d.csv", "# made today\npath,label\na/1.png,x\nb/2.png,w\n", [1, 0]),
-        ("e.csv", "picture,breed\na/1.png,x\nb/2.png,w\n", [1, 0]),
-        ("f.csv", "path\na/1.png\nb/2.png\n", [0, 1]),
+        (
+            "a.txt",
+            "image\na/1.png 3\nb/2.png\t4\n",
+            ["image", "a/1.png", "b/2.png"],
+            ["", "3", "4"],
+        ),
+        ("b.txt", "# today\na/1.png big cat\nb/2.png\n", ["a/1.png", "b/2.png"], ["big cat", ""]),
+        ("c.txt", "a/1.png\r\nb/2.png\r\n", ["a/1.png", "b/2.png"], ["a", "b"]),
+        ("d.txt", "a/1.png\nb/2 3.png\n", ["a/1.png", "b/2 3.png"], ["a", "b"]),
+        (
+            "a.csv",
+            "\ufeffLabel,Path\nu,a/1.png\nv,b/2.png\n",
+            ["a/1.png", "b/2.png"],
+            ["u", "v"],
+        ),
+        ("b.csv", "path;class\na/1.png;u\n\nb/2.png\n", ["a/1.png", "b/2.png"], ["u", ""]),
+        ("c.tsv", "target\tfilepath\nnan\ta/1.png\nv\tb/2.png", ["a/1.png", "b/2.png"], ["", "v"]),
+        ("d.csv", "image\na/1.png\nb/2.png\n", ["a/1.png", "b/2.png"], ["a", "b"]),
+        ("e.csv", ",path\n0,a/1.png\n1,b/2.png\n", ["a/1.png", "b/2.png"], ["a", "b"]),
+        (
+            "metadata.jsonl",
+            '{"file_name": "a/1.png", "label": 7}\n\n{"file_name": "b/2.png", "label": null}\n',
+            ["a/1.png", "b/2.png"],
+            ["7", ""],
+        ),
     ],
 )
-def test_list__header_and_comments_are_no_images(name, text, labels, folder, caplog):
-    (folder / name).write_text(text)
+def test_list__has_paths_and_labels_by_the_names_of_columns(name, text, paths, labels, folder):
+    (folder / name).write_text(text, newline="")
     source = open_source(folder / name)
-    assert [os.path.basename(path) for path in source.paths()] == ["1.png", "2.png"]
-    assert source.labels().tolist() == labels
-    assert ("skipped: 2 comments" in caplog.text) == (name == "b.txt")
-    assert ("'breed' is taken as the label" in caplog.text) == (name == "e.csv")
+    assert source.paths() == [str(folder / path) for path in paths]
+    assert [[*source.classes, ""][index] for index in source.labels()] == labels
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "words"),
+    [
+        ("a/1.png,u", {}, r"header .* found the columns a/1\.png, u: expected one of image"),
+        ("scan,finding", {"label": "finding"}, "found the columns scan, finding: expected one of"),
+        ("path,breed", {}, r"found the columns breed: expected one of label.*--label-column"),
+        ("path,id,sex", {}, "found the columns id, sex: expected one of label"),
+        ("scan,finding", {"image": "scam"}, "found the columns scan, finding"),
+        ("path,finding", {"label": "findings"}, "label_column = findings: expected a column of"),
+    ],
+)
+def test_table__without_a_known_or_chosen_column_is_refused(header, columns, words, folder):
+    (folder / "a.csv").write_text(f"{header}\na/1.png,u,p\nb/2.png,v,q\n")
+    with pytest.raises(ValueError, match=words):
+        open_source(folder / "a.csv", columns=Columns(**columns)).labels()
+
+
+def test_table__has_the_columns_that_are_chosen(folder):
+    (folder / "a.csv").write_text("path;finding;scan\n-;u;a/1.png\n-;v;b/2.png\n")
+    source = open_source(folder / "a.csv", columns=Columns("scan", "finding"))
+    assert source.classes == ["u", "v"]
+    assert source[1][1]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.csv", "path,label\na/1.png,x\nb/2.png,\n", "row 3 has no label"),
-        ("b.csv", "path,label\na/1.png,x\nb/2.png\n", "row 3 has no label"),
-        ("c.csv", "a/1.png,x\nb/2.png,\n", "row 2 has no label"),
-        ("d.csv", "label,path\nx,a/1.png\nx,\n", "row 3 has no path"),
-        ("e.txt", "a/1.png 1\nb/2.png\n", "1 labels for 2 images"),
-        ("train.cache", "a/1.png\nb/2.png\n", r"expected a folder, or a list of images"),
+        ("d.csv", "label,path\nx,a/1.png\nx,\n", "row 3 has no 'path'"),
+        ("e.txt", "0001 cat\n0002 dog\n", "expected paths with their endings, such as .jpg"),
+        ("f.jsonl", '{"path": "a/1.png"}\nb/2.png\n', "line 2 is no JSON"),
+        ("train.cache", "a/1.png\nb/2.png\n", "expected an image, a folder"),
+        ("all.zip", "PK", "expected an image, a folder.*unzip it, and give its folder"),
         ("g.npy", "a/1.png\nb/2.png\n", "no array of strings"),
     ],
 )
@@ -118,6 +159,12 @@ def test_list__that_is_incomplete_or_of_another_kind_is_refused(name, text, word
     (folder / name).write_text(text)
     with pytest.raises(ValueError, match=words):
         open_source(folder / name)
+
+
+def test_folder__of_an_archive_only_says_so(tmp_path):
+    (tmp_path / "images.zip").touch()
+    with pytest.raises(ValueError, match=r"holds no image: .* found \.zip \(1\); unzip"):
+        open_source(tmp_path)
 
 
 def write_tar(path, names):
@@ -298,7 +345,8 @@ def test_labels__of_torchvision_subset_and_joined_data(folder):
     joined = ConcatDataset([Subset(images, [1, 0]), images])
     assert open_source(joined).labels().tolist() == [1, 0, 0, 1]
     other = ImageFolder(folder, target_transform=lambda label: 5 - label)
-    assert open_source(other).labels().tolist() == [5, 4]
+    assert open_source(other).classes == ["4", "5"]
+    assert open_source(other).labels().tolist() == [1, 0]
     with pytest.raises(ValueError, match="no labels"):
         open_source([1, 2]).labels()
 
@@ -324,14 +372,11 @@ def test_hugging_face__set_in_memory_has_labels_and_masks_missing_images():
     data = datasets.Dataset.from_dict(columns, features=features)
     source = open_source(data)
     assert [source[row][1] for row in range(3)] == [True, False, True]
-    assert source.labels().tolist() == [4, 5, 6]
+    assert (source.classes, source.labels().tolist()) == (["4", "5", "6"], [0, 1, 2])
     with pytest.raises(ValueError, match="expected a map-style data set"):
         open_source(data.to_iterable_dataset())
     with pytest.raises(ValueError, match="DatasetDict with train: expected one data set"):
         open_source(datasets.DatasetDict({"train": data}))
-    missing = datasets.Dataset.from_dict({"photo": [image] * 2, "label": [1, None]}, features)
-    with pytest.raises(ValueError, match="row 1 of the data set has no label"):
-        open_source(missing).labels()
 
 
 class Stream(IterableDataset):

@@ -89,7 +89,7 @@ def test_find_data__sees_folders_for_what_they_are(image_folder, tmp_path):
     assert data.num_train == 20
     assert find_data(image_folder / "train" / "ants").val is None
     shutil.copytree(image_folder, tmp_path / "data")
-    (tmp_path / "data" / "train" / "wasps").mkdir()
+    (tmp_path / "data" / "val" / "ants").rename(tmp_path / "data" / "val" / "wasps")
     with pytest.raises(ValueError, match="wasps"):
         find_data(tmp_path / "data")
     (tmp_path / "empty").mkdir()

@@ -1,5 +1,6 @@
 """``pirl-plugin finetune``: its overrides, what it exports, and one whole run."""
 
+import shutil
 import subprocess
 import sys
 
@@ -75,6 +76,7 @@ def test_classifier__of_a_network_of_timm_is_loaded_as_printed(tmp_path):
 
 def test_limit__takes_as_many_of_each_class_if_there_are(tmp_path, capsys):
     data = write_classes(tmp_path, {"train": 20, "val": 4}, separable=True)
+    shutil.copy(data / "train" / "class0" / "0.png", data / "train")  # it has no class
     images = open_labelled(data)
     assert limit_overrides(images, None) == []
     limit = "config.DATA.TRAIN.DATA_LIMIT"

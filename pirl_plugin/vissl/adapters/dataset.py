@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 from vissl.data.ssl_dataset import GenericSSLDataset
 
+from pirl_plugin.images.classes import NO_CLASS
 from pirl_plugin.system.failures import Refused
 
 
 class PIRLDataset(GenericSSLDataset):
-    """``GenericSSLDataset`` that refuses pickled labels, and gives unreadable images no class."""
+    """``GenericSSLDataset`` that refuses pickled labels, and trains only what has a class."""
+
+    data_objs: list[Any]
+    label_objs: list[Any]
+    image_and_label_subset: Any
 
     def load_labels(self) -> None:
         """Load the labels of all sources.
@@ -38,6 +43,24 @@ class PIRLDataset(GenericSSLDataset):
                     f"{len(images)} labels, one for each image, found {len(labels)}"
                 )
 
+    def _init_image_and_label_subset(self) -> None:
+        """Draw the images of ``DATA_LIMIT`` among those with a class; the host balances −1, too."""
+        if not (self.label_objs and np.ndim(self.label_objs[0]) == 1):
+            super()._init_image_and_label_subset()
+            return
+        images = self.data_objs
+        labels = self.label_objs
+        rows = np.flatnonzero(labels[0] != NO_CLASS)
+        # The host draws from so many images, with these labels.
+        self.data_objs = [rows]
+        self.label_objs = [labels[0][rows]]
+        try:
+            super()._init_image_and_label_subset()
+        finally:
+            self.data_objs = images
+            self.label_objs = labels
+        self.image_and_label_subset = rows[self.image_and_label_subset]
+
     def __getitem__(self, idx: int) -> dict[str, Any]:
         """Return an image with its labels; −1 for the class of an image that cannot be read.
 
@@ -48,5 +71,5 @@ class PIRLDataset(GenericSSLDataset):
         if self.label_objs:
             for number, valid in enumerate(item["data_valid"]):
                 if valid == -1 and np.ndim(item["label"][number]) == 0:
-                    item["label"][number] = np.int64(-1)
+                    item["label"][number] = np.int64(NO_CLASS)
         return item

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images import names
-from pirl_plugin.images.folders import find_images, refuse_splits
+from pirl_plugin.images.classes import join_classes
+from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.datasets import NumberedSource
+from pirl_plugin.images.folders import class_names, find_images, refuse_splits
 from pirl_plugin.images.image_dataset import collate_views
 from pirl_plugin.images.shared import SharedArray
-from pirl_plugin.images.sources import open_source
+from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import size_of_transforms
 from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.views.base import ImageViews, Views
@@ -57,7 +60,8 @@ class PIRLDiskDataset:
 
     Raises:
         FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
-        ValueError: it holds fewer than two images, or cannot be read.
+        ValueError: it holds no image, or cannot be read, or a test image has another class than
+            all training images.
     """
 
     def __init__(
@@ -71,17 +75,16 @@ class PIRLDiskDataset:
         options = cfg["DATA"][split]
         transforms = options.get("TRANSFORMS") or [{}]
         self.path = path
+        self._labels: NDArray[np.int64] | None = None
         self._seed = int(cfg.get("SEED_VALUE", 0))
         self._epoch = SharedArray(np.zeros(1, np.int64))
         self._yields_tensors = transforms[0].get("name") in names.TRANSFORMS
         with _errors_name_the_key(split):
-            self.source = open_source(
-                path,
-                data_source,
-                split="train" if split == "TRAIN" else "test",
-                remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
-                new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
-            )
+            self.source = _open(cfg, data_source, path, split)
+            # The numbers of test images' classes are those of the training images.
+            names_of_training = training_classes(cfg) if split == "TEST" else None
+            if names_of_training is not None and _has_our_labels(cfg, split):
+                self._labels = join_classes(names_of_training, self.source.named_classes, path)
         self.source.decode_for(size_of_transforms(transforms) or 224)
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 
@@ -105,12 +108,16 @@ class PIRLDiskDataset:
         return self.source.paths()
 
     def get_labels(self) -> NDArray[np.int64]:
-        """Return the class of each image, (N,) or (N, classes).
+        """Return the class of each image, int64 (N,), or (N, classes) for VOC07.
+
+        It is an index into the names of the training images' classes; −1: no class.
 
         Raises:
-            ValueError: the source has no classes.
+            NoLabels: the source has no labels.
         """
-        return self.source.labels()
+        if self._labels is None:
+            self._labels = self.source.labels()
+        return self._labels
 
     def __getitem__(self, index: int) -> tuple[SourceImage | Image.Image, bool]:
         """Read and decode one image.
@@ -127,19 +134,72 @@ class PIRLDiskDataset:
         return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()), is_valid
 
 
+def _open(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> ImageSource:
+    """Open the source of a split, with the split's own options."""
+    options = cfg["DATA"][split]
+    return open_source(
+        path,
+        data_source,
+        split="train" if split == "TRAIN" else "test",
+        remove_prefix=str(options.get("REMOVE_IMG_PATH_PREFIX") or ""),
+        new_prefix=str(options.get("NEW_IMG_PATH_PREFIX") or ""),
+        columns=Columns(options.get("IMAGE_COLUMN"), options.get("LABEL_COLUMN")),
+    )
+
+
+def _has_our_labels(cfg: Mapping[str, Any], split: str) -> bool:
+    sources = cfg["DATA"][split].get("LABEL_SOURCES") or []
+    return not set(names.SOURCES).isdisjoint(sources)
+
+
+def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of the training images' classes.
+
+    None if they are not labels of our sources, or are numbers (VOC07, iNaturalist), or if a run
+    that only tests has no training images.
+
+    Raises:
+        NoLabels: the training images have no labels.
+    """
+    from vissl.data.dataset_catalog import get_data_files
+
+    if not _has_our_labels(cfg, "TRAIN"):
+        return None
+    (data_source,) = cfg["DATA"]["TRAIN"]["DATA_SOURCES"]
+    (path,), _ = get_data_files("TRAIN", cfg["DATA"])
+    if cfg.get("TEST_ONLY") and not os.path.exists(path):
+        logging.root.warning(
+            f"config.DATA.TRAIN.DATA_PATHS: {path} does not exist: the classes are numbered by the "
+            f"test images alone"
+        )
+        return None
+    with _errors_name_the_key("TRAIN"):
+        if data_source == names.DISK_FOLDER and os.path.isdir(path):
+            return class_names(path)
+        source = _open(cfg, data_source, path, "TRAIN")
+        return None if isinstance(source, NumberedSource) else source.classes
+
+
 def check_source(cfg: Mapping[str, Any], data_source: str, path: str, split: str) -> None:
-    """Raise the errors of ``PIRLDiskDataset``, but stop at two images of a folder.
+    """Raise the errors of ``PIRLDiskDataset``, but stop at two images of a training folder.
 
     Raises:
         FileNotFoundError: ``path`` does not exist, or is a file instead of a folder.
-        ValueError: it holds fewer than two images, or a list cannot be read.
+        ValueError: it holds no image, or one for a memory bank; a list cannot be read; or a test
+            image has another class than all training images.
     """
+    least = 2 if split == "TRAIN" and cfg["LOSS"]["name"] == "pirl_loss" else 1
     is_folder = data_source == names.DISK_FOLDER and os.path.isdir(path)
-    if is_folder and len(list(islice(find_images(path), 2))) == 2:
+    if split == "TRAIN" and is_folder and len(list(islice(find_images(path), least))) == least:
         with _errors_name_the_key(split):
             refuse_splits(path)
-    else:
-        PIRLDiskDataset(cfg, data_source, path, split)
+        return
+    count = len(PIRLDiskDataset(cfg, data_source, path, split))
+    if count < least:
+        raise Refused(
+            f"config.DATA.{split}.DATA_PATHS = [{path}]: expected at least {least} images for a "
+            f"memory bank, found {count}"
+        )
 
 
 @contextmanager

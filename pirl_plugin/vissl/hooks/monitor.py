@@ -210,7 +210,8 @@ def labels_of(data: Any, rows: Tensor) -> Tensor | None:
         rows: int64 ``(N,)``.
 
     Returns:
-        int64 ``(N,)``, or None if the source has no classes, or several for an image.
+        int64 ``(N,)``, −1: no class; or None if the source has no classes, or several for an
+        image.
     """
     try:
         return _classes_of(data, rows)
@@ -220,14 +221,10 @@ def labels_of(data: Any, rows: Tensor) -> Tensor | None:
 
 
 def _classes_of(data: Any, rows: Tensor) -> Tensor:
-    """Return one class for each image. Raises ``ValueError`` if an image has none or several."""
+    """Return the class of each image, −1: none. Raises ``ValueError`` if one has several."""
     if data.data_limit >= 0:  # the host chooses the images when it reads the first one
         raise ValueError("config.DATA.TRAIN.DATA_LIMIT is set")
     labels = torch.as_tensor(data.data_objs[0].get_labels())
     if labels.ndim != 1:
         raise ValueError("an image may have several classes")
-    classes = labels[rows].long()
-    num_unlabelled = int((classes < 0).sum())
-    if num_unlabelled:
-        raise ValueError(f"{num_unlabelled} of {len(classes)} images have no class")
-    return classes
+    return labels[rows].long()

@@ -12,11 +12,11 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pirl_plugin.images.names import DISK_FOLDER, SOURCES
+from pirl_plugin.images.names import SOURCES
 from pirl_plugin.method.settings import PIRLLossConfig
 from pirl_plugin.system.failures import Refused, sentence
 from pirl_plugin.vissl.resume.folder import Keep
@@ -301,41 +301,19 @@ def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:
 
 
 def _check_data(config: AttrDict) -> None:
-    """Check that there are images, and the classes of labelled folders."""
-    from pirl_plugin.images.folders import class_folders
-    from pirl_plugin.vissl.adapters.images import check_source
+    """Check that there are images, and that the head has an output for each class."""
+    from pirl_plugin.vissl.adapters.images import check_source, training_classes
 
-    classes: dict[str, set[str]] = {}
-    for split in splits_of(config):
+    splits = splits_of(config)
+    for split in splits:
         for source, path in sources_of(config, split):
             check_source(config, source, path, split)
-            if source == DISK_FOLDER and list(config.DATA[split].LABEL_SOURCES) == [DISK_FOLDER]:
-                classes[path] = set(class_folders(path))
-    if classes:
-        _check_classes(config, classes)
-
-
-def _check_classes(config: AttrDict, classes: Mapping[str, set[str]]) -> None:
-    """Check that all splits have the same classes, and that the head has as many.
-
-    Args:
-        config: the host's configuration.
-        classes: folder of images → names of its class folders; the training images come first.
-    """
-    train, *tests = classes
-    for test in tests:
-        in_one_only = classes[train] ^ classes[test]
-        if in_one_only:
-            raise Refused(
-                f"config.DATA.TEST.DATA_PATHS: expected the same subfolders in {test} as in {train}"
-                f", because they are the classes; only one has '{min(in_one_only)}'"
-            )
-    num_classes = max(map(len, classes.values()))
     head = config.MODEL.HEAD
-    if "NUM_CLASSES" in head and head.NUM_CLASSES < num_classes:
+    names = training_classes(config) if "NUM_CLASSES" in head and "TRAIN" in splits else None
+    if names is not None and head.NUM_CLASSES < len(names):
         raise Refused(
-            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {num_classes}, "
-            f"the number of subfolders; set config.MODEL.HEAD.NUM_CLASSES={num_classes}"
+            f"config.MODEL.HEAD.NUM_CLASSES = {head.NUM_CLASSES}: expected at least {len(names)}, "
+            f"the number of classes; set config.MODEL.HEAD.NUM_CLASSES={len(names)}"
         )
 
 

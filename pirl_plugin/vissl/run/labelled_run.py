@@ -41,8 +41,9 @@ def load_trunk_and_images(options: argparse.Namespace) -> tuple[AnyTrunk, Labell
     """Load the trunk of the command's checkpoint, open its images, and print what is measured."""
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
+    from pirl_plugin.images.columns import Columns
 
-    images = open_labelled(options.data)
+    images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     trunk = load_network(options)
     print(f"{images.train.path} and {images.test.path}, {len(images.classes)} classes")
     print(f"images of {trunk.preprocessing}", flush=True)
@@ -76,6 +77,10 @@ def run_overrides(
             f"config.DATA.{split}.DATA_SOURCES=[{name}]",
             f"config.DATA.{split}.LABEL_SOURCES=[{name}]",
         ]
+    for key in ("image_column", "label_column"):  # those of the test images are the same
+        column = getattr(options, key)
+        if column is not None:
+            overrides.append(f"config.DATA.TRAIN.{key.upper()}={quoted(column)}")
     # The classifier, the trunk's kind of images, and the folder.
     classes = len(images.classes)
     preprocessing = trunk.preprocessing

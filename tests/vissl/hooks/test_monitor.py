@@ -180,13 +180,9 @@ def test_labels__are_those_of_the_data_or_none():
     assert labels_of(data, rows) is None
 
 
-def test_labels__are_none_for_images_without_a_class_or_chosen_by_the_host(caplog):
+def test_labels__are_none_for_images_chosen_by_the_host(caplog):
     data = make_task(make_loss()).datasets["train"]
-    data.data_objs[0].get_labels = lambda: np.array([-1, *LABELS[1:]])
+    data.data_limit = 10
     with caplog.at_level(logging.INFO):
-        assert labels_of(data, torch.tensor([0, 1])) is None
-        assert labels_of(data, torch.tensor([1, 2])).tolist() == [0, 0]
-        data.data_limit = 10
         assert labels_of(data, torch.tensor([1])) is None
-    assert "1 of 2 images have no class" in caplog.text
     assert "DATA_LIMIT is set" in caplog.text

@@ -25,6 +25,25 @@ def test_label__of_an_unreadable_image_is_minus_one(labels):
     assert np.all(readable["label"][0] == labels[1])
 
 
+@pytest.mark.parametrize("balanced", [False, True])
+def test_limit__draws_only_images_with_a_class(balanced):
+    from vissl.config import AttrDict
+
+    from pirl_plugin.vissl.adapters.dataset import PIRLDataset
+
+    labels = np.array([-1, 0, 0, 1, -1, -1, 1])
+    dataset = PIRLDataset.__new__(PIRLDataset)
+    vars(dataset).update(
+        label_objs=[labels],
+        data_objs=[range(7)],
+        data_limit=4,
+        data_limit_sampling=AttrDict({"IS_BALANCED": balanced, "SKIP_NUM_SAMPLES": 0, "SEED": 0}),
+    )
+    dataset._init_image_and_label_subset()
+    assert sorted(dataset.image_and_label_subset) == [1, 2, 3, 6]
+    assert dataset.label_objs[0] is labels
+
+
 def test_accuracy__is_of_images_with_a_class():
     from vissl.meters.accuracy_list_meter import AccuracyListMeter
 

@@ -1,0 +1,139 @@
+"""Classes are names: labels of any source become names, and an index of a name for each image."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pirl_plugin.system.failures import Refused
+
+NO_CLASS = -1
+"""Index of an image without a class: neither trained, nor drawn, nor measured, nor counted."""
+
+# Texts that tables have where there is no value, in lower case.
+_NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "<na>"})
+
+
+class NoLabels(Refused):
+    """A source has no labels, or none that can be found without the user's choice."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes of a source's images.
+
+    Attributes:
+        names: names of the classes that some image has, in their order.
+        indices: int64 ``(N,)``, for each image an index into ``names``, or ``NO_CLASS``.
+        without: what is written instead of a class → number of images.
+    """
+
+    names: list[str]
+    indices: NDArray[np.int64]
+    without: Counter[str]
+
+
+def class_name(label: object) -> str | None:
+    """Return the name of a class: the label as text, stripped, in Unicode's NFC; None: no class.
+
+    Negative whole numbers, and texts that say "no value", are no class.
+
+    Example:
+        >>> class_name(" cat "), class_name("01"), class_name(7), class_name(True)
+        ('cat', '01', '7', 'True')
+        >>> class_name("nan"), class_name(-1), class_name(None)
+        (None, None, None)
+    """
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        return None
+    name = unicodedata.normalize("NFC", str(label).strip())
+    if name.lower() in _NO_VALUE or re.fullmatch("-[0-9]+", name):
+        return None
+    return name
+
+
+def name_classes(labels: Iterable[Any], order: Sequence[str] = ()) -> Classes:
+    """Find the classes of images.
+
+    Args:
+        labels: label of each image: text, a number, a boolean, or None.
+        order: labels in the order of their classes. Without it, names that are all whole numbers
+            are in the order of their values, and others are sorted.
+
+    Raises:
+        NoLabels: an image has several labels.
+
+    Example:
+        >>> classes = name_classes(["10", "9", None, "10"])
+        >>> classes.names, classes.indices.tolist()
+        (['9', '10'], [1, 0, -1, 1])
+    """
+    codes: dict[Any, int] = {}  # label as written → its number, in the order of the images
+    try:
+        code_of_image = np.fromiter(
+            (codes.setdefault(label, len(codes)) for label in labels), np.int64
+        )
+    except TypeError:
+        raise NoLabels("an image may have several labels: expected one class for each") from None
+    name_of_code = [class_name(label) for label in codes]
+    used = {name for name in name_of_code if name is not None}
+    ordered = dict.fromkeys(name for name in map(class_name, order) if name in used)
+    names = [name for name in ordered if name is not None]
+    names += _sorted(used.difference(names))
+    index_of_name: dict[str | None, int] = {name: index for index, name in enumerate(names)}
+    index_of_code = np.array([index_of_name.get(name, NO_CLASS) for name in name_of_code], np.int64)
+    indices = index_of_code[code_of_image] if len(code_of_image) else code_of_image
+    counts = np.bincount(code_of_image, minlength=len(codes)).tolist()
+    without: Counter[str] = Counter()
+    for label, name, count in zip(codes, name_of_code, counts, strict=True):
+        if name is None:
+            without["no label" if label is None else str(label).strip() or "empty"] += count
+    return Classes(names, indices, without)
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    names = sorted(names)
+    if all(re.fullmatch(r"\+?[0-9]+", name) for name in names):
+        names.sort(key=int)  # a stable sort: 01 before 1
+    return names
+
+
+def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.int64]:
+    """Return the classes of test images as indices into the names of the training images' classes.
+
+    Args:
+        names: of the training images' classes.
+        test: classes of the test images, which may lack some.
+        key: what names the test images, for the message.
+
+    Returns:
+        int64 ``(N,)``, or ``NO_CLASS``.
+
+    Raises:
+        Refused: the test images have a class that no training image has.
+
+    Example:
+        >>> join_classes(["a", "b", "c"], name_classes(["c", "b"]), "DIR/val").tolist()
+        [2, 1]
+    """
+    index_of_name = {name: index for index, name in enumerate(names)}
+    unknown = [name for name in test.names if name not in index_of_name]
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        raise Refused(
+            f"{key}: expected only classes of the training images, found {', '.join(unknown[:3])}"
+            f"{more} beside {', '.join(names[:3])}{' …' if len(names) > 3 else ''}; add training "
+            f"images of each class, or remove its test images"
+        )
+    # The last entry is for NO_CLASS, −1.
+    joined = np.array([*(index_of_name[name] for name in test.names), NO_CLASS], np.int64)
+    indices: NDArray[np.int64] = joined[test.indices]
+    return indices

@@ -1,0 +1,150 @@
+"""Classes are names, in every kind of data: what is a name, in which order, and what is none."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+from torchvision.datasets import CIFAR10, ImageFolder
+
+from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.images.classes import NoLabels, join_classes, name_classes
+from pirl_plugin.images.columns import Columns
+from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.source import warn_once
+from pirl_plugin.images.sources import open_source
+from pirl_plugin.views.base import ImageViews
+from tests.helpers.kinds import KINDS, grey, in_memory, write_kind
+
+TRAIN = ["cat", "ant", None, "bee", "cat"]
+TEST = [None, "cat", "ant", "cat"]
+
+
+@pytest.fixture(autouse=True)
+def _each_test_warns():
+    warn_once.cache_clear()
+
+
+def images(labels, first_level=0):
+    return [(label, grey(first_level + number)) for number, label in enumerate(labels)]
+
+
+def names_by_level(source, labels, names):
+    """Grey level of each image → the name of its class."""
+    names = [*names, None]
+    return {int(source[row][0][0, 0, 0]): names[labels[row]] for row in range(len(source))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes__of_every_kind_are_joined_by_name_and_counted(kind, tmp_path, caplog):
+    root = write_kind(kind, tmp_path, {"train": images(TRAIN), "test": images(TEST, 100)})
+    data = open_labelled(root)
+    assert data.classes == ["ant", "bee", "cat"]
+    assert names_by_level(data.train, data.train_labels, data.classes) == dict(enumerate(TRAIN))
+    of_test = names_by_level(data.test, data.test_labels, data.classes)
+    assert of_test == {100 + number: label for number, label in enumerate(TEST)}
+    assert "1 of 5 images have no class" in caplog.text
+    assert "1 of 4 images have no class" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes__that_only_test_images_have_are_refused_by_name(kind, tmp_path):
+    root = write_kind(kind, tmp_path, {"train": images("ab"), "test": images("aqb")})
+    with pytest.raises(ValueError, match="only classes of the training images, found q beside a"):
+        open_labelled(root)
+
+
+def test_classes__of_a_library_data_set_are_those_of_its_files():
+    source = open_source(in_memory(images(TRAIN)))
+    assert names_by_level(source, source.labels(), source.classes) == dict(enumerate(TRAIN))
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["203456790", "203456789", "987654321"], ["203456789", "203456790", "987654321"]),
+        (["10", "9", "1", "01"], ["01", "1", "9", "10"]),
+        (["10", "9", "x"], ["10", "9", "x"]),
+        ([True, False], ["False", "True"]),
+        ([np.int32(3), 11, 2], ["2", "3", "11"]),
+        ([" cat", "cat "], ["cat"]),
+        ([unicodedata.normalize("NFD", "é"), "é"], ["é"]),
+        (["nan", "NaN", "", "None", "N/A", "-1", "-2", None, float("nan"), "a"], ["a"]),
+    ],
+)
+def test_names__are_the_text_as_written(labels, names):
+    classes = name_classes(labels)
+    assert classes.names == names
+    assert sum(classes.without.values()) == (classes.indices < 0).sum()
+    assert (classes.indices[-1] >= 0) == bool(names)
+
+
+def test_names__of_folders_are_in_the_order_of_torchvision(tmp_path):
+    root = write_kind("folder", tmp_path, {"train": images(["10", "9", "9", "1"])})
+    folder = ImageFolder(root / "train")
+    for source in (open_source(root / "train"), open_source(folder)):
+        assert source.classes == folder.classes == ["1", "10", "9"]
+        assert source.labels().tolist() == folder.targets
+
+
+def test_names__of_torchvision_are_its_own_and_in_its_order():
+    data = CIFAR10.__new__(CIFAR10)
+    data.data = np.zeros((3, 4, 4, 3), np.uint8)
+    data.targets = [1, 0, 1]
+    data.classes = ["plane", "car"]
+    source = open_source(data)
+    assert (source.classes, source.labels().tolist()) == (["plane", "car"], [1, 0, 1])
+
+
+def test_join__of_more_than_three_unknown_classes_counts_the_others():
+    with pytest.raises(ValueError, match="found b, c, d and 2 more beside a"):
+        join_classes(["a"], name_classes("abcdef"), "DIR/val")
+
+
+def hugging_face(**columns):
+    import datasets
+
+    kinds = {
+        name: datasets.ClassLabel(names=["x", "y"]) if isinstance(values[0], int) else None
+        for name, values in columns.items()
+    }
+    kinds = {name: kind or datasets.Image() for name, kind in kinds.items()}
+    return datasets.Dataset.from_dict(columns, datasets.Features(kinds))
+
+
+def test_columns__of_a_hugging_face_set_are_found_by_name(tmp_path, caplog):
+    data = hugging_face(
+        mask=[grey(1), grey(2)], domain=[0, 0], photo=[grey(3), grey(4)], label=[1, 0]
+    )
+    data.save_to_disk(tmp_path / "saved")
+    for source in (open_source(data), open_source(tmp_path / "saved")):
+        assert source[0][0].unique().tolist() == [3]
+        assert source.labels().tolist() == [1, 0]
+    assert "images from the column 'photo'" in caplog.text
+    assert "labels from the column 'label'" in caplog.text
+
+
+def test_columns__that_are_not_known_are_refused_and_can_be_chosen():
+    data = hugging_face(left=[grey(1)] * 2, right=[grey(2)] * 2, shape=[0, 1], colour=[1, 0])
+    with pytest.raises(ValueError, match=r"left, right: expected one of image.* image_column"):
+        open_source(data)
+    source = open_source(data, columns=Columns("right"))
+    with pytest.raises(NoLabels, match=r"shape, colour: expected one of label.*--label-column"):
+        source.labels()
+    chosen = ImageDataset(
+        data, ImageViews(image_size=8), image_column="right", label_column="colour"
+    ).source
+    assert chosen[0][0].unique().tolist() == [2]
+    assert chosen.labels().tolist() == [1, 0]
+    with pytest.raises(ValueError, match="label_column = size: expected a column of"):
+        open_source(data, columns=Columns("right", "size")).labels()
+
+
+def test_columns__of_items_in_memory_are_found_by_name_too():
+    items = [{"mask": grey(1), "photo": grey(2)}] * 2
+    assert open_source(items)[0][0].unique().tolist() == [2]
+    with pytest.raises(ValueError, match="a, b: expected one of image"):
+        open_source([{"a": grey(1), "b": grey(2)}] * 2)[0]
+    pairs = [(grey(1), grey(2))] * 2
+    with pytest.raises(ValueError, match="0, 1: expected one of image"):
+        open_source(pairs)[0]
+    assert open_source(pairs, columns=Columns(1))[0][0].unique().tolist() == [2]
