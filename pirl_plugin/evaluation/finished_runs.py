@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
+from torch.nn.functional import batch_norm, linear
 
+from pirl_plugin.checkpoints.read import read_checkpoint
 from pirl_plugin.checkpoints.training_run import CheckpointName, final_checkpoint
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines
@@ -39,6 +42,26 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"
     )
+
+
+def classify(folder: Path, features: Tensor) -> Tensor:
+    """Return the classes that a finished linear benchmark of one layer predicts.
+
+    Args:
+        folder: folder of the run, whose head is VISSL's ``eval_mlp``.
+        features: floating ``(M, D)``, the pooled features of the layer.
+
+    Returns:
+        int64 ``(M,)``.
+    """
+    checkpoint = final_checkpoint(folder)
+    assert checkpoint is not None  # the run is finished
+    content: Any = read_checkpoint(checkpoint)
+    head = content["classy_state_dict"]["base_model"]["model"]["heads"]
+    names = ("running_mean", "running_var", "weight", "bias")
+    normalized = batch_norm(features, *(head[f"0.channel_bn.{name}"] for name in names))
+    scores = linear(normalized, head["0.clf.clf.0.weight"], head["0.clf.clf.0.bias"])
+    return scores.argmax(dim=1)
 
 
 def svm_map(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:

@@ -151,6 +151,22 @@ def vote(
 ) -> float:
     """Return the percentage of test images whose class wins the vote of their neighbours.
 
+    Arguments and exceptions are those of :func:`is_voted_for`.
+    """
+    is_right = is_voted_for(rows, cosines, train_labels, test_labels, temperature, chunk)
+    return 100.0 * int(is_right.sum()) / len(rows)
+
+
+def is_voted_for(
+    rows: Tensor,
+    cosines: Tensor,
+    train_labels: Tensor,
+    test_labels: Tensor,
+    temperature: float = 0.07,
+    chunk: int = 256,
+) -> Tensor:
+    """Return whether the class of each test image wins the vote of its neighbours, bool ``(M,)``.
+
     Args:
         rows: (M, k) int64, from :func:`find_neighbors`; take its first columns for a smaller k.
         cosines: (M, k).
@@ -168,15 +184,14 @@ def vote(
     classes, train_class = torch.unique(train_labels.to(rows.device), return_inverse=True)
     # exp((s - s_max) / τ): the common factor exp(s_max / τ) changes no winner and cannot overflow
     weights = ((cosines - cosines[:, :1]) / temperature).exp()
-    correct = 0
+    predicted = torch.empty_like(rows[:, 0])
     for start in range(0, len(rows), chunk):
         part = slice(start, start + chunk)
         # The class of each neighbour, and the sum of the weights of each class.
         ballots = train_class[rows[part]]  # (chunk, k)
         votes = weights.new_zeros(len(ballots), len(classes))
-        predicted = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
-        correct += int((predicted == test_labels[part].to(rows.device)).sum())
-    return 100.0 * correct / len(rows)
+        predicted[part] = classes[votes.scatter_add_(1, ballots, weights[part]).argmax(dim=1)]
+    return predicted == test_labels.to(rows.device)
 
 
 def same_class_share(rows: Tensor, train_labels: Tensor, test_labels: Tensor) -> float:

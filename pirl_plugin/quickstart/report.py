@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime
 import importlib.metadata
 import io
-import math
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from pirl_plugin.system.files import read_json_lines
 from pirl_plugin.views.pixels import image_generator
 
 _TITLES = {"pirl": "PIRL", "random": "Random"}  # of the networks
+_ACCURACIES = {"knn_top1": "kNN", "linear_top1": "Linear classifier"}
 _BLUE = "#2457c5"
 _PALE_BLUE = "#b9c9ee"
 _GREY = "#8b929b"
@@ -125,41 +126,52 @@ def _settings(
 
 
 def accuracy_facts(results: dict[str, Any], classes: Counter[int]) -> dict[str, Any]:
-    """Return the page's ``charts``, ``chance`` and ``verdict``, which is on kNN's gain.
-
-    The gain's interval takes the two shares as independent (normal approximation).
+    """Return the page's ``charts``, ``chance`` and ``verdict``.
 
     Args:
         results: as in ``results.json``.
         classes: test images of each class; the most frequent gives the chance level.
-
-    Example:
-        >>> same = {"knn_top1": 30.0, "linear_top1": 40.0}
-        >>> accuracy_facts({"random": same, "pirl": same}, Counter([0, 0, 1]))["verdict"].kind
-        'open'
     """
     count = classes.total()
     charts = []
-    for key, title in (("knn_top1", "kNN"), ("linear_top1", "Linear classifier")):
+    for key, title in _ACCURACIES.items():
         random = page.Accuracy("Random", results["random"][key], count, is_reference=True)
         pirl = page.Accuracy("PIRL", results["pirl"][key], count)
         charts.append(page.Chart(title, [random, pirl]))
-    random, pirl = charts[0].accuracies
-    difference = pirl.percent - random.percent
-    error = math.hypot(random.error, pirl.error)  # of the difference: the variances add up
-    gain = f"{difference:+.1f} ± {error:.1f} points".replace("-", "−")
-    if difference > error:
-        text = f"PIRL learnt: its features beat random weights by {gain} (kNN)."
-        verdict = page.Verdict("good", text)
-    elif difference < -error:
-        text = f"PIRL's features are worse than random weights: {gain} (kNN)."
-        verdict = page.Verdict("bad", text)
-    else:
-        text = f"This run does not show that PIRL learnt: {gain} over random weights (kNN), which"
-        advice = "may be chance. Train for more epochs or on more images."
-        verdict = page.Verdict("open", f"{text} {advice}")
     chance = 100 * max(classes.values()) / count
-    return {"charts": charts, "chance": chance, "verdict": verdict}
+    return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"])}
+
+
+def verdict(gains: Mapping[str, Sequence[float]]) -> page.Verdict:
+    """Say whether PIRL learnt, from all accuracies.
+
+    Args:
+        gains: ``knn_top1`` and ``linear_top1`` → the gain over random weights, and half of its
+            95 % interval, points.
+
+    Example:
+        >>> verdict({"knn_top1": (7.0, 7.5), "linear_top1": (15.5, 4.9)}).kind
+        'good'
+    """
+    phrases = []
+    for key, title in _ACCURACIES.items():
+        gain, error = gains[key]
+        measure = title[0].lower() + title[1:]
+        phrase = f"{gain:+.1f} ± {error:.1f} points ({measure})".replace("-", "−")
+        phrases.append(f"{phrase}, which may be chance" if abs(gain) <= error else phrase)
+    text = " and ".join(phrases)
+    is_better = any(gain > error for gain, error in gains.values())
+    is_worse = any(gain < -error for gain, error in gains.values())
+    if is_better and is_worse:
+        return page.Verdict("open", f"Compared with random weights, the measures differ: {text}.")
+    if is_better:
+        return page.Verdict("good", f"PIRL learnt: its features beat random weights by {text}.")
+    if is_worse:
+        return page.Verdict("bad", f"PIRL's features are worse than random weights: {text}.")
+    advice = "Train for more epochs or on more images."
+    return page.Verdict(
+        "open", f"This run does not show that PIRL learnt: over random weights {text}. {advice}"
+    )
 
 
 def show_neighbors(train: Split, test: Split | None) -> page.Neighbors:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
-from pirl_plugin.evaluation.finished_runs import final_checkpoint, linear_accuracy
-from pirl_plugin.evaluation.knn import knn_accuracy
+from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
+from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
+from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
@@ -123,10 +125,10 @@ def run_quickstart(
             read_split(folder, checkpoints, train_classes=classes)
             for folder in (data.train, data.val)
         )
-    results: dict[str, Any] = {} if test is None else _knn_accuracies(train, test)
+    results: dict[str, Any] = {}
     if test is not None:
-        for name, percent in _linear_accuracies(data, checkpoints, out, seed).items():
-            results[name]["linear_top1"] = percent
+        _run_linear_benchmarks(data, checkpoints, out, seed)
+        results = _accuracies(train, test, out)
     results |= {
         "seed": seed,
         "epochs": epochs,
@@ -219,7 +221,7 @@ def _estimate_seconds(data: Data, epochs: int) -> float:
     reading: list[float] = []
     training: list[float] = []
     for _ in range(4):
-        start = time.time()
+        start = time.perf_counter()
         batch = collate_views([dataset[row] for row in rows])
         read = time.perf_counter()
         features = [trunk(normalize_images(batch[name])) for name in ("images", "patches")]
@@ -263,31 +265,45 @@ def _images_per_second(run: Path) -> float:
     return round(1000 * batch / batch_milliseconds[-1], 1) if batch_milliseconds else 0.0
 
 
-def _knn_accuracies(train: Split, test: Split) -> dict[str, dict[str, float]]:
-    """Return each network's kNN accuracy as ``{name: {"knn_top1": percent}}``."""
-    accuracies = {}
-    for name, features in train.features.items():
-        percent = knn_accuracy(features, train.labels, test.features[name], test.labels)
-        accuracies[name] = {"knn_top1": round(percent, 2)}
-    return accuracies
+def _run_linear_benchmarks(data: Data, checkpoints: dict[str, Path], out: Path, seed: int) -> None:
+    """Run the host's linear benchmark on each checkpoint, if it is not finished."""
 
-
-def _linear_accuracies(
-    data: Data, checkpoints: dict[str, Path], out: Path, seed: int
-) -> dict[str, float]:
-    """Return the top-1 of the host's linear benchmark for each checkpoint, percent."""
-
-    def measure(name: str) -> float:
+    def run(name: str) -> None:
         folder = out / f"linear_{name}"
         if final_checkpoint(folder) is None:
             overrides = [*quick_linear(data, checkpoints[name]), f"config.SEED_VALUE={seed}"]
             # Both take equally long, so one of them shows the remaining time for both.
             title = f"Linear benchmark, {name}"
             run_host(overrides, folder, title, threads=1, shows_progress=name == "pirl")
-        return round(linear_accuracy(folder)["res5"], 2)
 
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:  # one core each
-        return dict(zip(checkpoints, pool.map(measure, checkpoints), strict=True))
+        list(pool.map(run, checkpoints))  # raises a run's error
+
+
+def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any]]:
+    """Return the top-1 accuracies of the networks, and the gain of the training.
+
+    Returns:
+        Network → ``knn_top1`` and ``linear_top1``, percent; and ``gain`` → for each of both, the
+        gain of ``pirl`` over ``random`` and half of its 95 % interval, points.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Tensor]] = {"knn_top1": {}, "linear_top1": {}}
+    for name, features in test.features.items():
+        rows, cosines = find_neighbors(features, train.features[name], 20)
+        is_right = is_voted_for(rows, cosines, train.labels, test.labels)
+        folder = out / f"linear_{name}"
+        results[name] = {
+            "knn_top1": round(100 * is_right.double().mean().item(), 2),
+            "linear_top1": round(linear_accuracy(folder)["res5"], 2),
+        }
+        answers["knn_top1"][name] = is_right
+        answers["linear_top1"][name] = classify(folder, features) == test.labels
+    results["gain"] = {
+        measure: paired_gain(of_network["pirl"], of_network["random"])
+        for measure, of_network in answers.items()
+    }
+    return results
 
 
 def _print_summary(results: dict[str, Any], out: Path) -> None:

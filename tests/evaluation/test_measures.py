@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from pirl_plugin import alignment, effective_rank, leave_one_out_accuracy, uniformity
-from pirl_plugin.evaluation.measures import measure_bank, measure_random_rows
+from pirl_plugin.evaluation.measures import measure_bank, measure_random_rows, paired_gain
 
 pytestmark = pytest.mark.tensors
 
@@ -126,3 +126,16 @@ def test_measures__refuse_what_is_not_finite(measure):
     features[1, 2] = torch.nan
     with pytest.raises(ValueError, match="features are not finite"):
         measure(features)
+
+
+def test_paired_gain__depends_on_the_pairs():
+    """Two networks with 60 % and 50 %: what both classify in the same way tells nothing."""
+    right = torch.arange(100) < 60
+    near = torch.arange(100) < 50  # 10 of 100 answers differ: all are gained
+    gain, error = paired_gain(right, near)
+    # √((0.1 − 0.1²) / 100) = 0.03: 1.96 · 3 points, and 1 point of the correction
+    assert (gain, error) == (pytest.approx(10), pytest.approx(6.88))
+    far = torch.arange(100) >= 50  # 90 of 100 answers differ: 50 gained, 40 lost
+    gain, error = paired_gain(right, far)
+    # √((0.9 − 0.1²) / 100) = 0.0943
+    assert (gain, error) == (pytest.approx(10), pytest.approx(19.49, abs=0.01))

@@ -14,27 +14,29 @@ from pirl_plugin.quickstart.images import Split
 from pirl_plugin.quickstart.report import accuracy_facts, show_neighbors
 
 
-def _results(random, pirl):
-    return {
-        "random": {"knn_top1": random, "linear_top1": random},
-        "pirl": {"knn_top1": pirl, "linear_top1": pirl},
-        "seed": 0, "epochs": 3, "images_per_s": 250.0, "seconds": 100.0,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("random", "pirl", "kind", "gain"),
+    ("knn", "linear", "kind", "text"),
     [
-        (28.0, 91.0, "good", "+63.0 ± 5.2 points"),
-        (30.0, 30.6, "open", "+0.6 ± 6.4 points"),
-        (30.0, 20.0, "bad", "−10.0 ± 6.0 points"),
+        ((7.0, 7.5), (15.5, 4.9), "good", "which may be chance and +15.5 ± 4.9 points (linear"),
+        ((0.6, 6.4), (-1.0, 6.0), "open", "does not show that PIRL learnt: over random weights +"),
+        ((-10.0, 6.0), (0.0, 6.0), "bad", "worse than random weights: −10.0 ± 6.0 points (kNN)"),
+        ((10.0, 6.0), (-9.0, 6.0), "open", "the measures differ: +10.0 ± 6.0 points (kNN) and −9"),
     ],
 )
-def test_accuracy_facts__the_verdict_follows_from_the_interval(random, pirl, kind, gain):
-    # 400 images: 196 sqrt((0.3 * 0.7 + 0.306 * 0.694) / 400) = 6.4 points.
-    facts = accuracy_facts(_results(random, pirl), Counter({0: 100, 1: 300}))
-    assert (facts["verdict"].kind, facts["chance"]) == (kind, 75)
-    assert gain in facts["verdict"].text
+def test_verdict__follows_from_all_measures(knn, linear, kind, text):
+    """It was on kNN alone: "does not show that PIRL learnt" where linear rose by 15 points."""
+    verdict = report.verdict({"knn_top1": knn, "linear_top1": linear})
+    assert verdict.kind == kind
+    assert text in verdict.text
+
+
+def test_accuracy_facts__chance_is_the_most_frequent_class():
+    accuracies = {"knn_top1": 30.0, "linear_top1": 40.0}
+    results = {"random": accuracies, "pirl": accuracies}
+    results["gain"] = {name: (0.0, 6.0) for name in accuracies}
+    facts = accuracy_facts(results, Counter({0: 100, 1: 300}))
+    assert facts["chance"] == 75
+    assert [chart.title for chart in facts["charts"]] == ["kNN", "Linear classifier"]
 
 
 def test_neighbors__are_counted_and_sorted_by_success(image_folder, monkeypatch):
