@@ -45,6 +45,7 @@ def start(command: Callable[[list[str]], int | None]) -> NoReturn:
     from pirl_plugin.system.console import prepare_streams
     from pirl_plugin.system.failures import in_one_sentence
     from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
+    from pirl_plugin.system.watcher import watching
     from pirl_plugin.vissl.import_hook import finder
 
     prepare_streams()
@@ -52,16 +53,13 @@ def start(command: Callable[[list[str]], int | None]) -> NoReturn:
     shorten_temporary_folder()
     finder.install()  # if no .pth file has installed it
     try:
-        with in_one_sentence():
+        with watching(), in_one_sentence():
             status = command(sys.argv[1:]) or 0
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         # Otherwise Python fails again when it flushes the output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
-    except KeyboardInterrupt:
-        print("pirl_plugin: SIGINT: the command has ended", file=sys.stderr)
-        status = 130  # as a shell returns
     sys.exit(status)
 
 

@@ -19,7 +19,7 @@ from trial import CONFIG, METRICS, RESULT
 from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.system.files import claim_folder, sha256_of, write_json, write_text
-from pirl_plugin.system.processes import ended_by_sigterm
+from pirl_plugin.system.watcher import watching
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         folder = options.out / f"trial_{seed}"
         state = "finished" if (folder / RESULT).is_file() else "running"
         print(f"Seed {seed}, {state}: {folder / LOG}", flush=True)
-        with ended_by_sigterm():
+        with watching():
             trial = run_trial(config, folder, seed, options.num_gpus)
         if "error" in trial:
             failed.append(trial)

@@ -27,7 +27,7 @@ from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, write_json, write_text
 from pirl_plugin.system.host_config import quoted
-from pirl_plugin.system.processes import ended_by_sigterm
+from pirl_plugin.system.watcher import watching
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,7 @@ def main(arguments: list[str]) -> None:
     options.data = options.data.resolve()
     if options.voc is not None:
         options.voc = options.voc.resolve()
-    with ended_by_sigterm():
+    with watching():
         run_sweep(options)
 
 

@@ -18,6 +18,7 @@ from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, describe_network
 from pirl_plugin.system.arguments import trunk_options
+from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
 from pirl_plugin.system.processes import usable_cores
 
 _MOST_WORKERS = 16
@@ -205,12 +206,13 @@ def compute_features(
             workers = 0
     crops = [Crops(source, preprocessing.size) for source in images]
     joined: Dataset[tuple[Tensor, bool]] = ConcatDataset(crops)
-    loader = DataLoader(Subset(joined, rows), batch, num_workers=workers)
+    readable = Subset(joined, rows)
+    loader = DataLoader(readable, batch, num_workers=workers, worker_init_fn=start_worker)
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log
     with tqdm(total=len(rows), desc="features", unit=" images", mininterval=interval) as bar:
-        for pixels, valid in loader:
+        for pixels, valid in WatchedBatches(loader, lambda: wait_for_images(images)):
             normalized = preprocessing.normalize(pixels.to(device))
             yield torch.stack([_pooled(trunk(normalized)) for trunk in trunks]), valid
             bar.update(len(valid))

@@ -28,6 +28,7 @@ from pirl_plugin.images.shards import scan_tar, write_index
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import RUN_FILE, atomic_write, claim_folder
+from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
 from pirl_plugin.system.processes import usable_cores
 
 _PROBLEMS = "unreadable.txt"
@@ -112,7 +113,8 @@ def _copy_all(copies: _Copies, num_images: int, workers: int) -> Result:
     present = 0
     problems: list[str] = []
     with tqdm(total=num_images, unit=" images", mininterval=1) as bar:
-        for result in DataLoader(copies, None, num_workers=workers):
+        loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
+        for result in WatchedBatches(loader, lambda: wait_for_images([copies])):
             written += result.written
             present += result.present
             problems += result.problems
@@ -141,6 +143,10 @@ class _Copies(Dataset[Result]):
                 return self._write_shard(item, rows)
             return self._copy(item, rows)
 
+    def being_read(self) -> list[str]:
+        """Return the paths of the images that are being copied at this moment."""
+        return self._images.being_read()
+
     def _name(self, row: int) -> str:
         return os.path.relpath(self._images.path_of(row), self._images.path)
 
@@ -160,7 +166,8 @@ class _Copies(Dataset[Result]):
         """Yield row, content and added extension of each readable image."""
         for row in rows:
             try:
-                content, extension = self._resized_copy(row)
+                with self._images.reading(row):
+                    content, extension = self._resized_copy(row)
             except (OSError, ValueError, MemoryError) as error:
                 reason = error or "too little memory"
                 problems.append(f"{self._images.path_of(row)}: {reason}")

@@ -5,19 +5,25 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data import get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
 from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.loader import wait_for_images
+from pirl_plugin.system.watcher import waiting
 
 _GREY = 128  # level of the image that replaces an unreadable one
 _GREY_SIDE = 224  # pixels
+_MOST_WORKERS = 1024
+_NO_ROW = -1
 
 
 class ImageSource:
@@ -51,6 +57,8 @@ class ImageSource:
             raise Refused(f"{self.path} holds no image: expected at least one")
         # One byte per image, not one bit: workers that write to the same byte would lose bits.
         self._unreadable = SharedArray(np.zeros(len(images), np.uint8))
+        # What this process reads now, and what each loader worker reads.
+        self._rows_being_read = SharedArray(np.full(1 + _MOST_WORKERS, _NO_ROW, np.int64))
 
     def decode_for(self, size: int) -> None:
         """Decode large JPEGs for views of more than 224 px, as sharp as views of 224 px."""
@@ -69,7 +77,8 @@ class ImageSource:
             uint8 (3, H, W), RGB, and whether it could be read; if not, it is grey.
         """
         try:
-            return self.pixels(row), True
+            with self.reading(row):
+                return self.pixels(row), True
         except (OSError, UnreadableImageError, MemoryError) as error:
             if not self._unreadable.array[row]:
                 self._unreadable.array[row] = 1
@@ -77,6 +86,23 @@ class ImageSource:
                 path = printable(self.path_of(row))
                 logging.root.warning(f"Image {row}, {path}: skipped, it cannot be read: {reason}")
         return torch.full((3, _GREY_SIDE, _GREY_SIDE), _GREY, dtype=torch.uint8), False
+
+    @contextmanager
+    def reading(self, row: int) -> Iterator[None]:
+        """Say which image is being read or decoded, and end the process if it takes too long."""
+        worker = get_worker_info()
+        reader = 0 if worker is None else min(1 + worker.id, _MOST_WORKERS)
+        self._rows_being_read.array[reader] = row
+        try:
+            with waiting(wait_for_images([self])):
+                yield
+        finally:
+            self._rows_being_read.array[reader] = _NO_ROW
+
+    def being_read(self) -> list[str]:
+        """Return the paths that this process and its loader workers read at this moment."""
+        rows = self._rows_being_read.array
+        return [printable(self.path_of(row)) for row in rows[rows != _NO_ROW].tolist()]
 
     def pixels(self, row: int) -> torch.Tensor:
         """Return one image, uint8 (3, H, W).

@@ -22,10 +22,8 @@ def main(arguments: list[str]) -> None:
             f"not installed: {', '.join(missing)}; pip install 'pirl-plugin[report]'"
         )
     from pirl_plugin.quickstart.run import run_quickstart
-    from pirl_plugin.system.processes import ended_by_sigterm
 
-    with ended_by_sigterm():
-        run_quickstart(options.data, options.out, options.seed, options.epochs)
+    run_quickstart(options.data, options.out, options.seed, options.epochs)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

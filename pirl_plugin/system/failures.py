@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
+import sys
 import tempfile
 import traceback
 from collections.abc import Iterable, Iterator
@@ -23,17 +23,6 @@ PREFIX = "pirl_plugin: "
 
 # Types whose messages are clear without the type's name.
 _CLEAR = (ValueError, OSError, FloatingPointError, RuntimeError)
-_HINTS = {  # part of a message of torch or Python -> what to do
-    "unable to allocate shared memory": "; give the container more of it, such as docker run "
-    "--shm-size=8g, or take no workers",
-    "CUDA out of memory": "; take a smaller batch, such as --batch 16",
-    "No usable temporary directory": "; set TMPDIR to a folder that can be written to",
-}
-_OF_ANOTHER_RANK = re.compile(
-    r"timed? ?out|wait timeout|connection (was )?(closed|reset|refused)|broken pipe|"
-    r"socket.*(failed|closed)|gloo.*error|nccl.*(abort|remote|watchdog|unhandled)",
-    re.IGNORECASE,
-)
 
 
 class Refused(ValueError):
@@ -106,28 +95,12 @@ def sentence(error: BaseException) -> str:
         text = text.splitlines()[-1]
     first_paragraph = text.split("\n\n")[0]
     text = " ".join(first_paragraph.split())
-    for part, hint in _HINTS.items():
-        if part in text:
-            text += hint
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return f"{text}; take a smaller batch, such as --batch 16"
     if text and (_is_of_configuration(error) or isinstance(error, _CLEAR)):
         return text
     return f"{type(error).__name__}: {text}".removesuffix(": ")
-
-
-def rank_sentence(error: BaseException, rank: int, timeout_minutes: float) -> str:
-    """Return the sentence for one of several ranks, which wait so many minutes for each other."""
-    if isinstance(error, (RuntimeError, OSError)) and _OF_ANOTHER_RANK.search(str(error)):
-        return f"rank {rank}: {another_rank_ended(timeout_minutes)}"
-    text = sentence(error)
-    return text if is_refusal(error) else f"rank {rank}: {text}"
-
-
-def another_rank_ended(timeout_minutes: float) -> str:
-    """Return the words for the end of a rank that waited for another rank."""
-    return (
-        f"another rank ended, or did not respond for {timeout_minutes:g} minutes "
-        f"(config.HOOKS.PIRL_RUN.timeout_minutes); find its error, and start again"
-    )
 
 
 def record(text: str, details: str, folder: Path | None) -> str | None:

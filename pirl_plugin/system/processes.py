@@ -7,11 +7,10 @@ import functools
 import math
 import os
 import platform
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -19,28 +18,11 @@ from typing import Any
 _LONGEST_TMPDIR = 70  # characters; the paths of loader workers' sockets may have at most 107
 
 
-@contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """At SIGTERM, raise ``SystemExit(143)``, so that child processes end too; ignore SIGHUP."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def end(number: int, frame: object) -> None:
-        # A second one does not interrupt the end of the child processes.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    earlier_handler = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, earlier_handler)
-
-
 def run_child(command: Sequence[str], **options: Any) -> int:
     """Run a command, and return its exit status.
 
-    If an exception ends this process, such as that of :func:`ended_by_sigterm`, the command gets
-    SIGTERM and is waited for: a run saves before it ends.
+    If an exception ends this process, such as that of a signal, the command gets SIGTERM and is
+    waited for: a run saves before it ends.
 
     Args:
         command: the program and its arguments.

@@ -80,5 +80,26 @@ def on_all_ranks(work: Callable[[], None]) -> None:
             raise error_of_rank
 
 
+def has_lost_rank(error: BaseException) -> bool:
+    """Return whether an error of this rank is that another one has ended or does not respond.
+
+    NCCL and the store raise types of torch. Gloo raises a plain ``RuntimeError``: if a rank is
+    lost, its connection is closed, and this rank cannot begin to send to it.
+    """
+    if world_size() == 1 or not isinstance(error, RuntimeError):
+        return False
+    if isinstance(error, distributed.DistError):
+        return True
+    if type(error) is not RuntimeError or distributed.get_backend() != "gloo":
+        return False
+    for other in range(world_size()):
+        if other != rank():
+            try:
+                distributed.isend(torch.zeros(1), other)
+            except RuntimeError:
+                return True
+    return False
+
+
 def _distributed() -> bool:
     return distributed.is_available() and distributed.is_initialized()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.host_config import quoted, require_host
-from pirl_plugin.system.processes import ended_by_sigterm, own_command, run_child
+from pirl_plugin.system.processes import own_command, run_child
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def _train_from_scratch(folder: Path, overrides: list[str]) -> int:
         f"config.CHECKPOINT.DIR={quoted(folder)}",
     ]
     # In a process of its own: the host cannot run twice in one.
-    with ended_by_sigterm():
-        return run_child(own_command("train", *overrides, *from_random))
+    return run_child(own_command("train", *overrides, *from_random))
 
 
 def write_classifier(folder: Path, classes: list[str]) -> str:

@@ -12,6 +12,9 @@ from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 
 Settings = TypeVar("Settings")
 
+TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
+"""Key of the time that a rank waits for others and for images, for messages."""
+
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches in a process's batch."""
 
@@ -76,7 +79,7 @@ class RunSettings:
 
     Attributes:
         max_unreadable: share of unreadable images among those read; above it the run stops.
-        timeout_minutes: how long a rank waits for another rank, and for a batch of its loader.
+        timeout_minutes: how long a rank waits for another rank, and for the next image.
     """
 
     max_unreadable: float = 0.05

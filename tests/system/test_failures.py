@@ -11,7 +11,6 @@ from pirl_plugin.system.failures import (
     Refused,
     in_one_sentence,
     is_refusal,
-    rank_sentence,
 )
 
 
@@ -38,11 +37,6 @@ def test_other_error__leaves_its_traceback(error, tmp_path):
     text = (tmp_path / "failure.txt").read_text()
     assert "Traceback" in text
     assert type(error).__name__ in text
-
-
-def test_rank__is_named_unless_every_rank_refuses():
-    assert rank_sentence(Refused("a = 2: at most 1"), 1, 10) == "a = 2: at most 1"
-    assert rank_sentence(KeyError("a"), 1, 10) == "rank 1: KeyError: 'a'"
 
 
 @pytest.mark.parametrize("kind", [Refused, MissingFile, MissingPackage])

@@ -11,7 +11,7 @@ import torch
 
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.ranks import gather_objects, rank, sum_over_ranks, world_size
-from pirl_plugin.vissl.resume.signals import STOPPING
+from pirl_plugin.system.watcher import STOPPING
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:

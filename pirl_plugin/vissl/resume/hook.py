@@ -15,9 +15,9 @@ from vissl.hooks.log_hooks import LogLossMetricsCheckpointHook
 from vissl.utils.checkpoint import is_checkpoint_phase
 
 from pirl_plugin.checkpoints.training_run import SECTION, CheckpointName, section_of
+from pirl_plugin.system import watcher
 from pirl_plugin.system.files import remove_unfinished
 from pirl_plugin.system.ranks import on_all_ranks, rank, world_size
-from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import Keep, RunFolder, shards_of_step
 from pirl_plugin.vissl.resume.position import start_epoch
@@ -226,7 +226,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
 
     def _request(self) -> int:
         """Return what this rank asks for: the number of a signal, ``SAVE`` if it is time, or 0."""
-        if number := signals.requested():
+        if number := watcher.requested():
             return number
         # The clocks of ranks differ: rank 0 decides.
         if rank() != 0 or not self._is_training or not self.keep.EVERY_MINUTES:
@@ -260,7 +260,7 @@ def _images_of(task: Task) -> dict[str, Images]:
 
 def _poll_signals(polled: bool) -> None:
     """Let signals wait for the next step, or not."""
-    handler = signals.current()
+    handler = watcher.current()
     if handler is not None:
         handler.polled = polled
 

@@ -13,21 +13,19 @@ import gc
 import logging
 import multiprocessing
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pirl_plugin.system.console import prepare_streams
-from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, another_rank_ended, in_one_sentence
+from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.host_config import require_host
 from pirl_plugin.system.processes import share_import_path
+from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
 from pirl_plugin.vissl.import_hook import finder
-from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.run import network_interface as network
 from pirl_plugin.vissl.run import torchrun
-from pirl_plugin.vissl.run.rank import prepare_workers, run_rank
+from pirl_plugin.vissl.run.rank import LOST_RANK, another_rank_ended, prepare_workers, run_rank
 from pirl_plugin.vissl.sections import is_ours
 
 if TYPE_CHECKING:
@@ -155,8 +153,8 @@ def _launch(
     is_first = node_id == 0 and not local_rank
     with contextlib.ExitStack() as stack:
         # How the run ends: on a signal, or on any error in one sentence.
+        stack.enter_context(watching())
         stack.enter_context(_saying_how_to_resume())
-        stack.enter_context(signals.listening())
         stack.enter_context(in_one_sentence())
         # Refuse mistakes before anything is written, once for all processes.
         if is_first:
@@ -183,10 +181,8 @@ def _launch(
 def _saying_how_to_resume() -> Iterator[None]:
     try:
         yield
-    except signals.Interrupted as interrupted:
-        name = signal.Signals(interrupted.code - 128).name
-        print(f"{PREFIX}{name}: the same command resumes the run", file=sys.stderr)
-        raise
+    except Interrupted as interrupted:
+        raise Interrupted(interrupted.code - 128, "the same command resumes the run") from None
 
 
 @contextlib.contextmanager
@@ -243,7 +239,7 @@ class _Ranks:
 
         try:
             ranks = start_processes(_start_rank, args, nprocs, join=False, start_method="spawn")
-            while not ranks.join(grace_period=signals.GRACE_S):
+            while not ranks.join(grace_period=GRACE_S):
                 pass
         except ProcessException as error:
             self._end(error)
@@ -255,40 +251,39 @@ class _Ranks:
     def _end(self, error: Any) -> NoReturn:
         """End the launcher with the cause of the ranks' end."""
         code = getattr(error, "exit_code", 1)
-        for number in signals.STOPPING:
+        for number in STOPPING:
             saved_and_ended = code == 128 + number
             # The launcher's signal kills a rank that does not listen yet.
-            was_killed_by_us = code == -number and number == signals.requested()
+            was_killed_by_us = code == -number and number == requested()
             if saved_and_ended or was_killed_by_us:
-                raise signals.Interrupted(number) from None
-        sentences = self._sentences()
-        # A rank that was killed wrote nothing. Then the others tell only of its silence.
-        was_killed = getattr(error, "signal_name", None) is not None
-        if sentences and not (was_killed and "another rank" in sentences[0]):
-            raise SystemExit(sentences[0]) from None
+                raise Interrupted(number) from None
+        causes = self._causes()
+        if causes:
+            raise SystemExit(causes[0]) from None
         rank = self._config.DISTRIBUTED.NUM_PROC_PER_NODE * self._node_id + error.error_index
         raise SystemExit(f"{PREFIX}rank {rank} {self._how_it_ended(error)}") from None
 
-    def _sentences(self) -> list[str]:
-        """Return the failures that the ranks wrote, causes before consequences."""
+    def _causes(self) -> list[str]:
+        """Return the sentences of ranks that failed by themselves, in the order of their ends."""
         if not self._failures.is_file():
             return []
         with self._failures.open("rb") as file:
             file.seek(self._read_from)
             lines = file.read().decode(errors="replace").splitlines()
-        sentences = [line for line in lines if line.startswith(PREFIX)]
-        return sorted(sentences, key=lambda line: "another rank" in line)
+        return [line for line in lines if line.startswith(PREFIX)]
 
     def _how_it_ended(self, error: Any) -> str:
         from pirl_plugin.vissl.sections import RunSettings, read_section
 
         name = getattr(error, "signal_name", None)
+        minutes = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN").timeout_minutes
+        if name is None and error.exit_code == LOST_RANK:
+            return f"has ended: {another_rank_ended(minutes)}"
         if name is None:
             return f"ended with exit status {error.exit_code}"
         if name == "SIGABRT" and self._config.DISTRIBUTED.BACKEND == "nccl":
             # NCCL's own thread ends a process that has waited too long for another rank.
-            settings = read_section(RunSettings, self._config, "HOOKS.PIRL_RUN")
-            return f"was ended by NCCL: {another_rank_ended(settings.timeout_minutes)}"
+            return f"was ended by NCCL: {another_rank_ended(minutes)}"
         if name == "SIGKILL":
             return "was ended by SIGKILL, which the system sends if memory runs out"
         return f"was ended by {name}"

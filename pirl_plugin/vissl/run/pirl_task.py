@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from classy_vision.dataset.dataloader_wrapper import DataloaderWrapper
 from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
 from vissl.utils.checkpoint import get_checkpoint_folder
 
+from pirl_plugin.images.source import ImageSource
+from pirl_plugin.system.loader import WatchedBatches, start_training_worker, wait_for_images
+from pirl_plugin.system.watcher import Wait
 from pirl_plugin.views.kernels import warm_up
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset
+from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.hooks.of_run import hooks_of_run
 from pirl_plugin.vissl.resume import position
-from pirl_plugin.vissl.resume.signals import kill_workers_at_exit, start_worker
-from pirl_plugin.vissl.run.loader_timeout import LimitedLoader, WaitLimit
-from pirl_plugin.vissl.sections import RunSettings, prepares_input, read_section
+from pirl_plugin.vissl.sections import TIMEOUT, RunSettings, prepares_input, read_section
 
 if TYPE_CHECKING:
     from classy_vision.hooks import ClassyHook
@@ -58,21 +61,20 @@ class PIRLTask(SelfSupervisionTask):
 
     def build_dataloaders(
         self, pin_memory: bool, current_train_phase_idx: int = 0
-    ) -> dict[str, LimitedLoader]:
+    ) -> dict[str, WatchedLoader]:
         """Return split → loader.
 
         The training loader can skip batches that are done; the extraction of features reads every
         image. All workers ignore signals. A wait for a batch has a time limit.
         """
-        kill_workers_at_exit()
         # Otherwise the first wait has the time of compiling, here or in the server of the workers,
         # which compiles the same kernels and started earlier.
         warm_up()
-        settings = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN")
+        minutes = read_section(RunSettings, self.config, "HOOKS.PIRL_RUN").timeout_minutes
         folder = Path(get_checkpoint_folder(self.config))
         extracts = self.config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY
         start = functools.partial(
-            start_worker, host_data.set_dataloader_seeds, self.device.type == "cpu"
+            start_training_worker, host_data.set_dataloader_seeds, self.device.type == "cpu"
         )
         loaders = {}
         for split in self.available_splits:
@@ -91,8 +93,10 @@ class PIRLTask(SelfSupervisionTask):
                 worker_init_fn=start,
                 split=split.lower(),
             )
-            limit = WaitLimit(settings.timeout_minutes, folder)
-            loaders[split.lower()] = LimitedLoader(loader, limit)
+            wait = functools.partial(
+                wait_for_images, _sources(loader.dataset), minutes, TIMEOUT, folder
+            )
+            loaders[split.lower()] = WatchedLoader(loader, wait)
         return loaders
 
     def _build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
@@ -127,3 +131,28 @@ class PIRLTask(SelfSupervisionTask):
             if self.train:
                 position.find_place_in_schedule(self)
         return self
+
+
+class WatchedLoader(DataloaderWrapper):
+    """A loader of the host, whose iterators limit the wait for each batch.
+
+    Other attributes are those of the host's loader.
+    """
+
+    def __init__(self, loader: Any, wait: Callable[[], Wait]) -> None:
+        super().__init__(loader)
+        self.__dict__["_wait"] = wait  # the base class would set it in the loader
+
+    def __iter__(self) -> WatchedBatches:
+        return WatchedBatches(self.dataloader, self._wait)
+
+    def __next__(self) -> Any:
+        raise TypeError("call next() on iter(loader)")
+
+    def __len__(self) -> int:
+        return len(self.dataloader)
+
+
+def _sources(dataset: Any) -> list[ImageSource]:
+    """Return the sources of images of this plugin in the host's data set."""
+    return [data.source for data in dataset.data_objs if isinstance(data, PIRLDiskDataset)]

@@ -4,8 +4,8 @@ import gc
 import os
 import signal
 
+from pirl_plugin.system.watcher import STOPPING
 from pirl_plugin.vissl.import_hook import finder
-from pirl_plugin.vissl.resume.signals import STOPPING
 
 _SERVER = os.getpid()
 

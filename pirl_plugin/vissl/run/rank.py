@@ -12,11 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.console import prepare_streams
-from pirl_plugin.system.failures import PREFIX, Refused, details_of, rank_sentence, record
+from pirl_plugin.system.failures import (
+    PREFIX,
+    Refused,
+    details_of,
+    is_refusal,
+    record,
+    sentence,
+)
 from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
-from pirl_plugin.vissl.resume import signals
+from pirl_plugin.system.watcher import Wait, waiting, watching
 from pirl_plugin.vissl.run import torchrun
-from pirl_plugin.vissl.sections import MICRO_BATCHES, num_micro_batches
+from pirl_plugin.vissl.sections import (
+    MICRO_BATCHES,
+    TIMEOUT,
+    RunSettings,
+    num_micro_batches,
+    read_section,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -24,6 +37,8 @@ if TYPE_CHECKING:
 
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
+LOST_RANK = 3
+"""Exit status of a spawned rank that has lost another one, which may have written the cause."""
 
 
 def run_rank(
@@ -50,8 +65,8 @@ def run_rank(
     from torch import distributed
     from vissl.utils.checkpoint import get_checkpoint_folder
 
+    from pirl_plugin.system.ranks import has_lost_rank
     from pirl_plugin.vissl.resume.folder import sharing_lock
-    from pirl_plugin.vissl.sections import RunSettings, read_section
 
     folder = Path(get_checkpoint_folder(config))
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
@@ -64,21 +79,27 @@ def run_rank(
         # If the launcher is this process, it listens and holds the folder's lock already. It locks
         # on the first node only.
         if is_spawned:
-            stack.enter_context(signals.listening())
+            stack.enter_context(watching())
         try:
             if is_spawned and node_id == 0:
                 stack.enter_context(sharing_lock(folder))
             # The host finds the process group, and makes none.
-            _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
+            with waiting(Wait(minutes, lambda: _not_joined(rank, minutes), folder=folder)):
+                _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))
             _compare_ranks(config, checkpoint)
             run()
             if distributed.is_initialized():
                 distributed.destroy_process_group()  # otherwise gloo's threads can abort the exit
         except Exception as error:
-            text = PREFIX + _sentence(error, config, rank, minutes)
+            is_consequence = has_lost_rank(error)
+            text = another_rank_ended(minutes) if is_consequence else _sentence(error, config)
+            if not is_refusal(error) and _num_ranks(config) > 1:
+                text = f"rank {rank}: {text}"
+            # The launcher reads the causes from the file, which begin with the prefix.
+            text = text if is_spawned and is_consequence else PREFIX + text
             written = record(text, details_of(error), folder)
             if is_spawned and written is not None:
-                raise SystemExit(1) from None  # the launcher reads the sentence from the file
+                raise SystemExit(LOST_RANK if is_consequence else 1) from None
             raise SystemExit(written or text) from None
 
 
@@ -90,6 +111,26 @@ def prepare_workers(config: DictConfig | AttrDict) -> None:
     multiprocessing.set_forkserver_preload(["pirl_plugin.vissl.run.preload"])
     if config.DATA.NUM_DATALOADER_WORKERS:
         forkserver.ensure_running()
+
+
+def another_rank_ended(minutes: float) -> str:
+    """Return the words for the end of a rank that has lost another rank."""
+    return (
+        f"another rank ended, or did not respond for {minutes:g} minutes ({TIMEOUT}); find its "
+        f"error, and start again"
+    )
+
+
+def _not_joined(rank: int, minutes: float) -> str:
+    return (
+        f"rank {rank}: the ranks did not connect within {minutes:g} minutes ({TIMEOUT}); check "
+        f"that all nodes run, and that their network interfaces reach each other, or set "
+        f"GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to those that do"
+    )
+
+
+def _num_ranks(config: AttrDict) -> int:
+    return int(config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE)
 
 
 def _join_group(
@@ -111,7 +152,7 @@ def _join_group(
         options["device_id"] = torch.device("cuda", local_rank)
     distributed.init_process_group(
         section.BACKEND,
-        world_size=section.NUM_NODES * section.NUM_PROC_PER_NODE,
+        world_size=_num_ranks(config),
         rank=rank,
         timeout=timeout,
         **options,
@@ -158,13 +199,13 @@ def _keep_environment_out_of_the_log() -> None:
         engine.print_system_env_info = lambda variables: None
 
 
-def _sentence(error: Exception, config: AttrDict, rank: int, timeout_minutes: float) -> str:
+def _sentence(error: Exception, config: AttrDict) -> str:
     import torch
 
     if isinstance(error, torch.cuda.OutOfMemoryError):
         _, total = torch.cuda.mem_get_info()
-        return f"rank {rank}: {out_of_memory_sentence(config, total / 2**30)}"
-    return rank_sentence(error, rank, timeout_minutes)
+        return out_of_memory_sentence(config, total / 2**30)
+    return sentence(error)
 
 
 def out_of_memory_sentence(config: AttrDict, gigabytes: float) -> str:

@@ -13,9 +13,9 @@ from vissl.utils.checkpoint import CheckpointWriter
 
 from pirl_plugin.checkpoints.training_run import section_of
 from pirl_plugin.method.sharded_bank import ShardedMemoryBank
+from pirl_plugin.system import watcher
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
-from pirl_plugin.vissl.resume import signals
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import find_newest
 from pirl_plugin.vissl.resume.hook import CheckpointHook, _images_of
@@ -102,7 +102,7 @@ def saved(folder):
 
 def run_steps(folder, minutes, sent=None, num_steps=8, every=-1, train=True):
     """Run the hook's steps; returns those that were saved, and the exit status."""
-    with signals.listening():
+    with watcher.watching():
         task, hook, exchange = run_of(folder, minutes, train=train)
         task.config.CHECKPOINT.CHECKPOINT_ITER_FREQUENCY = every
         hook.on_start(task)

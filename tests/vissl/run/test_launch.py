@@ -9,7 +9,6 @@ import time
 import pytest
 from omegaconf import OmegaConf
 
-from pirl_plugin.system import failures
 from pirl_plugin.system.host_config import NOT_INSTALLED
 from pirl_plugin.vissl.run import network_interface as network
 from tests.helpers.host_runs import host_script, run, settings, state
@@ -95,7 +94,7 @@ def test_slurm__job_trains(image_folder, tmp_path):
     A user is refused there: the job would run out of sight.
     """
     without_check = (
-        "from pirl_plugin.vissl import checks; checks.check_slurm = lambda config: None;"
+        "from pirl_plugin.vissl.run import check; check.check_slurm = lambda config: None;"
         "from pirl_plugin.cli import main; main()"
     )
     with socket.socket() as probe:
@@ -123,14 +122,6 @@ def test_command__says_how_to_install_a_missing_host():
     result = run(command=[sys.executable, "-c", code], check=False)
     assert result.returncode == 1
     assert NOT_INSTALLED in result.stderr
-
-
-def test_rank_sentence__tells_causes_from_consequences():
-    timeout = RuntimeError("Timed out waiting 60000ms for recv operation to complete")
-    assert "did not respond" in failures.rank_sentence(timeout, 1, 10)
-    closed = failures.rank_sentence(RuntimeError("Connection closed by peer"), 1, 10)
-    assert closed.startswith("rank 1: another rank ended")
-    assert failures.rank_sentence(KeyError("a"), 1, 10) == "rank 1: KeyError: 'a'"
 
 
 def test_interface__of_several_nodes_is_never_loopback(monkeypatch):

@@ -1,24 +1,26 @@
-"""What signals do: the first makes a run end, and the second ends it at once."""
+"""What ends a process: signals, and a wait that takes too long."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from pirl_plugin.vissl.resume import signals
+from pirl_plugin.system import loader, watcher
+from pirl_plugin.system.watcher import Wait
 
 # A main thread that does nothing on signals, like one that waits in a read or a collective. Like a
 # rank with loader workers, it has a handler of SIGCHLD.
 DEAF = """
 import signal, time
-from pirl_plugin.vissl.resume import signals
+from pirl_plugin.system import watcher
 signal.signal(signal.SIGCHLD, lambda number, frame: None)
-with signals.listening():
-    signals.current().polled = True
+with watcher.watching():
+    watcher.current().polled = True
     print("ready", flush=True)
     while True:
         time.sleep(60)
@@ -44,20 +46,20 @@ def test_second_signal__ends_a_process_that_does_not_react():
 
 
 def test_signals__outside_training_end_at_once_and_inside_set_the_request():
-    with pytest.raises(signals.Interrupted) as ended, signals.listening():
+    with pytest.raises(watcher.Interrupted) as ended, watcher.watching():
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 143
-    with signals.listening():
-        signals.current().polled = True  # as training does
+    with watcher.watching():
+        watcher.current().polled = True  # as training does
         signal.raise_signal(signal.SIGINT)
-        assert signals.requested() == signal.SIGINT
+        assert watcher.requested() == signal.SIGINT
 
 
 def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
     processes = [SimpleNamespace(pid=7, daemon=False), SimpleNamespace(pid=8, daemon=True)]
-    monkeypatch.setattr(signals.multiprocessing, "active_children", lambda: processes)
+    monkeypatch.setattr(watcher.multiprocessing, "active_children", lambda: processes)
     sent = []
-    with signals.listening():  # the launcher goes on, until its ranks end
+    with watcher.watching():  # the launcher goes on, until its ranks end
         monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
         signal.raise_signal(signal.SIGUSR1)
     assert sent == [(7, signal.SIGUSR1)]
@@ -67,8 +69,8 @@ def test_signals__reach_the_earlier_handler_at_the_end():
     received = []
     before = signal.signal(signal.SIGUSR2, lambda number, frame: received.append(number))
     try:
-        with signals.listening():
-            signals.current().polled = True
+        with watcher.watching():
+            watcher.current().polled = True
             signal.raise_signal(signal.SIGUSR2)
             assert received == []
         assert received == [signal.SIGUSR2]  # submitit puts the job in the queue again
@@ -81,7 +83,50 @@ def test_worker__ignores_the_signals_and_leaves_processor_time_to_a_model_on_it(
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(os, "nice", niceness.append)
     for on_cpu in (False, True):
-        signals.start_worker(seeded.append, on_cpu, 3)
-    assert handlers == dict.fromkeys(signals.STOPPING, signal.SIG_IGN)
-    assert niceness == [signals.NICE]
+        loader.start_training_worker(seeded.append, on_cpu, 3)
+    assert handlers == dict.fromkeys(watcher.STOPPING, signal.SIG_IGN)
+    assert niceness == [loader.NICE]
     assert seeded == [3, 3]
+
+
+# Waits that make progress, then one in which a read does not return.
+HANGS = """
+import os, pathlib, sys, time
+from pirl_plugin.system import watcher
+folder = pathlib.Path(sys.argv[1])
+start = time.monotonic()
+moving = watcher.Wait(0.02, lambda: "it moves", lambda: time.monotonic() // 0.6, folder)
+still = watcher.Wait(0.02, lambda: "it hangs", folder=folder)
+with watcher.watching():
+    with watcher.waiting(moving):
+        time.sleep(2.5)
+    for _ in range(3):
+        with watcher.waiting(still):
+            time.sleep(0.9)
+    time.sleep(2.5)  # the main thread computes
+    os.mkfifo(folder / "fifo")
+    with watcher.waiting(still):
+        with watcher.waiting(moving._replace(minutes=9)):  # part of the other wait
+            open(folder / "fifo")
+"""
+
+
+def test_wait__without_progress_ends_the_process_and_leaves_its_stack(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    file = tmp_path / "failure.txt"
+    assert done.stderr == f"pirl_plugin: it hangs (traceback in {file})\n"
+    assert "in <module>" in file.read_text()
+
+
+def test_watching__leaves_no_thread():
+    before = threading.active_count()
+    for _ in range(3):
+        with watcher.watching(), watcher.waiting(Wait(1, lambda: "")):
+            assert threading.active_count() == before + 1
+    until = time.monotonic() + 10
+    while threading.active_count() > before:
+        assert time.monotonic() < until
+        time.sleep(0.05)

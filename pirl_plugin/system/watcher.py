@@ -1,0 +1,263 @@
+"""What ends a process early: its signals, and a wait that takes too long.
+
+The main thread runs no Python code while a read does not return, or while it waits in a collective.
+So one other thread watches: it ends the process at a second signal, or after a time limit.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from pirl_plugin.system.failures import PREFIX, record
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
+GRACE_S = 5.0
+"""Time for the other ranks to end by themselves, seconds."""
+# Second signals that end a process. SLURM's SIGUSR1 only asks again.
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+# One Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again.
+_SAME_SIGNAL_S = 2.0
+_PAUSE_S = 0.5
+
+
+class Interrupted(SystemExit):
+    """A signal ends this process outside training; the exit status is 128 plus its number.
+
+    Attributes:
+        sentence: what :func:`watching` prints.
+    """
+
+    def __init__(self, number: int, outcome: str = "the command has ended") -> None:
+        super().__init__(128 + number)
+        self.code: int = 128 + number
+        self.sentence = f"{PREFIX}{signal.Signals(number).name}: {outcome}"
+
+
+class Wait(NamedTuple):
+    """What the main thread waits for.
+
+    Attributes:
+        minutes: the longest time without progress.
+        explain: returns the sentence about a wait that took too long.
+        progress: returns a value that changes while there is progress.
+        folder: folder for ``failure.txt``; None for a temporary folder.
+    """
+
+    minutes: float
+    explain: Callable[[], str]
+    progress: Callable[[], object] = lambda: None
+    folder: Path | None = None
+
+
+class Watcher:
+    """The handler of a process's stopping signals, and the thread that watches its main thread.
+
+    Attributes:
+        requested: number of the signal that asked this process to end; 0 for none.
+        polled: whether training reads ``requested`` after each step. Then no signal stops it.
+    """
+
+    def __init__(self) -> None:
+        self.requested = 0
+        self.polled = False
+        self._wait: Wait | None = None
+        # Python's own C code writes the number of each signal to this pipe, also while the main
+        # thread runs no handler.
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)  # as set_wakeup_fd demands it
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: forward it to ranks, and end this process unless training will.
+
+        Raises:
+            Interrupted: no step and no rank will end this process.
+        """
+        self.requested = number
+        ranks = _ranks()
+        for process in ranks:
+            if process.pid is not None:
+                with suppress(OSError):
+                    os.kill(process.pid, number)
+        if not ranks and not self.polled:
+            raise Interrupted(number)
+
+    @contextmanager
+    def waiting(self, wait: Wait) -> Iterator[None]:
+        """Limit the time of a block of the main thread, unless it is part of another wait."""
+        outer = self._wait
+        self._wait = outer or wait
+        try:
+            yield
+        finally:
+            self._wait = outer
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Let a thread watch during a block."""
+        earlier = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, daemon=True).start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(earlier)
+            os.close(self._writer)  # ends the thread
+
+    def _watch(self) -> None:
+        """Watch signals and waits until the pipe is closed.
+
+        The thread counts its own pauses. So the time in which the whole process was suspended, as
+        by Ctrl-Z, does not count.
+        """
+        first_signal_at: float | None = None
+        last_wait: Wait | None = None
+        last_progress: object = None
+        waited = 0.0
+        while True:
+            is_readable, _, _ = select.select([self._reader], [], [], _PAUSE_S)
+            if is_readable:
+                byte = os.read(self._reader, 1)
+                if not byte:
+                    break
+                first_signal_at = _heed(byte[0], first_signal_at)
+                continue
+            wait = self._wait
+            progress = wait.progress() if wait is not None else None
+            is_same = wait is last_wait and progress == last_progress
+            waited = waited + _PAUSE_S if is_same else 0.0
+            if wait is not None and waited >= 60 * wait.minutes:
+                _end_wait(wait)
+            last_wait = wait
+            last_progress = progress
+        os.close(self._reader)
+
+
+def current() -> Watcher | None:
+    """Return the watcher that :func:`watching` has started in this process; None without one."""
+    handler = signal.getsignal(signal.SIGTERM)
+    return handler if isinstance(handler, Watcher) else None
+
+
+def requested() -> int:
+    """Return the number of the signal that asked this process to end; 0 for none."""
+    watcher = current()
+    return watcher.requested if watcher is not None else 0
+
+
+@contextmanager
+def waiting(wait: Wait) -> Iterator[None]:
+    """Limit the time of a block, if this process has a watcher."""
+    watcher = current()
+    if watcher is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with watcher.waiting(wait):
+        yield
+
+
+@contextmanager
+def watching() -> Iterator[None]:
+    """Watch this process: handle the signals of :data:`STOPPING`, and limit its waits.
+
+    The first signal asks training to save and to end, and ends any other work. A second SIGINT or
+    SIGTERM ends the process at once. SIGHUP is ignored. At the end of the block, end the loader
+    workers, and call the previous handler, such as submitit's, with the received signal.
+
+    Nothing happens if the process is watched already, or outside the main thread, which alone
+    receives signals.
+
+    Raises:
+        Interrupted: a signal arrived outside training, and no rank process was running.
+    """
+    if current() is not None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    watcher = Watcher()
+    previous = {number: signal.signal(number, watcher) for number in STOPPING}
+    try:
+        with watcher._watching():
+            yield
+    except Interrupted as interrupted:
+        if multiprocessing.parent_process() is None:  # a rank's launcher prints it
+            print(interrupted.sentence, file=sys.stderr)
+        raise
+    finally:
+        # Python would send them SIGTERM, which they ignore, and wait for them.
+        kill_workers()
+        for number, previous_handler in previous.items():
+            signal.signal(number, previous_handler)
+        received = watcher.requested
+        # Python's own handler of SIGINT would raise KeyboardInterrupt in place of the exception
+        # that ends the run, which has the sentence and the exit status.
+        if received and received != signal.SIGINT:
+            previous_handler = previous[signal.Signals(received)]
+            if callable(previous_handler):
+                previous_handler(received, None)
+
+
+def _ranks() -> list[Any]:
+    """Return the children that are ranks: loader workers are daemons."""
+    return [process for process in multiprocessing.active_children() if not process.daemon]
+
+
+def _heed(number: int, first_signal_at: float | None) -> float | None:
+    """End the process at a second signal; return the time of the first."""
+    if number not in STOPPING:  # such as SIGCHLD, for which torch's loaders have a handler
+        return first_signal_at
+    now = time.monotonic()
+    if first_signal_at is None:
+        return now
+    if number in _ENDING and now - first_signal_at >= _SAME_SIGNAL_S:
+        if _ranks():
+            time.sleep(GRACE_S)  # the launcher: its ranks got the signal too
+        name = signal.Signals(number).name
+        end_process(
+            f"{PREFIX}{name} again: ended at once, without saving; the same command continues "
+            f"from what was saved before",
+            128 + number,
+        )
+    return first_signal_at
+
+
+def _end_wait(wait: Wait) -> None:
+    """End the process, and leave the stack of the main thread in ``failure.txt``."""
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    stack = "Stack of the main thread:\n" + "".join(traceback.format_stack(frame))
+    text = f"{PREFIX}{wait.explain()}"
+    end_process(record(text, stack, wait.folder) or text, 1)
+
+
+def end_process(text: str, status: int) -> None:
+    """End this process and its children at once, from any thread.
+
+    Args:
+        text: the sentence for the console. A spawned rank does not print it, its launcher does.
+        status: the exit status.
+    """
+    if multiprocessing.parent_process() is None:
+        # The main thread may hold the lock of sys.stderr.
+        os.write(2, f"{text}\n".encode(sys.stderr.encoding or "utf-8", "backslashreplace"))
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(status)
+
+
+def kill_workers() -> None:
+    """Kill the loader workers of this process."""
+    for child in multiprocessing.active_children():
+        if child.daemon:
+            child.kill()
