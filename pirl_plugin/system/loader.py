@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ class WatchedBatches(Iterator[Any]):
         try:
             with waiting(self._wait()):
                 return work()
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, EOFError) as error:
             cause = _cause(error, self._workers)
             if not cause:
                 raise
@@ -100,6 +101,8 @@ def wait_for_images(
 
 def _cause(error: Exception, workers: Sequence[Any]) -> str:
     """Return the sentence of an error that a loader's processes or their memory cause; or ""."""
+    # The connection to a process that was killed closes shortly before its end.
+    connection.wait([worker.sentinel for worker in workers], timeout=1)
     for worker in workers:
         if worker.exitcode:
             return f"a loader process {_how_it_ended(worker.exitcode)}"
