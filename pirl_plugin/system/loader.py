@@ -102,8 +102,10 @@ def wait_for_images(
 def _cause(error: Exception, workers: Sequence[Any]) -> str:
     """Return the sentence of an error that a loader's processes or their memory cause; or ""."""
     # The connection to a process that was killed closes shortly before its end.
-    connection.wait([worker.sentinel for worker in workers], timeout=1)
+    closed = connection.wait([worker.sentinel for worker in workers], timeout=1)
     for worker in workers:
+        if worker.sentinel in closed:
+            worker.join()
         if worker.exitcode:
             return f"a loader process {_how_it_ended(worker.exitcode)}"
     is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
