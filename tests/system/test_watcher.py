@@ -56,13 +56,16 @@ def test_signals__outside_training_end_at_once_and_inside_set_the_request():
 
 
 def test_signals__go_to_the_ranks_and_not_to_loader_workers(monkeypatch):
-    processes = [SimpleNamespace(pid=7, daemon=False), SimpleNamespace(pid=8, daemon=True)]
+    killed = []
+    worker = SimpleNamespace(pid=8, daemon=True, kill=lambda: killed.append(8))
+    processes = [SimpleNamespace(pid=7, daemon=False), worker]
     monkeypatch.setattr(watcher.multiprocessing, "active_children", lambda: processes)
     sent = []
     with watcher.watching():  # the launcher goes on, until its ranks end
         monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
         signal.raise_signal(signal.SIGUSR1)
     assert sent == [(7, signal.SIGUSR1)]
+    assert killed == [8]  # at the end: Python would wait for it
 
 
 def test_signals__reach_the_earlier_handler_at_the_end():
