@@ -26,6 +26,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that users, SLURM and other clusters send before a kill. submitit requeues on SIGUSR2."""
 GRACE_S = 5.0
 """Time for the other ranks to end by themselves, seconds."""
+THREAD = "pirl_plugin watcher"
 # Second signals that end a process. SLURM's SIGUSR1 only asks again.
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # One Ctrl-C reaches the launcher and its ranks, and the launcher sends it to its ranks again.
@@ -108,7 +109,7 @@ class Watcher:
     def _watching(self) -> Iterator[None]:
         """Let a thread watch during a block."""
         earlier = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch, name=THREAD, daemon=True).start()
         try:
             yield
         finally:

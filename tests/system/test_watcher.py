@@ -124,12 +124,14 @@ def test_wait__without_progress_ends_the_process_and_leaves_its_stack(tmp_path):
     assert "in <module>" in file.read_text()
 
 
-def test_watching__leaves_no_thread():
-    before = threading.active_count()
-    for _ in range(3):
-        with watcher.watching(), watcher.waiting(Wait(1, lambda: "")):
-            assert threading.active_count() == before + 1
-    until = time.monotonic() + 10
-    while threading.active_count() > before:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+def watchers():
+    return [thread for thread in threading.enumerate() if thread.name == watcher.THREAD]
+
+
+def test_watching__is_one_thread_that_ends():
+    for thread in watchers():  # of an earlier test
+        thread.join(10)
+    with watcher.watching(), watcher.watching(), watcher.waiting(Wait(1, lambda: "")):
+        (thread,) = watchers()
+    thread.join(10)
+    assert watchers() == []
