@@ -12,13 +12,13 @@ import torch
 from pretext_model import PretextModel, load_pretext_model
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm import tqdm
 
 from pirl_plugin.checkpoints.training_run import run_config
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.training_views import has_transformed_images
 from pirl_plugin.images.sources import FolderSource, ImageSource
 from pirl_plugin.system.arguments import trunk_options
+from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 
 LARGEST = 2.0  # distance of two opposite unit vectors
@@ -152,11 +152,12 @@ def _measure_model(
 
     # The embeddings of each image, by both kinds of statistics.
     embeddings: dict[str, list[tuple[Tensor, Tensor]]] = {kind: [] for kind in models}
-    progress = tqdm(rows, name, mininterval=2)
-    for crop, transformed in _views(model, source, progress, options.transforms, options.seed):
-        for kind, of_kind in models.items():
-            image = of_kind.embed_images(crop[None])[0]
-            embeddings[kind].append((image, of_kind.embed_transformed(transformed)))
+    with Progress(name, len(rows)) as progress:
+        for crop, transformed in _views(model, source, rows, options.transforms, options.seed):
+            for kind, of_kind in models.items():
+                image = of_kind.embed_images(crop[None])[0]
+                embeddings[kind].append((image, of_kind.embed_transformed(transformed)))
+            progress.update(1)
 
     summaries = {}
     for kind, pairs in embeddings.items():

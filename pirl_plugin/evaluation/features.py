@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
-from tqdm import tqdm
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, describe_network
 from pirl_plugin.system.arguments import trunk_options
+from pirl_plugin.system.console import Progress
 from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
 from pirl_plugin.system.processes import usable_cores
 
@@ -187,7 +186,7 @@ def compute_features(
     batch: int = 128,
     workers: int | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Compute features a batch at a time, with a progress bar.
+    """Compute features a batch at a time, with a progress line.
 
     Args:
         trunks: T trunks of the same width, in evaluation mode, on one device.
@@ -210,12 +209,11 @@ def compute_features(
     loader = DataLoader(readable, batch, num_workers=workers, worker_init_fn=start_worker)
     parameter = next(trunks[0].parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    interval = 0.5 if sys.stderr.isatty() else 20  # seconds between updates; few lines in a log
-    with tqdm(total=len(rows), desc="features", unit=" images", mininterval=interval) as bar:
+    with Progress("features", len(rows)) as progress:
         for pixels, valid in WatchedBatches(loader, lambda: wait_for_images(images)):
             normalized = preprocessing.normalize(pixels.to(device))
             yield torch.stack([_pooled(trunk(normalized)) for trunk in trunks]), valid
-            bar.update(len(valid))
+            progress.update(len(valid))
 
 
 def _pooled(output: Any) -> Tensor:

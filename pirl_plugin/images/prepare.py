@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
 
 from pirl_plugin.images.decode import decode_image, read_file
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shards import scan_tar, write_index
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
+from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import RUN_FILE, atomic_write, claim_folder
 from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
@@ -108,17 +108,17 @@ def _claim(out: Path, source: Path, num_images: int, options: argparse.Namespace
 
 
 def _copy_all(copies: _Copies, num_images: int, workers: int) -> Result:
-    """Make all copies, with a progress bar."""
+    """Make all copies, with a progress line."""
     written = 0
     present = 0
     problems: list[str] = []
-    with tqdm(total=num_images, unit=" images", mininterval=1) as bar:
+    with Progress("copies", num_images) as progress:
         loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
         for result in WatchedBatches(loader, lambda: wait_for_images([copies])):
             written += result.written
             present += result.present
             problems += result.problems
-            bar.update(result.written + result.present + len(result.problems))
+            progress.update(result.written + result.present + len(result.problems))
     return Result(written, present, problems)
 
 

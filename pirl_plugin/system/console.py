@@ -15,13 +15,14 @@ from pathlib import Path
 from pirl_plugin.system.host_config import quoted
 
 
-def put(text: str) -> None:
-    """Write to standard output, and flush; a closed terminal ends no run."""
+def put(text: str, stream: str = "stdout") -> None:
+    """Write to stdout or stderr, and flush; a closed terminal ends no run."""
+    file = getattr(sys, stream)
     try:
-        print(text, end="", flush=True)
+        print(text, end="", file=file, flush=True)
     except OSError:
         with suppress(OSError):  # otherwise Python fails again when it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 
 def prepare_streams() -> None:
@@ -36,40 +37,85 @@ def prepare_streams() -> None:
 
 
 class ProgressLine:
-    """A progress line: rewritten in a terminal; elsewhere a new line every 30 s."""
+    """A progress line: rewritten in a terminal; elsewhere a new line every 30 s.
 
-    def __init__(self) -> None:
+    Args:
+        stream: stdout or stderr.
+    """
+
+    def __init__(self, stream: str = "stdout") -> None:
+        self._stream = stream
         self._written = 0.0
         self._open = False
 
     def due(self) -> bool:
         """Return whether it is time to write again."""
-        return time.monotonic() - self._written >= (0.5 if sys.stdout.isatty() else 30.0)
+        return time.monotonic() - self._written >= (0.5 if self._is_terminal() else 30.0)
 
     def write(self, text: str) -> None:
         """Show ``text`` as the current state."""
         self._written = time.monotonic()
-        self._open = sys.stdout.isatty()
+        self._open = self._is_terminal()
         if self._open:
             width = shutil.get_terminal_size().columns - 1
-            put(f"\r\033[K{text[:width]}")  # clears the line
+            put(f"\r\033[K{text[:width]}", self._stream)  # clears the line
         else:
-            put(f"{text}\n")
+            put(f"{text}\n", self._stream)
 
     def say(self, text: str) -> None:
         """Write a line that stays, above the progress line."""
         self.close()
-        put(f"{text}\n")
+        put(f"{text}\n", self._stream)
 
     def close(self) -> None:
         """End the progress line."""
         if self._open:
-            put("\n")
+            put("\n", self._stream)
         self._open = False
+
+    def _is_terminal(self) -> bool:
+        return bool(getattr(sys, self._stream).isatty())
 
 
 LINE = ProgressLine()
-"""The progress line of this process."""
+"""The progress line of this process's run."""
+
+
+class Progress:
+    """The progress of a count of images, on standard error: their number, rate and time left.
+
+    Args:
+        name: what is done.
+        total: number of images.
+
+    Example:
+        >>> with Progress("copies", 3) as progress:
+        ...     progress.update(3)
+    """
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name = name
+        self._total = total
+        self._done = 0
+        self._began = time.monotonic()
+        self._line = ProgressLine("stderr")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._line.close()
+
+    def update(self, count: int) -> None:
+        """Count more images, and show them if the progress line is due, or all are done."""
+        self._done += count
+        if self._done < self._total and not self._line.due():
+            return
+        per_second = self._done / max(time.monotonic() - self._began, 1e-9)
+        self._line.write(
+            f"{self._name}  {self._done:,}/{self._total:,} images  {per_second:,.0f} images/s  "
+            f"{span((self._total - self._done) / max(per_second, 1e-9))} left"
+        )
 
 
 def counted(number: int, thing: str) -> str:
