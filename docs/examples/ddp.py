@@ -11,38 +11,15 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
-from torchvision.models import resnet18
 
-from pirl_plugin import (
-    ImageDataset,
-    JigsawViews,
-    PIRLHead,
-    PIRLLoss,
-    collate_views,
-    normalize_images,
-)
-
-
-class Network(nn.Module):
-    """Trunk and both heads in one module, so that DDP reduces all gradients together."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trunk = resnet18()
-        self.trunk.fc = nn.Identity()
-        self.f, self.g = PIRLHead(512), PIRLHead(512, num_patches=9)
-
-    def forward(self, images: torch.Tensor, patches: torch.Tensor) -> list[torch.Tensor]:
-        """Return ``[g(v_It), f(v_I)]``, each ``(B, 128)``."""
-        f_image = self.f(self.trunk(normalize_images(images)))
-        return [self.g(self.trunk(normalize_images(patches))), f_image]
+import pirl_plugin as pirl
 
 
 def main() -> None:
     """Train on this process's share of the images."""
     parser = argparse.ArgumentParser()
     parser.add_argument("images", help="folder of images")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=32, help="of each process")
     options = parser.parse_args()
 
@@ -51,44 +28,47 @@ def main() -> None:
     device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if gpu else "cpu")
     if gpu:
         torch.cuda.set_device(device)
-    torch.manual_seed(0)
 
-    data = ImageDataset(
-        options.images, JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
+    views = pirl.JigsawViews(
+        image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0)
     )
+    data = pirl.ImageDataset(options.images, views)
+    labels = torch.as_tensor(data.source.labels())
     sampler = DistributedSampler(data, drop_last=True)
-    size = min(options.batch_size, len(data) // distributed.get_world_size())
-    loader = DataLoader(data, size, sampler=sampler, drop_last=True, collate_fn=collate_views)
-    network = nn.SyncBatchNorm.convert_sync_batchnorm(Network()) if gpu else Network()
-    # Images are channels-last. With weights in the same format, DDP need not copy the gradients.
-    network = network.to(device, memory_format=torch.channels_last)
-    model = DistributedDataParallel(network)
-    # Every rank holds the same bank; bank={"placement": "sharded"} divides its rows among ranks.
-    loss = PIRLLoss(
-        num_train_samples=len(data), num_negatives=1024, estimator="info_nce", temperature=0.2
-    ).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
+    batch_size = min(options.batch_size, len(data) // distributed.get_world_size())
+    loader = DataLoader(
+        data, batch_size, sampler=sampler, drop_last=True, collate_fn=pirl.collate_views
+    )
 
+    trunk = pirl.WideResNet(10, width=0.5)
+    model = pirl.PIRL(trunk, data)
+    if gpu:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model.to(device)
+    parallel = DistributedDataParallel(model)  # averages the gradients of all processes
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
+    steps = options.epochs * len(loader)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+
+    model.fill_bank(loader)
     for epoch in range(options.epochs):
-        data.set_epoch(epoch)
         sampler.set_epoch(epoch)
+        data.set_epoch(epoch)  # all processes have torch's same seed; this keys the views by image
         for batch in loader:
-            batch = {name: values.to(device) for name, values in batch.items()}
-            outputs = model(batch["images"], batch["patches"])
-            value = loss(
-                outputs[-1], outputs[:-1], batch["index"]
-            )  # DDP averages its gradient over the ranks
+            loss = parallel(batch)
             optimizer.zero_grad()
-            value.backward()
+            loss.backward()
             optimizer.step()
-            loss.update(batch["index"], outputs[-1])  # gathers f(v_I) from all ranks
-        mean = value.detach()  # the mean over the ranks is the mean over all images
+            schedule.step()
+            model.update()  # gathers f(v_I) from all processes: each has the same bank
+        mean = loss.detach()  # the mean over the processes is the mean over all images
         distributed.all_reduce(mean)
         if distributed.get_rank() == 0:
-            print(epoch, mean.item() / distributed.get_world_size())
+            mean /= distributed.get_world_size()
+            print(epoch, mean.item(), pirl.measure_bank(model.bank.rows, labels))
 
     if distributed.get_rank() == 0:
-        torch.save(network.trunk.state_dict(), "trunk.pth")
+        torch.save(trunk.state_dict(), "trunk.pth")
     distributed.destroy_process_group()
 
 

@@ -4,83 +4,91 @@ python docs/examples/lightning_module.py photos
 """
 
 import argparse
+from typing import Any
 
 import lightning
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
-from torchvision.models import resnet18
 
-from pirl_plugin import (
-    ImageDataset,
-    JigsawViews,
-    PIRLHead,
-    PIRLLoss,
-    collate_views,
-    normalize_images,
-)
+import pirl_plugin as pirl
 
 
-class PIRL(lightning.LightningModule):
-    """Trunk, heads and loss; Lightning's checkpoints also hold the memory bank.
+class PIRLModule(lightning.LightningModule):
+    """Lightning's checkpoints also hold the memory bank.
 
     Args:
-        num_train_samples: number of training images.
-        num_negatives: N, for each image.
+        model: trunk, heads and loss.
+        labels: the images' classes, which only judge the result.
     """
 
-    def __init__(self, num_train_samples: int, num_negatives: int = 1024) -> None:
+    def __init__(self, model: pirl.PIRL, labels: torch.Tensor) -> None:
         super().__init__()
-        self.save_hyperparameters()
-        self.trunk = resnet18()
-        self.trunk.fc = nn.Identity()
-        self.f, self.g = PIRLHead(512), PIRLHead(512, num_patches=9)
-        self.loss = PIRLLoss(
-            num_train_samples=num_train_samples,
-            num_negatives=num_negatives,
-            estimator="info_nce",
-            temperature=0.2,
-        )
+        self.model = model
+        self.labels = labels
+
+    def on_train_start(self) -> None:
+        """Fill a new memory bank, not that of a checkpoint, with the images' embeddings."""
+        if not self.model.bank.visited.any():
+            self.model.fill_bank(self.trainer.train_dataloader)
 
     def on_train_epoch_start(self) -> None:
         """Set the epoch, which keys the random numbers of the views."""
         self.trainer.train_dataloader.dataset.set_epoch(self.current_epoch)
 
-    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> dict:
+    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
         """Compute Eq. 5."""
-        f_image = self.f(self.trunk(normalize_images(batch["images"])))
-        g_transformed = self.g(self.trunk(normalize_images(batch["patches"])))
-        value = self.loss(f_image, g_transformed, batch["index"])
-        self.log("loss", value, prog_bar=True, batch_size=len(batch["index"]))
-        return {"loss": value, "f_image": f_image.detach()}
+        loss = self.model(batch)
+        self.log("loss", loss, prog_bar=True, batch_size=len(batch["index"]))
+        return loss
 
-    def on_train_batch_end(self, outputs: dict, batch: dict, batch_idx: int) -> None:
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the memory bank, after the optimiser's step."""
-        self.loss.update(batch["index"], outputs["f_image"])
+        self.model.update()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """SGD, as in the paper; the loss has no parameters."""
-        return torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
+    def on_train_epoch_end(self) -> None:
+        """Measure the memory bank."""
+        measures = pirl.measure_bank(self.model.bank.rows, self.labels)
+        self.print(self.current_epoch, measures)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """SGD, as in the paper, with a cosine schedule; the loss has no parameters."""
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
 
 
 def main() -> None:
     """Train, and save the trunk."""
     parser = argparse.ArgumentParser()
     parser.add_argument("images", help="folder of images")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--batch-size", type=int, default=32, help="of each process")
     options = parser.parse_args()
 
     lightning.seed_everything(0)
-    data = ImageDataset(
-        options.images, JigsawViews(image_size=64, patches_crop_size=96, patch_size=24)
+    views = pirl.JigsawViews(
+        image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0)
     )
-    trainer = lightning.Trainer(max_epochs=options.epochs, logger=False, log_every_n_steps=1)
-    size = min(options.batch_size, len(data) // trainer.world_size)
-    loader = DataLoader(data, size, shuffle=True, drop_last=True, collate_fn=collate_views)
-    model = PIRL(len(data))
-    trainer.fit(model, loader)
-    torch.save(model.trunk.state_dict(), "trunk.pth")
+    data = pirl.ImageDataset(options.images, views)
+    labels = torch.as_tensor(data.source.labels())
+    trainer = lightning.Trainer(
+        max_epochs=options.epochs,
+        sync_batchnorm=torch.cuda.is_available(),
+        logger=False,
+        log_every_n_steps=1,
+    )
+    batch_size = min(options.batch_size, len(data) // trainer.world_size)
+    loader = DataLoader(
+        data, batch_size, shuffle=True, drop_last=True, collate_fn=pirl.collate_views
+    )
+
+    trunk = pirl.WideResNet(10, width=0.5)
+    trainer.fit(PIRLModule(pirl.PIRL(trunk, data), labels), loader)
+    torch.save(trunk.state_dict(), "trunk.pth")
 
 
 if __name__ == "__main__":

@@ -130,6 +130,9 @@ class Measure(NamedTuple):
     value: float
     chance: float
 
+    def __repr__(self) -> str:
+        return f"{self.value:.1f} (chance {self.chance:.1f})"
+
 
 @functools.lru_cache(maxsize=8)
 def measure_random_rows(count: int, dim: int) -> tuple[float, float]:

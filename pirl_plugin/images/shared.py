@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import context, reduction
 from typing import IO, Any
@@ -39,6 +40,7 @@ class SharedArray:
 
     def _map(self, file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._file = file
+        weakref.finalize(self, file.close)  # Python warns of a file that nobody closes
         self.array: NDArray[Any] = np.asarray(np.memmap(file, dtype, "r+", shape=shape))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:

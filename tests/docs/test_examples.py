@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchvision.models
-from torch import nn
 
 from pirl_plugin import cli
 from pirl_plugin.quickstart.sample import write_sample_dataset
@@ -29,18 +27,9 @@ def photos(tmp_path_factory, make_image):
     return folder
 
 
-def small_resnet18():
-    """A network with 512 features before ``fc``, as resnet18 has them, and batch norm."""
-    net = nn.Sequential(nn.Conv2d(3, 512, 8, 8), nn.BatchNorm2d(512), nn.ReLU())
-    net.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
-    net.fc = nn.Linear(512, 1000)
-    return net
-
-
 def run_here(name, folder, monkeypatch, *arguments):
-    """Run an example in this process, in a folder, with a small network as resnet18."""
+    """Run an example in this process, in a folder, on the CPU."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(torchvision.models, "resnet18", small_resnet18)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # Lightning counts only
     monkeypatch.setattr(sys, "argv", [name, *arguments])
@@ -48,9 +37,14 @@ def run_here(name, folder, monkeypatch, *arguments):
     assert torch.load("trunk.pth", weights_only=True)
 
 
-def test_plain_pytorch__runs(photos, monkeypatch, capsys):
-    run_here("plain_pytorch.py", photos, monkeypatch)
-    assert len(capsys.readouterr().out.splitlines()) == 40
+def test_plain_pytorch__runs_without_a_warning(photos):
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "plain_pytorch.py")]
+    result = subprocess.run(command, cwd=photos, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert not result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 40
+    assert all("effective_rank" in line for line in lines)
 
 
 def test_plain_pytorch__runs_on_fewer_images_than_a_batch(
@@ -81,22 +75,39 @@ def test_plain_pytorch__is_the_readmes_loop():
     assert program.split('"""\n\n', 1)[1] == block
 
 
-def test_first_page__its_lines_run(make_image, tmp_path, monkeypatch):
-    (tmp_path / "photos").mkdir()
-    for i in range(3):
-        make_image(tmp_path / "photos" / f"{i}.jpg", seed=i)
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.S)
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(block, names)
-    assert names["loss"].step == 1
-    assert names["loss"].bank.visited.all()
+RECIPE = (
+    r"JigsawViews\(\s*image_size=64, patches_crop_size=96, patch_size=24, image_scale=\(0.2, 1.0\)",
+    r"WideResNet\(10, width=0.5\)",
+    r"PIRL\(trunk, data\)",
+    r"SGD\([\w.]+\(\), lr=0.03, momentum=0.9, weight_decay=1e-4\)",
+    r"CosineAnnealingLR\(",
+    r"fill_bank\(",
+    r"\.update\(\)",
+    r"measure_bank\([\w.]+\.bank\.rows, [\w.]*labels\)",
+)
+
+
+@pytest.mark.parametrize("name", ["plain_pytorch.py", "ddp.py", "lightning_module.py", "tutorial"])
+def test_examples__train_with_one_recipe(name):
+    """The README has the first of them, and the site's first page includes it."""
+    if name == "tutorial":
+        cells = json.loads((ROOT / "docs/tutorial.ipynb").read_text())["cells"]
+        program = "\n".join("".join(cell["source"]) for cell in cells)
+    else:
+        program = (EXAMPLES / name).read_text()
+    for line in RECIPE:
+        assert re.search(line, program), line
 
 
 def test_ddp__runs_on_two_processes(photos):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     example = [str(EXAMPLES / "ddp.py"), "photos", "--epochs=1", "--batch-size=8"]
-    subprocess.run([*launcher, *example], cwd=photos, check=True, timeout=300)
+    result = subprocess.run(
+        [*launcher, *example], cwd=photos, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert "effective_rank" in result.stdout
+    assert "strides" not in result.stderr  # a warning: each step would copy the gradients
 
 
 def test_lightning__runs(photos, monkeypatch):
