@@ -71,3 +71,13 @@ def test_own_views__are_any_function_of_an_image(tmp_path, monkeypatch):
     exec(block("python", "two_crops", LIBRARY), names)
     views = names["data"][0]
     assert views["images"].shape == views["transformed"].shape == (3, 64, 64)
+
+
+def test_parts__are_one_step_of_the_loop(tmp_path, monkeypatch):
+    for number in range(4):
+        image(tmp_path / "photos" / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(block("python", "g_transformed", LIBRARY), names)
+    assert names["loss"].step == 1
+    assert names["loss"].bank.visited.tolist() == [True, True, False, False]
