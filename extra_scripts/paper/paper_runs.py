@@ -39,6 +39,7 @@ from pirl_plugin.system.failures import MissingFile, Refused
 from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.resume.record import (
     GLOBAL_BATCH,
+    as_composed,
     data_set_of,
     global_batch,
     run_differences,
@@ -279,9 +280,8 @@ def compose(*overrides: str) -> dict[str, Any]:
     # Benchmarks take the size of images from the weights. The paper's size is that without a file.
     no_weights = "config.MODEL.WEIGHTS_INIT.PARAMS_FILE=''"
     composed = compose_hydra_configuration([*paths, no_weights, *overrides])
-    config: dict[str, Any]
     _, config = convert_to_attrdict(composed, dump_config=False)
-    return config
+    return as_composed(config)
 
 
 def _data_set(config: Mapping[str, Any], split: str) -> str:

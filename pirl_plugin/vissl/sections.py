@@ -8,15 +8,29 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.views.pixels import IMAGENET_MEAN, IMAGENET_STD
 
 Settings = TypeVar("Settings")
 
+RECORD = "PIRL_RECORD"
+"""Key of the record of a run of ours in the host's configuration: all ranks and jobs get it."""
+COMPUTED = "PIRL_COMPUTED"
+"""Key of the values that were computed where the run started: dotted key → value."""
 TIMEOUT = "config.HOOKS.PIRL_RUN.timeout_minutes"
 """Key of the time that a rank waits for others and for images, for messages."""
-
 MICRO_BATCHES = "TRAINER.PIRL_MICRO_BATCHES"
 """Key of the number of micro-batches in a process's batch."""
+
+
+def _imagenet_mean() -> list[float]:
+    from pirl_plugin.views.pixels import IMAGENET_MEAN  # it imports torch
+
+    return list(IMAGENET_MEAN)
+
+
+def _imagenet_std() -> list[float]:
+    from pirl_plugin.views.pixels import IMAGENET_STD
+
+    return list(IMAGENET_STD)
 
 
 @dataclass(frozen=True)
@@ -27,8 +41,8 @@ class InputSettings:
         ValueError: a value cannot be used.
     """
 
-    mean: list[float] = field(default_factory=lambda: list(IMAGENET_MEAN))  # per channel, 0 to 1
-    std: list[float] = field(default_factory=lambda: list(IMAGENET_STD))  # per channel, 0 to 1
+    mean: list[float] = field(default_factory=_imagenet_mean)  # per channel, 0 to 1
+    std: list[float] = field(default_factory=_imagenet_std)  # per channel, 0 to 1
     channels_last: bool = True  # memory format of inputs and weights; faster convolutions
     autocast: str | None = None  # or bfloat16: type of the model's computation; never of the loss
     compile: bool = False  # compile the trunk; takes minutes, again for each new shape
@@ -132,9 +146,10 @@ def read_section(kind: type[Settings], config: Mapping[str, Any], key: str) -> S
 
 
 def is_ours(config: Mapping[str, Any]) -> bool:
-    """Return whether a whole configuration of the host belongs to a run of this plugin.
+    """Return whether a composed configuration belongs to a run of this plugin.
 
-    Then its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
+    Where it is known, this is decided once: from then on, a run of ours has the key :data:`RECORD`.
+    Its loss is ``pirl_loss``, or ``HOOKS`` has a section ``PIRL_INPUT`` or ``PIRL_RUN``.
     """
     hooks = config.get("HOOKS") or {}
     loss = (config.get("LOSS") or {}).get("name")

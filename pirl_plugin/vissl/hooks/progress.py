@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.training_run import final_checkpoint
 from pirl_plugin.system.console import LINE, counted, next_commands, put, span
 from pirl_plugin.system.ranks import rank
+from pirl_plugin.vissl.sections import RECORD
 from pirl_plugin.vissl.task import QuietHook
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def show_start(config: AttrDict, is_first: bool) -> None:
         f"model     {config.MODEL.TRUNK.NAME}, {config.LOSS.name}, initial weights: {weights}\n"
         f"logs      {config.CHECKPOINT.DIR}\n"
     )
+    computed = config[RECORD]["computed"]
+    if computed:
+        put(f"computed  {', '.join(f'{key} = {value}' for key, value in computed.items())}\n")
 
 
 class ProgressHook(QuietHook):

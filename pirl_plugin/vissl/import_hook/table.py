@@ -105,6 +105,6 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_RESUMING}:resume_from_what_loads",
     ),
     "vissl.utils.logger": ("pirl_plugin.vissl.hooks.progress:hide_log_behind_progress",),
-    "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:check_composing",),
+    "vissl.utils.hydra_config": ("pirl_plugin.vissl.run.compose:wrap_composing",),
     "vissl.utils.distributed_launcher": ("pirl_plugin.vissl.run.launch:guard_launcher",),
 }

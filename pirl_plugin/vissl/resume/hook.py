@@ -24,7 +24,6 @@ from pirl_plugin.vissl.resume.position import start_epoch
 from pirl_plugin.vissl.resume.record import (
     Images,
     digest_of,
-    plain,
     record_of,
     refuse_other_images,
     write_run_config,
@@ -53,7 +52,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
           PIRL: {KEEP_LAST: 2, KEEP_EVERY: 0, EVERY_MINUTES: 30}
 
     Args:
-        config: the whole configuration, before the host changes it in the run.
+        config: the host's whole configuration, with the record of the run.
         exchange: the hook whose exchange makes all ranks save after the same step.
     """
 
@@ -64,7 +63,7 @@ class CheckpointHook(LogLossMetricsCheckpointHook):
         num_ranks = config.DISTRIBUTED.NUM_NODES * config.DISTRIBUTED.NUM_PROC_PER_NODE
         super().__init__(num_ranks)
         self.keep = read_section(Keep, config, "CHECKPOINT.PIRL")
-        self._config = plain(config)
+        self._config = config
         self._exchange = exchange
         exchange.request = self._request
         self._is_training = False

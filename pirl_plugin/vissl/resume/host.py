@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pirl_plugin.checkpoints.training_run import final_checkpoint, section_of
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, link_relatively, read_json_lines
-from pirl_plugin.vissl.sections import is_ours
+from pirl_plugin.vissl.sections import RECORD
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -105,7 +105,7 @@ def resume_from_what_loads(module: Any) -> None:
 
 
 def _resumes(config: AttrDict) -> bool:
-    return is_ours(config) and bool(config.CHECKPOINT.AUTO_RESUME)
+    return RECORD in config and bool(config.CHECKPOINT.AUTO_RESUME)
 
 
 def _resume_point(config: AttrDict, folder: str) -> ResumePoint:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -20,6 +20,10 @@ from pirl_plugin.checkpoints.training_run import RUN_CONFIG
 from pirl_plugin.system.comparison import Differences, differences, flat, in_words
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import sha256_of, write_text
+from pirl_plugin.vissl.sections import COMPUTED, RECORD
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 GLOBAL_BATCH = "global batch"
 """Images of a step on all ranks, beside the keys of a configuration in :func:`run_differences`."""
@@ -60,12 +64,10 @@ FREE = (
     "HOOKS.TENSORBOARD_SETUP",
     "LOG_FREQUENCY",
     "LOSS.pirl_loss.bank.placement",
-    "LOSS.pirl_loss.num_train_samples",  # the host sets it at the start of a run
     "MACHINE",
     "METERS",
     "MODEL.ACTIVATION_CHECKPOINTING",
     "MODEL.CUDA_CACHE",
-    "MODEL._MODEL_INIT_SEED",  # the host's copy of SEED_VALUE
     "MONITORING",
     "MULTI_PROCESSING_METHOD",
     "PROFILING",
@@ -81,16 +83,42 @@ RESUMING = (*FREE, GLOBAL_BATCH, "DATA.TRAIN.DATASET_NAMES", "DATA.TEST.DATASET_
 
 _WEIGHTS = ("MODEL.WEIGHTS_INIT.PARAMS_FILE", "MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES")
 _DATASET_NAMES = re.compile(r"DATA\.(TRAIN|TEST)\.DATASET_NAMES")
-# Scheduler → the rate that the host replaces if it scales rates with the batch: it is not read.
-_REPLACED = {
-    "constant": "value",
-    "cosine": "start_value",
-    "inverse_sqrt": "start_value",
-    "linear": "end_value",
-    "step_with_fixed_gamma": "base_value",
-}
 Images = dict[str, Any]
 """``count``, and the ``sha256`` of the list of paths if the source is one of this plugin."""
+
+
+class _Text(str):
+    """A text that is too long for the host's log, which has the configuration itself."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} characters>"
+
+
+def record_before_host(composed: DictConfig) -> dict[str, Any]:
+    """Return the record of a composed configuration, before the host changes it.
+
+    The host scales learning rates, sets the number of images, and adds what follows from other
+    values. These depend on the machine; what the user and the files decide does not.
+
+    Args:
+        composed: the section ``config``, resolved; its key :data:`COMPUTED` is removed.
+
+    Returns:
+        ``config``, JSON; ``weights``, see :func:`weights_of`; and ``computed``.
+    """
+    from omegaconf import OmegaConf, open_dict
+
+    with open_dict(composed):
+        computed = composed.pop(COMPUTED, None) or {}
+    values: Any = OmegaConf.to_container(composed, resolve=True)
+    initial = values["MODEL"]["WEIGHTS_INIT"]
+    if os.path.isfile(initial["PARAMS_FILE"] or ""):
+        initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])
+    return {
+        "config": _Text(json.dumps(values, default=str)),
+        "weights": weights_of(values),
+        "computed": {key: str(value) for key, value in computed.items()},
+    }
 
 
 def record_of(
@@ -112,7 +140,7 @@ def record_of(
     batches = list((resumed or {}).get("global_batches") or [])
     batch = global_batch(config)
     return {
-        "config": json.dumps(plain(config)),
+        "config": json.dumps(as_composed(config)),
         "weights": weights_of(config),
         "images": dict(images),
         "global_batches": batches if batch in batches else [*batches, batch],
@@ -197,7 +225,7 @@ def _described(images: Images) -> str:
 
 def write_run_config(config: Mapping[str, Any], folder: Path) -> None:
     """Write the configuration of a run into its folder, for people; resuming does not read it."""
-    write_text(folder / RUN_CONFIG, yaml.safe_dump(plain(config)))
+    write_text(folder / RUN_CONFIG, yaml.safe_dump(as_composed(config)))
 
 
 def run_differences(
@@ -210,8 +238,7 @@ def run_differences(
 
     A value that the configuration repeats elsewhere is named once, by the key that a user can set:
     ``DATA.TRAIN.VIEWS.patch_size``, and not ``DATA.TRAIN.TRANSFORMS[0].patch_size``. Files of
-    initial weights are compared by content. If the host scales learning rates with the batch, the
-    rates before scaling are compared.
+    initial weights are compared by content.
 
     Args:
         config: the run's configuration.
@@ -229,15 +256,15 @@ def run_differences(
     return {key: values for key, values in differs.items() if not _is_repeated(key, differs)}
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as values of JSON, with absolute paths of the initial weights."""
-    mapping = config.to_dict() if hasattr(config, "to_dict") else config
-    values: dict[str, Any] = json.loads(json.dumps(mapping, default=str))
-    initial = (values.get("MODEL") or {}).get("WEIGHTS_INIT") or {}
-    file = initial.get("PARAMS_FILE") or ""
-    if os.path.isfile(file):
-        initial["PARAMS_FILE"] = os.path.abspath(file)
-    return values
+def as_composed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as it was before the host changed it, as values of JSON.
+
+    Args:
+        config: the host's configuration of a run of ours, or one that the host has not changed.
+    """
+    text = config[RECORD]["config"] if RECORD in config else json.dumps(config)
+    composed: dict[str, Any] = json.loads(text)
+    return composed
 
 
 def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
@@ -245,6 +272,8 @@ def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
 
     In place of a file that does not exist, return its name.
     """
+    if RECORD in config:  # a file is read once
+        return dict(config[RECORD]["weights"])
     weights = {}
     for key in _WEIGHTS:
         files = _value_at(config, key) or []
@@ -256,12 +285,7 @@ def weights_of(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, object]:
     """Return what is compared: dotted key → value, ``GLOBAL_BATCH`` included."""
-    values = plain(config)
-    # The host replaces rates in place. Compare what was configured.
-    schedulers = (values.get("OPTIMIZER") or {}).get("param_schedulers") or {}
-    for scheduler in schedulers.values():
-        if isinstance(scheduler, dict) and _value_at(scheduler, "auto_lr_scaling.auto_scale"):
-            _undo_scaling(scheduler)
+    values = as_composed(config)
     # The sections of other losses are not read.
     losses = values.get("LOSS") or {}
     read = [key for key in ("name", losses.get("name")) if key in losses]
@@ -272,7 +296,7 @@ def _settings(config: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str
         if _DATASET_NAMES.fullmatch(key) and isinstance(value, list):
             settings[key] = [data_set_of(str(name)) for name in value]
     settings.update(weights)
-    settings[GLOBAL_BATCH] = global_batch(config)
+    settings[GLOBAL_BATCH] = global_batch(values)
     return settings
 
 
@@ -284,28 +308,6 @@ def data_set_of(name: str) -> str:
         ('imagenet1k', 'imagenet1k_1percent')
     """
     return re.sub(r"^pirl_|_(folder|filelist)$", "", name)
-
-
-def _undo_scaling(scheduler: dict[str, Any]) -> None:
-    """Remove from a scheduler the rates that follow from ``base_value`` and the batch.
-
-    The host sets the first rate. It keeps the ratios of all others to the first.
-    """
-    name = str(scheduler.get("name"))
-    kind = "cosine" if "cosine" in name else name  # as in the host
-    if kind == "cosine":
-        scheduler["end_value"] = _ratio(scheduler["end_value"], scheduler["start_value"])
-    elif kind in ("multistep", "step"):
-        first = scheduler["values"][0]
-        scheduler["values"] = [_ratio(rate, first) for rate in scheduler["values"]]
-    elif kind == "composite":
-        for part in scheduler["schedulers"]:
-            _undo_scaling(part)
-    scheduler.pop(_REPLACED.get(kind, ""), None)
-
-
-def _ratio(rate: float, first: float) -> str:
-    return f"{rate / first:.4g} × first"
 
 
 def _is_repeated(key: str, differs: Differences) -> bool:

@@ -25,7 +25,6 @@ from pirl_plugin.vissl.sections import (
     InputSettings,
     MonitorSettings,
     RunSettings,
-    is_ours,
     num_micro_batches,
     read_section,
     splits_of,
@@ -51,7 +50,7 @@ _POSITIVE = ("OPTIMIZER.num_epochs", "CHECKPOINT.CHECKPOINT_FREQUENCY", "LOG_FRE
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """Check our sections and the learning rate; ignore configurations of other runs.
+    """Check our sections and the learning rate.
 
     Args:
         composed: the whole configuration of OmegaConf.
@@ -62,8 +61,6 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     """
     from omegaconf import OmegaConf
 
-    if not is_ours(composed.config):
-        return
     num_micro_batches(composed.config)  # other values depend on it
     values: Any = OmegaConf.to_container(composed, resolve=True)
     config = values["config"]
@@ -133,15 +130,13 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
     """Check machines, device, data and heads.
 
     Args:
-        config: the host's complete configuration; configurations of other runs are ignored.
+        config: the host's complete configuration.
         engine_name: ``train``, or ``extract_features`` in the host's SVM scripts.
 
     Raises:
         Refused: the first mistake.
         MissingFile: the data do not exist.
     """
-    if not is_ours(config):
-        return
     if engine_name == "train" and config.MODEL.FEATURE_EVAL_SETTINGS.EXTRACT_TRUNK_FEATURES_ONLY:
         script = Path(str(importlib.import_module("vissl").__file__)).parents[1] / "tools"
         raise Refused(

@@ -1,4 +1,9 @@
-"""The host's composition of YAML files: add our folder, our resolvers and our checks."""
+"""The host's composition of YAML files, and what follows it for the runs of this plugin.
+
+Files of both packages are composed. Then "is this a run of ours?" is decided. A run of ours is
+checked, gets the values that files decide, and is recorded. Only then does the host change its
+configuration, such as the learning rates.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from pirl_plugin.system.failures import Refused, in_one_sentence
 from pirl_plugin.system.host_config import config_root, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.vissl.run import torchrun
-from pirl_plugin.vissl.sections import is_ours, num_micro_batches
+from pirl_plugin.vissl.sections import COMPUTED, RECORD, is_ours, num_micro_batches
 
 if TYPE_CHECKING:
     from hydra.core.config_search_path import ConfigSearchPath
@@ -26,6 +31,13 @@ _MOST_READERS = 16  # largest number of processes that read a batch on a CPU
 _PATH_KEYS = re.compile(
     r"config\.(DATA\.(TRAIN|TEST)\.DATA_PATHS|CHECKPOINT\.DIR|MODEL\.WEIGHTS_INIT\.PARAMS_FILE)"
 )
+# Values that files decide: name in YAML → meaning.
+_MEANING = {
+    "half_of_images": "half of the images, at most {default}",
+    "size": "size of the initial weights' images; {default} if they do not say it",
+    "mean": "mean of the initial weights' images; ImageNet's if they do not say it",
+    "std": "deviation of the initial weights' images; ImageNet's if they do not say it",
+}
 # Values that a user has written in Hydra's syntax: a string in quotes, a reference, nothing.
 _SYNTAX = re.compile(r"""\s*(['"].*|\$\{.*|null|)\s*""", re.DOTALL)
 
@@ -44,22 +56,29 @@ def compose(overrides: list[str]) -> DictConfig:
 
 
 def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
-    """Check and resolve a composed configuration, and report a mistake in one sentence."""
-    from omegaconf import OmegaConf
+    """Check a run of ours, and fill in what files decide; report a mistake in one sentence."""
+    from omegaconf import OmegaConf, open_dict
 
     from pirl_plugin.vissl.run.check import check_composed
+    from pirl_plugin.vissl.run.computed import compute
 
     with in_one_sentence():
-        if is_ours(composed.config):
-            torchrun.follow(composed)
-            _expand_paths(composed.config)
+        if not is_ours(composed.config):
+            OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+            return composed
+        torchrun.follow(composed)
+        _expand_paths(composed.config)
+        computed = compute(composed)
         check_composed(composed, overrides)
-        OmegaConf.resolve(composed)  # otherwise the host keeps interpolations as text
+        with open_dict(composed):
+            composed.config[COMPUTED] = computed
     return composed
 
 
-def check_composing(module: Any) -> None:
-    """Give the host's functions our configs and checks."""
+def wrap_composing(module: Any) -> None:
+    """Give the host's functions our configs and checks, and record a run before the host."""
+    from pirl_plugin.vissl.resume.record import record_before_host
+
     convert = module.convert_to_attrdict
 
     @functools.wraps(convert)
@@ -69,8 +88,10 @@ def check_composing(module: Any) -> None:
         if not is_ours(cfg.config):
             return convert(cfg, cmdline_args, dump_config=dump_config)
         with in_one_sentence():
+            record = record_before_host(cfg.config)
             # The run writes the file after its start.
             args, config = convert(cfg, cmdline_args, dump_config=False)
+            config[RECORD] = record
             _choose_task(config)
         return args, config
 
@@ -226,70 +247,31 @@ def _cpu_workers(*, _root_: DictConfig) -> int:
     return max(readers - 1, 0)
 
 
-def _of_weights(name: str, default: float, *, _root_: DictConfig) -> float:
-    """``${pirl_of_weights:size,224}``: the size, mean or deviation of the initial weights' images.
+def _at_start(name: str, default: int = 0, *, _root_: DictConfig) -> Any:
+    """``${pirl_at_start:size,224}``: a value that files decide.
 
-    Names are ``size``, ``mean0`` to ``mean2`` and ``std0`` to ``std2``. The default is for random
-    weights and for files that have no values.
-
-    Raises:
-        Refused: the trunks of an ensemble have different values.
+    :mod:`pirl_plugin.vissl.run.computed` computes it where a run starts. Before, it is a text.
     """
-    from pathlib import Path
-
-    from pirl_plugin.checkpoints.load import read_preprocessing
-
-    model = _root_.config.MODEL
-    files = [model.WEIGHTS_INIT.PARAMS_FILE]
-    if model.TRUNK.NAME == "pirl_ensemble":
-        files = model.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES
-    values = set()
-    for file in files:
-        is_file = bool(file) and os.path.isfile(file)  # not "", a placeholder or an address
-        preprocessing = read_preprocessing(Path(file)) if is_file else None
-        if preprocessing is not None:
-            values.add(preprocessing.value(name))
-    if len(values) > 1:
-        raise Refused(
-            f"config.MODEL.TRUNK.PIRL_ENSEMBLE.PARAMS_FILES = {list(files)}: expected trunks of "
-            f"images with one {name}, found {sorted(values)}; measure each trunk by itself"
-        )
-    return values.pop() if values else default
+    computed = _root_.get(COMPUTED)
+    if computed is None:
+        return f"computed at the start: {_MEANING[name].format(default=default)}"
+    return computed[name]
 
 
-def _test_resize(crop: int) -> int:
-    """``${pirl_test_resize:224}``: the shorter side before a centre crop: 256 for 224."""
-    return round(crop * 8 / 7)
+def _test_resize(crop: int | str) -> int | str:
+    """``${pirl_test_resize:224}``: the shorter side before a centre crop: 256 for 224.
 
-
-def _half_of_images(most: int, *, _root_: DictConfig) -> int:
-    """``${pirl_half_of_images:4096}``: half of the number of images, at most 4096."""
-    from itertools import islice
-
-    from pirl_plugin.images.folders import find_images
-    from pirl_plugin.images.names import DISK_FOLDER
-    from pirl_plugin.images.sources import open_source
-
-    data = _root_.config.DATA.TRAIN
-    try:
-        (path,) = data.DATA_PATHS
-        (source,) = data.DATA_SOURCES
-        if source == DISK_FOLDER:  # more images do not change the result: stop counting
-            count = sum(1 for _ in islice(find_images(path), 2 * most))
-        else:
-            count = len(open_source(path, source))
-    except (OSError, ValueError):
-        count = 0  # the checks of the run name the mistake
-    return min(count // 2, most) or most
+    A text says that the size is computed at the start.
+    """
+    return crop if isinstance(crop, str) else round(crop * 8 / 7)
 
 
 RESOLVERS: dict[str, Callable[..., Any]] = {
+    "pirl_at_start": _at_start,
     "pirl_batch": _batch,
     "pirl_cpu_workers": _cpu_workers,
     "pirl_epoch": _epoch,
     "pirl_gpu_workers": _gpu_workers,
-    "pirl_half_of_images": _half_of_images,
-    "pirl_of_weights": _of_weights,
     "pirl_test_resize": _test_resize,
     "pirl_times": _times,
     "pirl_trunk_width": _trunk_width,

@@ -26,7 +26,7 @@ from pirl_plugin.vissl.import_hook import finder
 from pirl_plugin.vissl.run import network_interface as network
 from pirl_plugin.vissl.run import torchrun
 from pirl_plugin.vissl.run.rank import LOST_RANK, another_rank_ended, prepare_workers, run_rank
-from pirl_plugin.vissl.sections import is_ours
+from pirl_plugin.vissl.sections import RECORD
 
 if TYPE_CHECKING:
     from vissl.config import AttrDict
@@ -92,13 +92,13 @@ def guard_launcher(module: Any) -> None:
         cfg: AttrDict, node_id: int, engine_name: str, hook_generator: Callable[[Any], Any]
     ) -> object:
         run = functools.partial(launch, cfg, node_id, engine_name, hook_generator)
-        return _launch(run, cfg, node_id, engine_name) if is_ours(cfg) else run()
+        return _launch(run, cfg, node_id, engine_name) if RECORD in cfg else run()
 
     @functools.wraps(submit)
     def launch_distributed_on_slurm(cfg: AttrDict, engine_name: str) -> object:
         from pirl_plugin.vissl.run.check import check_slurm
 
-        if is_ours(cfg):
+        if RECORD in cfg:
             with in_one_sentence():
                 check_slurm(cfg)
         return submit(cfg, engine_name)
@@ -125,7 +125,7 @@ def guard_launcher(module: Any) -> None:
             *args,
             **kwargs,
         )
-        if is_ours(cfg):
+        if RECORD in cfg:
             run_rank(run, cfg, local_rank, node_id, dist_run_id, checkpoint_path)
         else:
             run()

@@ -25,6 +25,7 @@ from pirl_plugin.system.watcher import Wait, waiting, watching
 from pirl_plugin.vissl.run import torchrun
 from pirl_plugin.vissl.sections import (
     MICRO_BATCHES,
+    RECORD,
     TIMEOUT,
     RunSettings,
     num_micro_batches,
@@ -169,14 +170,16 @@ def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
     """
     from pirl_plugin.system.comparison import in_words
     from pirl_plugin.system.ranks import gather_objects
-    from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, plain, run_differences
+    from pirl_plugin.vissl.resume.record import GLOBAL_BATCH, RESUMING, run_differences
 
     name = Path(checkpoint).name if checkpoint else "none"
-    ranks = gather_objects((plain(config), name))
+    ranks = gather_objects(({RECORD: config[RECORD]}, name))
     first_config, first_name = ranks[0]
     free = [key for key in RESUMING if key != GLOBAL_BATCH]
     for number, (other_config, other_name) in enumerate(ranks):
-        differing = run_differences(other_config, first_config, free)
+        differing = None
+        if other_config != first_config:
+            differing = run_differences(other_config, first_config, free)
         if differing:
             text = in_words(differing, "{key} = {value} (on rank 0 {expected})")
             raise Refused(

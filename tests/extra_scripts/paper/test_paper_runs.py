@@ -10,7 +10,7 @@ from paper_runs import compose, read_run
 from paper_tables import lay_out
 
 from pirl_plugin.checkpoints.training_run import SECTION, read_config
-from pirl_plugin.vissl.resume.record import plain
+from pirl_plugin.vissl.resume.record import as_composed
 from tests.helpers.finished_runs import measured, pretrained, write_run
 from tests.helpers.results_rows import detected, paper_rows
 
@@ -21,7 +21,7 @@ IMAGENET, YFCC = 1_281_167, 1_000_000
 
 def composed(*overrides):
     """A configuration as a run records it; the same composition serves many tests."""
-    return plain(compose(*overrides))
+    return as_composed(compose(*overrides))
 
 
 def changed(config, changes):

@@ -19,6 +19,7 @@ from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.folder import find_newest
 from pirl_plugin.vissl.resume.hook import CheckpointHook, _images_of
+from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.images import save_grey
 from tests.helpers.processes import run_in_processes
 from tests.helpers.tasks import FakeTask
@@ -60,6 +61,7 @@ def run_of(folder, minutes=0, keep_last="all", **more):
     """A task, its hook and its exchange."""
     config = AttrDict(copy.deepcopy(CONFIG))
     config.CHECKPOINT.PIRL = AttrDict({"EVERY_MINUTES": minutes, "KEEP_LAST": keep_last})
+    config[RECORD] = {"config": json.dumps(CONFIG), "weights": {}}
     exchange = ExchangeHook(1)
     hook = CheckpointHook(config, exchange)
     values = dict(

@@ -1,22 +1,21 @@
 """Is this the same run, and is it the paper's: one comparison of whole configurations."""
 
-import copy
 import json
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from vissl.config import AttrDict
-from vissl.utils.hydra_config import infer_learning_rate
 
 from pirl_plugin.system.comparison import in_words
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.vissl.configs import composed_text
+from pirl_plugin.vissl.hooks.progress import show_start
 from pirl_plugin.vissl.resume.record import (
     FREE,
     GLOBAL_BATCH,
     RESUMING,
+    as_composed,
     digest_of,
-    plain,
     record_of,
     refuse_other_images,
     run_differences,
@@ -96,55 +95,12 @@ def test_another_run__is_named_by_the_one_key_that_was_set_for_each_difference()
 def test_rates__are_compared_as_configured_whatever_the_batch():
     lr = "OPTIMIZER.param_schedulers.lr"
     batch = "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=2"
-    base = changed(RESUMING, PAPERS, batch, f"config.{lr}.auto_lr_scaling.base_value=0.3")
-    assert base == {f"{lr}.auto_lr_scaling.base_value": (0.3, 0.03)}
-    # The host reads only the ratio of the last rate to the first.
+    for config in (PAPERS, LINEAR):  # a cosine, and steps: the host scales all of their rates
+        assert changed(RESUMING, config, batch) == {}
+        base = changed(RESUMING, config, batch, f"config.{lr}.auto_lr_scaling.base_value=0.3")
+        assert list(base) == [f"{lr}.auto_lr_scaling.base_value"]
     last = changed(RESUMING, PAPERS, batch, f"config.{lr}.end_value=0.0012")
-    assert last == {f"{lr}.end_value": ("0.01 × first", "0.001 × first")}
-    assert changed(RESUMING, PAPERS, f"config.{lr}.update_interval=step") == {
-        f"{lr}.update_interval": ("step", "epoch")
-    }
-    first = changed(RESUMING, [QUICK], f"config.{lr}.start_value=0.5")  # it does not scale
-    assert first == {f"{lr}.start_value": (0.5, 0.03)}
-    steps = changed(RESUMING, LINEAR, batch, f"config.{lr}.milestones=[1,2]")
-    assert list(steps) == [f"{lr}.milestones"]
-
-
-SCALED = {  # as far as the host replaces rates if it scales them with the batch
-    "cosine": {"start_value": 1.0, "end_value": 0.1},
-    "multistep": {"values": [1.0, 0.1], "milestones": [3]},
-    "step_with_fixed_gamma": {"base_value": 1.0},
-    "linear": {"start_value": 0.5, "end_value": 1.0},
-    "inverse_sqrt": {"start_value": 1.0},
-    "constant": {"value": 1.0},
-}
-SCALED["composite"] = {
-    "schedulers": [{"name": name, **SCALED[name]} for name in ("constant", "cosine")],
-    "lengths": [0.5, 0.5],
-}
-
-
-@pytest.mark.parametrize("name", SCALED)
-def test_rates__that_the_host_scales_are_compared_before_it(name):
-    def scaled(batch, base_value):
-        scaling = {"auto_scale": True, "base_lr_batch_size": 4, "scaling_type": "linear"}
-        lr = {"name": name, "auto_lr_scaling": {**scaling, "base_value": base_value}}
-        lr |= copy.deepcopy(SCALED[name])
-        config = {
-            "DATA": {"TRAIN": {"BATCHSIZE_PER_REPLICA": batch}},
-            "DISTRIBUTED": {"NUM_NODES": 1, "NUM_PROC_PER_NODE": 1},
-            "OPTIMIZER": {
-                "head_optimizer_params": {"use_different_lr": False, "use_different_wd": False},
-                "param_schedulers": {"lr": lr},
-                "weight_decay": 0.0,
-            },
-        }
-        return infer_learning_rate(AttrDict(config))
-
-    before = scaled(8, 0.3)
-    assert run_differences(scaled(32, 0.3), before, RESUMING) == {}
-    differs = run_differences(scaled(8, 0.4), before, RESUMING)
-    assert list(differs) == ["OPTIMIZER.param_schedulers.lr.auto_lr_scaling.base_value"]
+    assert list(last) == [f"{lr}.end_value"]
 
 
 def test_a_benchmark__is_compared_with_its_test_images_and_svms():
@@ -182,8 +138,8 @@ def test_initial_weights__are_compared_by_content(tmp_path, monkeypatch):
         assert list(run_differences(now, before, RESUMING, weights)) == expected
     assert list(run_differences(compose(*PAPERS), before, RESUMING, weights)) == [key]
     monkeypatch.chdir(tmp_path)
-    relative = {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": "b.pth"}}}
-    assert plain(relative) == {"MODEL": {"WEIGHTS_INIT": {"PARAMS_FILE": str(files[1])}}}
+    relative = as_composed(compose(*PAPERS, f"config.{key}=b.pth"))
+    assert relative["MODEL"]["WEIGHTS_INIT"]["PARAMS_FILE"] == str(files[1])
 
 
 def test_initial_weights__of_one_size_whose_ends_agree_are_another_file(tmp_path):
@@ -200,7 +156,7 @@ def test_initial_weights__of_one_size_whose_ends_agree_are_another_file(tmp_path
 
 def test_record_of_json__is_the_same_run():
     config = compose(*PAPERS)
-    assert run_differences(config, json.loads(json.dumps(plain(config))), RESUMING) == {}
+    assert run_differences(config, json.loads(json.dumps(as_composed(config))), RESUMING) == {}
 
 
 def test_in_words__is_three_keys_of_80_characters():
@@ -218,3 +174,22 @@ def test_images__are_compared_by_their_list():
     refuse_other_images({"TRAIN": same, "TEST": other}, section, "FILE")
     with pytest.raises(Refused, match=r"found 2 images, list of paths .* as in FILE"):
         refuse_other_images({"TRAIN": other}, section, "FILE")
+
+
+def test_computed_values__are_compared_and_said(tmp_path, image_folder, capsys):
+    """The number of negatives follows from the images, and so does what a run continues with."""
+    config = ["config=pretrain/pirl/own_images", "+config/pirl/machines=cpu"]
+    few = tmp_path / "few"
+    few.mkdir()
+    for path in sorted((image_folder / "train").rglob("*.jpg"))[:6]:
+        (few / path.name).symlink_to(path)
+    runs = [
+        compose(*config, f"config.DATA.TRAIN.DATA_PATHS=[{folder}]")
+        for folder in (image_folder / "train", few)
+    ]
+    key = "LOSS.pirl_loss.num_negatives"
+    assert run_differences(runs[0], runs[1], RESUMING) == {key: (10, 3)}
+    show_start(runs[0], is_first=True)
+    assert f"computed  {key} = 10" in capsys.readouterr().out
+    text = composed_text(config, key)
+    assert text == "computed at the start: half of the images, at most 4096\n"

@@ -12,6 +12,7 @@ from vissl.utils import hydra_config
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.run import check as checks
 from pirl_plugin.vissl.run.check import check_composed, check_run
+from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
 LOSS, INPUT, TRAIN = "LOSS.pirl_loss", "HOOKS.PIRL_INPUT", "DATA.TRAIN"
@@ -92,7 +93,9 @@ def test_override__ends_in_one_sentence(overrides, message):
 
 
 def test_configs_of_the_host__are_left_alone():
-    check_run(compose("config=test/integration_test/quick_simclr", "config.LOG_FREQUENCY=0"))
+    config = compose("config=test/integration_test/quick_simclr", "config.LOG_FREQUENCY=0")
+    assert RECORD not in config
+    assert config.TRAINER.TASK_NAME == "self_supervision_task"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a rank and its launcher say: memory, ranks that differ, the cause among several ends."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from pirl_plugin.system import ranks as distributed
 from pirl_plugin.system.failures import Refused, record
 from pirl_plugin.vissl.run.launch import _Ranks
 from pirl_plugin.vissl.run.rank import _compare_ranks, out_of_memory_sentence
+from pirl_plugin.vissl.sections import RECORD
 
 
 def config_of(batch=32, parts=1, autocast=None, backend="gloo"):
@@ -22,6 +24,11 @@ def config_of(batch=32, parts=1, autocast=None, backend="gloo"):
             "DISTRIBUTED": {"BACKEND": backend, "NUM_NODES": 1, "NUM_PROC_PER_NODE": 2},
         }
     )
+
+
+def with_record(config):
+    config[RECORD] = {"config": json.dumps(config), "weights": {}}
+    return config
 
 
 def test_out_of_memory__names_values_to_try():
@@ -57,12 +64,12 @@ def test_ranks__that_differ_are_refused(key, value, checkpoint, message, monkeyp
         return records
 
     monkeypatch.setattr(distributed, "gather_objects", gather)
-    _compare_ranks(config_of(), "a/model_phase0.torch")
+    _compare_ranks(with_record(config_of()), "a/model_phase0.torch")
     if message is None:
-        _compare_ranks(other, checkpoint)
+        _compare_ranks(with_record(other), checkpoint)
         return
     with pytest.raises(Refused, match=message):
-        _compare_ranks(other, checkpoint and f"b/{checkpoint}")
+        _compare_ranks(with_record(other), checkpoint and f"b/{checkpoint}")
 
 
 def test_launcher__shows_the_cause_of_this_attempt(tmp_path):
