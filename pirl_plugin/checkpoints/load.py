@@ -17,8 +17,9 @@ from pirl_plugin.checkpoints.trunk import Trunk, find_trunk
 from pirl_plugin.checkpoints.write import PREPROCESSING
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import STAGES
-from pirl_plugin.models.timm_trunk import check_description
+from pirl_plugin.models.timm_trunk import TimmTrunk, check_description
 from pirl_plugin.models.trunks import AnyTrunk
+from pirl_plugin.system.failures import Refused
 
 _RESNETS = [f"resnet{depth}" for depth in STAGES]  # timm's names of torchvision's networks
 
@@ -54,6 +55,39 @@ def load_trunk(
         path, prefix=prefix, timm=timm, timm_options=timm_options, trust_pickle=trust_pickle
     )
     return trunk.build()
+
+
+def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = None) -> AnyTrunk:
+    """Let timm fetch a network with its published weights, or take them from its cache.
+
+    Args:
+        timm: timm's name of the network, or what else timm takes, such as ``hf-hub:OWNER/NAME``.
+        timm_options: keyword arguments of ``timm.create_model``.
+
+    Returns:
+        As :func:`load_trunk`.
+
+    Raises:
+        Refused: there is no name, timm has no such network or no weights of it, or they cannot be
+            fetched.
+    """
+    if timm is None:
+        raise Refused("--pretrained: expected the name of a network; give --timm NAME")
+    options = dict(timm_options or {})
+    try:
+        network = TimmTrunk(timm, {**options, "pretrained": True})
+    except Refused:
+        raise
+    except Exception as error:  # the hub's client raises many types, also of other libraries
+        reason = " ".join(str(error).split())[:200]
+        raise Refused(
+            f"--timm {timm} --pretrained: expected weights that timm can fetch or has in its "
+            f"cache, but there was a {type(error).__name__}: {reason}; connect to the Hugging Face "
+            f"Hub, or download the weights elsewhere and give --checkpoint FILE --timm {timm}"
+        ) from error
+    preprocessing = Preprocessing.from_timm(network.net.pretrained_cfg, timm)
+    network.preprocessing = preprocessing.of_timm_options(options)
+    return network.eval()
 
 
 def read_trunk(

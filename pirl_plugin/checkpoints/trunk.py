@@ -27,6 +27,7 @@ from pirl_plugin.models.timm_trunk import (
     create_network,
     describe,
     read_description,
+    resolve_source,
     timm_title,
 )
 from pirl_plugin.models.trunks import AnyTrunk
@@ -211,8 +212,11 @@ def _timm_trunk(
     options: Mapping[str, object],
 ) -> Trunk:
     """Return the network of timm of a checkpoint."""
+    source = timm  # perhaps an address, which a checkpoint does not name
+    timm, described = resolve_source(source)
+    options = {**described, **options}
     with torch.device("meta"):
-        network: Any = create_network(timm, options)
+        network: Any = create_network(source, options)
     expected = network.state_dict()
     prefixes = _prefixes_of_network(tensors, expected)
     if not prefixes:

@@ -40,7 +40,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "embed",
         "Write a checkpoint's features of any images to a file. A stopped command resumes.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR --out features.npz",
-        kinds.checkpoint_options(),
+        kinds.checkpoint_options(published=True),
         kinds.column_options(),
         kinds.image_options(),
         kinds.computing_options(),

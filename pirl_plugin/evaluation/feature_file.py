@@ -35,6 +35,7 @@ from pirl_plugin.evaluation.labelled_images import joined_labels
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.sources import ImageSource
 from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, remove, write_json
@@ -310,14 +311,17 @@ def describe_features(
     options: argparse.Namespace, preprocessing: Preprocessing, splits: Mapping[str, ImageSource]
 ) -> dict[str, Any]:
     """Return JSON that identifies the features of images by a checkpoint's trunk."""
-    file = options.checkpoint.stat()
+    checkpoint: list[Any] = [weights_name(options)]
+    if options.checkpoint is not None:
+        file = options.checkpoint.stat()
+        checkpoint += [file.st_size, file.st_mtime_ns]
     digest = hashlib.sha256()
     for split, source in splits.items():
         digest.update(f"{split}\0".encode())
         for row in range(len(source)):
             digest.update(source.path_of(row).encode(errors="surrogateescape") + b"\0")
     return {
-        "checkpoint": [str(options.checkpoint.resolve()), file.st_size, file.st_mtime_ns],
+        "checkpoint": checkpoint,
         "network": {
             "trunk": options.trunk,
             "timm": options.timm,

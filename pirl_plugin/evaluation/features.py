@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from torchvision.transforms.v2 import functional as tv
 
-from pirl_plugin.checkpoints.load import load_trunk
+from pirl_plugin.checkpoints.load import fetch_trunk, load_trunk
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.trunks import AnyTrunk, describe_network
@@ -79,7 +79,11 @@ def load_network(options: argparse.Namespace, device: str = "cpu") -> AnyTrunk:
         options: of ``checkpoint_options`` and ``image_options``.
         device: cpu, or cuda:N.
     """
-    trunk = load_trunk(options.checkpoint, **trunk_options(options))
+    chosen = trunk_options(options)
+    if options.checkpoint is None:
+        trunk = fetch_trunk(chosen["timm"], chosen["timm_options"])
+    else:
+        trunk = load_trunk(options.checkpoint, **chosen)
     trunk.preprocessing = trunk.preprocessing.with_options(options.size, options.mean, options.std)
     print(f"network: {describe_network(trunk)}", flush=True)
     return trunk.to(device)

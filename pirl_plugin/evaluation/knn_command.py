@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
     measured, nearest = _measure(options, stores, train, test)
     results = {
         **measured,
-        "checkpoint": str(options.checkpoint.resolve()),
+        "checkpoint": kinds.weights_name(options),
         "data": str(options.data.resolve()),
         **trunk.preprocessing.record(),
         "classes": len(train.labels.unique()),  # without empty folders
@@ -242,7 +242,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         "Measure a k-nearest-neighbour classifier on a checkpoint's frozen features, and an "
         "untrained network for comparison.",
         "--checkpoint runs/mine/checkpoint.torch --data DIR",
-        kinds.checkpoint_options(),
+        kinds.checkpoint_options(published=True),
         kinds.labelled_data_options(),
         kinds.image_options(),
         kinds.computing_options(),

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +33,8 @@ class TimmTrunk(nn.Module):
     embeddings are interpolated (timm's ``dynamic_img_size``), unless ``options`` turns this off.
 
     Args:
-        architecture: timm's name, such as ``vit_tiny_patch16_224``.
+        architecture: timm's name, such as ``vit_tiny_patch16_224``, or an address that timm takes,
+            such as ``hf-hub:OWNER/NAME``.
         options: keyword arguments of ``timm.create_model``.
 
     Attributes:
@@ -49,8 +51,10 @@ class TimmTrunk(nn.Module):
 
     def __init__(self, architecture: str, options: Mapping[str, object] | None = None) -> None:
         super().__init__()
-        options = _with_image_sizes(architecture, options or {})
-        self.net: Any = create_network(architecture, options)
+        source = architecture
+        architecture, described = resolve_source(source)
+        options = _with_image_sizes(architecture, {**described, **(options or {})})
+        self.net: Any = create_network(source, options)
         # The weights that the user let timm load are in the checkpoint: it need not name them.
         loading = inspect.signature(_timm().create_model).parameters
         options = {key: value for key, value in options.items() if key not in loading}
@@ -97,9 +101,10 @@ def create_network(architecture: str, options: Mapping[str, Any]) -> nn.Module:
         ValueError: see :class:`TimmTrunk`.
     """
     timm = _timm()
+    resolve_source(architecture)  # timm takes all options that it finds at an address
     try:
         net: nn.Module = timm.create_model(architecture, num_classes=0, **options)
-    except (AssertionError, RuntimeError, TypeError) as error:
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
         raise Refused(
             f"MODEL.TRUNK.PIRL_TIMM = {architecture}, {dict(options)}: expected a network of timm "
             f"{timm.__version__} and its options; timm said: {error}"
@@ -116,6 +121,25 @@ def timm_title(architecture: str, options: Mapping[str, object]) -> str:
     """
     listed = ", ".join(f"{key}={value}" for key, value in options.items())
     return f"timm's {architecture}{f' ({listed})' if listed else ''}"
+
+
+def resolve_source(source: str) -> tuple[str, dict[str, object]]:
+    """Return timm's name of a network and its options, from a name, or an address or folder.
+
+    Raises:
+        Refused: the description at the address is not taken: see :func:`check_description`.
+    """
+    kind, colon, place = source.partition(":")
+    if not colon:
+        return source, {}
+    if kind == "local-dir":
+        config = json.loads(Path(place, "config.json").read_text())
+        return check_description(config.get("architecture"), config.get("model_args") or {}, source)
+    _timm()
+    from timm.models import load_model_config_from_hf
+
+    _, architecture, options = load_model_config_from_hf(place)
+    return check_description(architecture, options or {}, source)
 
 
 def network_width(net: Any) -> int:

@@ -144,13 +144,22 @@ def command_parser(
     )
 
 
-def checkpoint_options(several: bool = False) -> argparse.ArgumentParser:
-    """Return the options that choose the trunk of a checkpoint, or of several."""
+def checkpoint_options(several: bool = False, published: bool = False) -> argparse.ArgumentParser:
+    """Return the options that choose a trunk.
+
+    Args:
+        several: ``--checkpoint`` takes several files.
+        published: ``--pretrained`` is an option too, instead of ``--checkpoint``.
+    """
     parent = argparse.ArgumentParser(add_help=False)
-    add = parent.add_argument
     kinds = "a file of this plugin, VISSL, torch, torchvision, timm, MoCo, DINO …"
     nargs = "+" if several else None
-    add("--checkpoint", metavar="FILE", type=user_path, nargs=nargs, required=True, help=kinds)
+    weights = parent.add_mutually_exclusive_group(required=True)
+    weights.add_argument("--checkpoint", metavar="FILE", type=user_path, nargs=nargs, help=kinds)
+    if published:
+        fetched = "instead of a file: the published weights of --timm NAME, which timm fetches"
+        weights.add_argument("--pretrained", action="store_true", help=fetched)
+    add = parent.add_argument
     add("--trunk", metavar="PREFIX", help="prefix of its tensors, if the file has several networks")
     add("--timm", metavar="NAME", help="timm's name of the network, if the file does not have it")
     add(
@@ -221,6 +230,13 @@ def trunk_options(options: argparse.Namespace) -> dict[str, Any]:
         "timm_options": dict(options.timm_option),
         "trust_pickle": options.trust_pickle,
     }
+
+
+def weights_name(options: argparse.Namespace) -> str:
+    """Return the absolute path of ``--checkpoint``, or the name of published weights."""
+    if options.checkpoint is None:
+        return f"published weights of timm's {options.timm}"
+    return str(options.checkpoint.resolve())
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

@@ -67,7 +67,7 @@ def write_linear_report(
     counts = np.bincount(labels[labels != NO_CLASS])
     bars = [Accuracy(layer, top1, int(counts.sum())) for layer, top1 in accuracies.items()]
     settings = {
-        "Checkpoint": options.checkpoint.resolve(),
+        "Checkpoint": kinds.weights_name(options),
         "Training images": f"{len(images.train):,} in {images.train.path}",
         "Test images": f"{len(images.test):,} in {images.test.path}",
         "Images": trunk.preprocessing,

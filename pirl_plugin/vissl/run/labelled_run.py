@@ -27,7 +27,7 @@ def command_parser(name: str, description: str, example: str, out: str) -> argpa
         name,
         description,
         example,
-        kinds.checkpoint_options(),
+        kinds.checkpoint_options(published=True),
         kinds.labelled_data_options(),
         kinds.image_options(),
     )
@@ -55,17 +55,16 @@ def run_overrides(
 ) -> list[str]:
     """Return the overrides of weights, images, machine and folder of a run.
 
-    The host finds the trunk in the checkpoint by itself, unless options chose it or the file is of
-    safetensors: then the trunk is written into the run's folder.
+    The host finds the trunk in the checkpoint by itself, unless options chose it: then the trunk is
+    written into the run's folder.
     """
     import torch
 
     from pirl_plugin.checkpoints.write import save_trunk
     from pirl_plugin.evaluation.labelled_images import SOURCE_NAMES
 
-    # The weights: the host would not read the config.json beside timm's safetensors file.
     weights = options.checkpoint
-    if options.trunk or options.timm or options.trust_pickle or weights.suffix == ".safetensors":
+    if options.trunk or options.timm or options.trust_pickle:
         weights = options.out / "trunk.torch"
         save_trunk(trunk, weights)
     # Images and classes of both splits.

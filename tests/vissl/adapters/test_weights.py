@@ -1,11 +1,13 @@
 """Weights that fit nothing are refused when the host loads them; all legal ones pass."""
 
 import pytest
+import timm
 import torch
 import torchvision
 from vissl.models import build_model
 from vissl.utils.hydra_config import compose_hydra_configuration, convert_to_attrdict
 
+from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.vissl.adapters.weights import load_initial_weights
 
@@ -75,6 +77,21 @@ def test_load__leaves_out_what_the_user_says():
     given = checkpoint(depth=10)["classy_state_dict"]["base_model"]["model"]["trunk"]
     name = "_feature_blocks.conv1.weight"
     assert torch.equal(loaded.trunk.base_model.state_dict()[name], given[name])
+
+
+def test_load__takes_the_network_that_timm_describes_beside_its_file(tmp_path):
+    """The host knows neither safetensors nor config.json."""
+    torch.save(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "in.pth")
+    export_checkpoint(tmp_path / "in.pth", tmp_path / "out", "timm", timm="test_vit")
+    config = compose(
+        "config=benchmark/pirl/finetune",
+        "+config/pirl/finetune=timm",
+        "config.MODEL.TRUNK.PIRL_TIMM.NAME=test_vit",
+        f"config.MODEL.WEIGHTS_INIT.PARAMS_FILE={tmp_path / 'out' / 'model.safetensors'}",
+    )
+    model = load_initial_weights(config, build_model(config.MODEL, config.OPTIMIZER))
+    expected = torch.load(tmp_path / "in.pth", weights_only=True)["cls_token"]
+    assert torch.equal(model.trunk.state_dict()["net.cls_token"], expected)
 
 
 def test_options_of_git_main__are_passed_on():

@@ -1,0 +1,81 @@
+"""``--timm NAME --pretrained``: timm fetches the weights, or has them in its cache."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from pirl_plugin.cli import run
+from pirl_plugin.evaluation import embed_command
+from pirl_plugin.system.failures import Refused
+from tests.helpers.images import save_grey
+
+NAME = "test_vit"
+REPOSITORY = "models--timm--test_vit.r160_in1k"  # of the default weights, in the hub's cache
+
+
+def embed(folder, *words):
+    """Run the command in a process of its own: the hub's client reads the variables once."""
+    variables = {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", "from pirl_plugin.cli import main; main()", "embed", *words,
+         "--data", str(folder / "photos"), "--size", "32"],
+        env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four photos, and the hub's cache with weights of the network."""
+    for level in range(4):
+        save_grey(tmp_path / "photos" / f"{level}.png", level=60 * level)
+    repository = tmp_path / "hub" / "hub" / REPOSITORY
+    revision = "0" * 40
+    (repository / "snapshots" / revision).mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(revision)
+    torch.manual_seed(7)
+    weights = timm.create_model(NAME).state_dict()
+    save_file(weights, repository / "snapshots" / revision / "model.safetensors")
+    torch.save(weights, tmp_path / "weights.pth")
+    return tmp_path
+
+
+def test_published_weights__are_those_of_the_hub(folder):
+    """Features by the name are those by the file of the same weights."""
+    result = embed(folder, "--timm", NAME, "--pretrained", "--out", str(folder / "hub.npz"))
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "mean 0.5 0.5 0.5" in result.stdout  # timm's for this network
+    words = ["--checkpoint", str(folder / "weights.pth"), "--timm", NAME, "--size", "32"]
+    words += ["--data", str(folder / "photos"), "--out", str(folder / "file.npz")]
+    embed_command.main(words)
+    with np.load(folder / "hub.npz") as fetched, np.load(folder / "file.npz") as read:
+        assert np.unique(fetched["features"], axis=0).shape == (4, 64)
+        np.testing.assert_array_equal(fetched["features"], read["features"])
+
+
+def test_published_weights__that_cannot_be_fetched_are_one_sentence(folder):
+    result = embed(folder, "--timm", "test_resnet", "--pretrained", "--out", str(folder / "a.npz"))
+    assert result.returncode == 1
+    (sentence,) = result.stderr.strip().splitlines()
+    assert "--timm test_resnet --pretrained: expected weights that timm can fetch" in sentence
+    assert "give --checkpoint FILE --timm test_resnet" in sentence
+
+
+@pytest.mark.parametrize("command", ["knn", "embed", "linear", "finetune"])
+def test_weights__come_from_a_file_or_from_timm(command, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "out.npz")]
+    for words in ([], ["--checkpoint", "a.pth", "--pretrained"]):
+        with pytest.raises(SystemExit):
+            run([command, "--data", str(tmp_path), *out, *words])
+        assert "--checkpoint" in capsys.readouterr().err
+    for name in ("0.png", "1.png"):
+        for split in ("train/a", "train/b", "val/a", "val/b"):
+            save_grey(tmp_path / split / name)
+    with pytest.raises(Refused, match="--pretrained: expected the name of a network; give --timm"):
+        run([command, "--data", str(tmp_path), *out, "--pretrained"])
