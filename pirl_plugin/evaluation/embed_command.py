@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.evaluation.labelled_images import joined_labels, open_splits
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
+    from pirl_plugin.models.layers import Layers
 
     trunk = load_network(options, options.device)
     splits = open_splits(options.data, Columns(options.image_column, options.label_column))
@@ -29,7 +30,13 @@ def main(arguments: list[str]) -> None:
 
     about = describe_features(options, trunk.preprocessing, splits)
     file = FeatureFile(options.out, about, options.data, splits)
-    fill([file], [trunk], trunk.preprocessing, options.batch, options.workers)
+    fill(
+        [file],
+        [Layers(trunk, [options.layer])],
+        trunk.preprocessing,
+        options.batch,
+        options.workers,
+    )
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")
     print(f"{options.out}: features of {int(file.readable.sum()):,} images")
@@ -43,6 +50,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         kinds.checkpoint_options(published=True),
         kinds.column_options(),
         kinds.image_options(),
+        kinds.layer_options(),
         kinds.computing_options(),
     )
     data = "a folder of images, a list, tars or a Hugging Face data set; with or without classes"

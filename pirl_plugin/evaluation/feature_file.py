@@ -286,7 +286,7 @@ def fill(
 
     Args:
         stores: one for each trunk.
-        trunks: trunks of the same width, in evaluation mode, on one device.
+        trunks: as in :func:`compute_features`, each with one tensor of features.
         preprocessing: of the trunks' images.
         batch: images at a time.
         workers: processes that decode; None: from the number of cores and of images.
@@ -327,6 +327,7 @@ def describe_features(
             "timm": options.timm,
             "options": dict(options.timm_option),
         },
+        "layer": options.layer,
         "size": preprocessing.size,
         "mean and std": [*preprocessing.mean, *preprocessing.std],
         "list of images": digest.hexdigest(),

@@ -134,14 +134,14 @@ def extract_features(
     was_training = {module: module.training for module in trunk.modules()}
     trunk.eval()
     try:
-        features, readable = collect_features(
+        (features,), readable = collect_features(
             [trunk], [open_source(images)], preprocessing, torch.float32, None, batch, workers
         )
     finally:
         for module, mode in was_training.items():
             module.training = mode
-    features[:, ~readable] = torch.nan
-    return features[0], readable
+    features[~readable] = torch.nan
+    return features, readable
 
 
 def collect_features(
@@ -152,11 +152,11 @@ def collect_features(
     rows: Sequence[int] | None = None,
     batch: int = 128,
     workers: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Compute the features of several trunks of the same width in memory; read each image once.
+) -> tuple[list[Tensor], Tensor]:
+    """Compute the features of several trunks in memory; read each image once.
 
     Args:
-        trunks: T trunks, as in :func:`compute_features`.
+        trunks: as in :func:`compute_features`.
         images: sources of images, as in :func:`compute_features`.
         preprocessing: of the trunks' images.
         dtype: type of the features.
@@ -165,20 +165,21 @@ def collect_features(
         workers: processes that decode; None: from the number of cores and of images.
 
     Returns:
-        Features ``(T, N, D)`` and bool ``(N,)``, whether each image could be read, on the CPU.
+        As :func:`compute_features`, of all N images, on the CPU.
     """
     rows = range(sum(map(len, images))) if rows is None else rows
-    features = torch.empty(len(trunks), len(rows), 0, dtype=dtype)
+    collected: list[Tensor] = []
     readable = torch.empty(len(rows), dtype=torch.bool)
     start = 0
-    for part, valid in compute_features(trunks, images, preprocessing, rows, batch, workers):
-        if start == 0:  # one tensor from the start: joining parts would need twice the memory
-            features = torch.empty(len(trunks), len(rows), part.shape[2], dtype=dtype)
+    for parts, valid in compute_features(trunks, images, preprocessing, rows, batch, workers):
+        if start == 0:  # whole tensors from the start: joining parts would need twice the memory
+            collected = [torch.empty(len(rows), part.shape[1], dtype=dtype) for part in parts]
         end = start + len(valid)
-        features[:, start:end] = part
+        for features, part in zip(collected, parts, strict=True):
+            features[start:end] = part
         readable[start:end] = valid
         start = end
-    return features, readable
+    return collected, readable
 
 
 @torch.no_grad()
@@ -189,11 +190,12 @@ def compute_features(
     rows: Sequence[int],
     batch: int = 128,
     workers: int | None = None,
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[list[Tensor], Tensor]]:
     """Compute features a batch at a time, with a progress line.
 
     Args:
-        trunks: T trunks of the same width, in evaluation mode, on one device.
+        trunks: modules that map images to features ``(B, …)``, or to a list of such tensors, in
+            evaluation mode, on one device.
         images: sources of images, which are joined in this order.
         preprocessing: size and statistics of the images, as in the trunks' training.
         rows: N rows of the joined sources.
@@ -201,7 +203,8 @@ def compute_features(
         workers: processes that decode; None: from the number of cores and of images.
 
     Yields:
-        Features ``(T, B, D)`` on the trunks' device, and bool ``(B,)``: which can be read.
+        The features ``(B, D)`` of each trunk, one after the other, on the trunks' device, and bool
+        ``(B,)``: which can be read.
     """
     if workers is None:
         workers = min(usable_cores(), _MOST_WORKERS, len(rows) // _IMAGES_PER_WORKER)
@@ -216,13 +219,10 @@ def compute_features(
     with Progress("features", len(rows)) as progress:
         for pixels, valid in WatchedBatches(loader, lambda: wait_for_images(images)):
             normalized = preprocessing.normalize(pixels.to(device))
-            yield torch.stack([_pooled(trunk(normalized)) for trunk in trunks]), valid
+            features = []
+            for trunk in trunks:
+                output = trunk(normalized)  # the trunks of VISSL return a list
+                tensors = output if isinstance(output, (list, tuple)) else [output]
+                features += [tensor.flatten(1) for tensor in tensors]
+            yield features, valid
             progress.update(len(valid))
-
-
-def _pooled(output: Any) -> Tensor:
-    """Return the features ``(B, D)`` of a trunk's output."""
-    if isinstance(output, (list, tuple)):  # the trunks of VISSL return a list
-        (output,) = output
-    features: Tensor = output.flatten(1)
-    return features

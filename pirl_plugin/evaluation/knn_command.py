@@ -32,13 +32,16 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
     from pirl_plugin.images.columns import Columns
+    from pirl_plugin.models.layers import Layers
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
 
     trunk = load_network(options, options.device)
     images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
-    networks = [trunk, untrained(trunk).to(options.device)] if options.untrained else [trunk]
+    networks = [Layers(trunk, [options.layer])]
+    if options.untrained:
+        networks.append(Layers(untrained(trunk).to(options.device), [options.layer]))
     stores = _open_stores(options, trunk, images)[: len(networks)]
     fill(stores, networks, trunk.preprocessing, options.batch, options.workers)
 
@@ -52,6 +55,7 @@ def main(arguments: list[str]) -> None:
     measured, nearest = _measure(options, stores, train, test)
     results = {
         **measured,
+        "layer": options.layer,
         "checkpoint": kinds.weights_name(options),
         "data": str(options.data.resolve()),
         **trunk.preprocessing.record(),
@@ -245,6 +249,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         kinds.checkpoint_options(published=True),
         kinds.labelled_data_options(),
         kinds.image_options(),
+        kinds.layer_options(),
         kinds.computing_options(),
     )
     add = parser.add_argument

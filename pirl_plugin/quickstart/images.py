@@ -100,9 +100,12 @@ def read_split(
         labels = source.labels()
         rows = [row for row in rows if labels[row] != NO_CLASS]
     trunks = [load_trunk(file) for file in checkpoints.values()]
-    features, is_readable = collect_features(  # (T, N, D), (N,)
+    features, is_readable = collect_features(
         trunks, [source], Preprocessing(IMAGE_SIZE), rows=rows, workers=0
     )
     readable_rows = [row for row, ok in zip(rows, is_readable.tolist(), strict=True) if ok]
-    by_name = dict(zip(checkpoints, features[:, is_readable].float(), strict=True))
+    by_name = {
+        name: of_trunk[is_readable].float()
+        for name, of_trunk in zip(checkpoints, features, strict=True)
+    }
     return Split(source, readable_rows, by_name, train_classes)

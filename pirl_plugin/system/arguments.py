@@ -206,6 +206,17 @@ def image_options() -> argparse.ArgumentParser:
     return parent
 
 
+def layer_options() -> argparse.ArgumentParser:
+    """Return the option that chooses a layer."""
+    parent = argparse.ArgumentParser(add_help=False)
+    layers = (
+        "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
+        "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features"
+    )
+    parent.add_argument("--layer", metavar="NAME", default="last", help=layers)
+    return parent
+
+
 def computing_options() -> argparse.ArgumentParser:
     """Return the options of computing features."""
     parent = argparse.ArgumentParser(add_help=False)

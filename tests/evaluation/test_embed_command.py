@@ -1,6 +1,7 @@
 """Features of any images: as a file of ``pirl-plugin embed``, and in Python."""
 
 import csv
+import json
 
 import numpy as np
 import pandas
@@ -100,6 +101,19 @@ def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
     untrained = np.load(tmp_path / "f.untrained.npz")["features"]
     assert untrained.shape == (12, 128)
     assert not np.array_equal(untrained, np.load(file)["features"])
+
+
+def test_layer__is_written_by_embed_and_measured_by_knn(checkpoint, tmp_path):
+    data = write_classes(tmp_path / "data", {"train": 8, "val": 4}, separable=True)
+    file = embed(checkpoint, data, tmp_path / "f.npz", "--layer", "res3")
+    assert np.load(file)["features"].shape == (12, 32 * 4 * 4)  # 32-px images: a grid of 4 × 4
+    words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32"]
+    out = tmp_path / "out"
+    run([*words, "--layer", "res3", "--features", str(file), "--out", str(out), "--no-untrained"])
+    results = json.loads((out / "results.json").read_text())
+    assert (results["layer"], results["knn_top1"]) == ("res3", 100.0)
+    with pytest.raises(ValueError, match="this file has another layer; name another file"):
+        run([*words, "--features", str(file), "--no-untrained"])
 
 
 class Greys(torch.utils.data.Dataset):

@@ -1,0 +1,47 @@
+"""Features of any layer."""
+
+import pytest
+import torch
+
+from pirl_plugin.models.layers import Layers, layer_names
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.models.timm_trunk import TimmTrunk
+
+
+def test_layers__of_a_resnet_are_on_the_grids_of_the_paper():
+    trunk = ResNetTrunk(18).eval()
+    names = layer_names(trunk)
+    images = torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        features = Layers(trunk, names)(images)
+        whole = trunk(images, ["res4", "flatten"])
+    # Channels times cells, as in configs/config/pirl/linear/resnet18.yaml.
+    widths = [64 * 144, 64 * 144, 128 * 64, 256 * 36, 512 * 16, 512]
+    assert [part.shape for part in features] == [(2, width) for width in widths]
+    # 14 × 14 positions in a grid of 6 × 6: its first cell is the mean of the first 3 × 3.
+    cell = features[names.index("res4")].unflatten(1, (256, 6, 6))[:, :, 0, 0]
+    torch.testing.assert_close(cell, whole[0][:, :, :3, :3].mean(dim=(2, 3)))
+    assert torch.equal(features[-1], whole[1])
+
+
+def test_layers__grid_is_not_finer_than_the_layer():
+    with torch.no_grad():
+        (features,) = Layers(ResNetTrunk(18).eval(), ["res5"])(torch.randn(1, 3, 64, 64))
+    assert features.shape == (1, 512 * 2 * 2)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224", "efficientnet_lite0"])
+def test_layers__of_timm_are_its_stages(name):
+    pytest.importorskip("timm")
+    trunk = TimmTrunk(name, {}).eval()
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        *stages, last = Layers(trunk, layer_names(trunk))(images)
+        torch.testing.assert_close(last, trunk(images)[0], rtol=1e-4, atol=1e-4)
+    assert len(stages) >= 5
+    assert all(2000 < stage.shape[1] < 16_400 for stage in stages)
+
+
+def test_layers__refuse_an_unknown_name():
+    with pytest.raises(ValueError, match="--layer = 'res6': expected one of conv1, res2"):
+        Layers(ResNetTrunk(10), ["res6"])
