@@ -19,6 +19,7 @@ from trial import CONFIG, METRICS, RESULT
 from pirl_plugin.cli import start
 from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path, whole_number
 from pirl_plugin.system.files import claim_folder, sha256_of, write_json, write_text
+from pirl_plugin.system.lock import locked
 from pirl_plugin.system.watcher import watching
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def main(arguments: list[str]) -> int:
     if options.data:  # set before Detectron2 is imported, which reads it
         os.environ["DETECTRON2_DATASETS"] = str(options.data.resolve())
     detectron2_setup.require_detectron2()
+    with locked(options.out, "--out"):
+        return _run_trials(options)
+
+
+def _run_trials(options: argparse.Namespace) -> int:
     run, config = prepare(options)
     failed: list[dict[str, Any]] = []
     for seed in range(options.trials):

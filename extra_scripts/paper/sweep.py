@@ -27,6 +27,7 @@ from pirl_plugin.system.arguments import HelpFormatter, output_folder, user_path
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import claim_folder, write_json, write_text
 from pirl_plugin.system.host_config import quoted
+from pirl_plugin.system.lock import locked
 from pirl_plugin.system.watcher import watching
 
 
@@ -397,7 +398,7 @@ def main(arguments: list[str]) -> None:
     options.data = options.data.resolve()
     if options.voc is not None:
         options.voc = options.voc.resolve()
-    with watching():
+    with watching(), locked(options.out, "--out"):
         run_sweep(options)
 
 

@@ -14,6 +14,7 @@ from pirl_plugin.models.trunks import describe_network
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.host_config import quoted
+from pirl_plugin.system.lock import locked_files
 
 
 def export_checkpoint(
@@ -147,7 +148,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     chosen = kinds.trunk_options(options)
     prefix = chosen.pop("prefix")
-    trunk = export_checkpoint(options.checkpoint, options.out, options.to, trunk=prefix, **chosen)
+    with locked_files(out=options.out):
+        trunk = export_checkpoint(
+            options.checkpoint, options.out, options.to, trunk=prefix, **chosen
+        )
     place = f" at {trunk.prefix}" if trunk.prefix else ""
     print(
         f"{options.out}: {trunk.title}, {len(trunk.weights())} tensors, from "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pirl_plugin.system import arguments as kinds
+from pirl_plugin.system.lock import locked_files
 
 
 def main(arguments: list[str]) -> None:
@@ -28,15 +29,11 @@ def main(arguments: list[str]) -> None:
         print(f"{len(source):,} images of {source.path}, {classes}")
     print(f"crops of {trunk.preprocessing}", flush=True)
 
-    about = describe_features(options, trunk.preprocessing, splits)
-    file = FeatureFile(options.out, about, options.data, splits)
-    fill(
-        [file],
-        [Layers(trunk, [options.layer])],
-        trunk.preprocessing,
-        options.batch,
-        options.workers,
-    )
+    network = Layers(trunk, [options.layer])
+    with locked_files(out=options.out):
+        about = describe_features(options, trunk.preprocessing, splits)
+        file = FeatureFile(options.out, about, options.data, splits)
+        fill([file], [network], trunk.preprocessing, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")
     print(f"{options.out}: features of {int(file.readable.sum()):,} images")

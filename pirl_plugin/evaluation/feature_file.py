@@ -15,6 +15,7 @@ import csv
 import hashlib
 import io
 import json
+import logging
 import math
 import os
 import tempfile
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 from pirl_plugin.evaluation.features import compute_features
 from pirl_plugin.evaluation.labelled_images import joined_labels
 from pirl_plugin.images.classes import NoLabels
+from pirl_plugin.images.fingerprint import content_digest, content_stamp, names_digest
 from pirl_plugin.images.sources import ImageSource
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.system.arguments import weights_name
@@ -40,6 +42,7 @@ from pirl_plugin.system.comparison import differences
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, remove, write_json
 
+_CONTENT = "content of images"
 _BLOCK = 4096  # images at a time, when a file is read or written
 
 
@@ -127,10 +130,18 @@ class FeatureFile(FeatureStore):
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._stored = self._parts / "features.f32"  # float32, of the images that could be read
         self._about = json.loads(json.dumps(about))  # as it will be read
-        progress = self._recorded() or {"about": self._about, "done": 0, "unreadable": []}
+        new = {"about": self._about, "done": 0, "unreadable": [], "bytes": 0}
+        progress = self._recorded() or new
+        differs = differences(self._about, progress["about"], free=[_CONTENT])
+        if not differs and not self._is_current(progress):
+            logging.root.warning(
+                f"{path}: computed again, because images of the same names changed"
+            )
+            self.path.unlink(missing_ok=True)
+            progress = new
         self.num_done = progress["done"]
         self.unreadable = progress["unreadable"]
-        differs = differences(self._about, progress["about"])
+        self._num_bytes = progress["bytes"]
         if differs:
             keys = " and ".join(dict.fromkeys(key.partition(".")[0] for key in differs))
             raise Refused(
@@ -142,14 +153,14 @@ class FeatureFile(FeatureStore):
         """Store the features of the next B images; they survive the end of the process."""
         stored = features[readable].float().cpu().numpy()
         self._parts.mkdir(parents=True, exist_ok=True)
-        num_stored = self.num_done - len(self.unreadable)
         with self._stored.open("r+b" if self.num_done else "wb") as file:
             # A stopped command may have stored a batch that its progress does not count.
-            file.truncate(num_stored * features.shape[1] * stored.itemsize)
+            file.truncate(self._num_bytes)
             file.seek(0, os.SEEK_END)
             file.write(stored.tobytes())
             file.flush()
             os.fsync(file.fileno())
+            self._num_bytes = file.tell()
         self._count(readable)
         write_json(self._parts / "progress.json", self._progress)
 
@@ -177,7 +188,31 @@ class FeatureFile(FeatureStore):
     @property
     def _progress(self) -> dict[str, Any]:
         """What identifies the features, and the images that have been read."""
-        return {"about": self._about, "done": self.num_done, "unreadable": self.unreadable}
+        return {
+            "about": self._about,
+            "done": self.num_done,
+            "unreadable": self.unreadable,
+            "bytes": self._num_bytes,
+        }
+
+    def _is_current(self, progress: Mapping[str, Any]) -> bool:
+        """Return whether the features of an earlier command are those of the images now.
+
+        They are not if images have changed, if one that could not be read can be read now, or if
+        the parts are shorter than they were.
+        """
+        if progress["about"].get(_CONTENT) != self._about[_CONTENT]:
+            return False
+        if not self.path.exists() and progress["done"]:
+            is_short = not self._stored.is_file()
+            if is_short or self._stored.stat().st_size < progress["bytes"]:
+                return False
+        unreadable = set(progress["unreadable"])
+        sources = self.splits.values()
+        images = ((source, row) for source in sources for row in range(len(source)))
+        return not any(
+            source[row][1] for number, (source, row) in enumerate(images) if number in unreadable
+        )
 
     def _recorded(self) -> dict[str, Any] | None:
         """Return the progress of an earlier command, from the whole file or from its parts.
@@ -194,7 +229,7 @@ class FeatureFile(FeatureStore):
                     progress = json.loads(str(npz["progress"]))
             else:
                 progress = json.loads(self._beside.read_text())
-            return {key: progress[key] for key in ("about", "done", "unreadable")}
+            return {key: progress[key] for key in ("about", "done", "unreadable", "bytes")}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise Refused(
                 f"{self.path}: expected features that this command wrote, but found another or a "
@@ -313,13 +348,13 @@ def describe_features(
     """Return JSON that identifies the features of images by a checkpoint's trunk."""
     checkpoint: list[Any] = [weights_name(options)]
     if options.checkpoint is not None:
-        file = options.checkpoint.stat()
-        checkpoint += [file.st_size, file.st_mtime_ns]
-    digest = hashlib.sha256()
-    for split, source in splits.items():
-        digest.update(f"{split}\0".encode())
-        for row in range(len(source)):
-            digest.update(source.path_of(row).encode(errors="surrogateescape") + b"\0")
+        checkpoint.append(content_stamp(options.checkpoint))
+    names = {split: names_digest(source) for split, source in splits.items()}
+    contents = {split: content_digest(source) for split, source in splits.items()}
+    with suppress(NoLabels):
+        classes, labels = joined_labels(splits)
+        contents["classes"] = hashlib.sha256(json.dumps(classes).encode()).hexdigest()
+        contents["labels"] = hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest()
     return {
         "checkpoint": checkpoint,
         "network": {
@@ -330,7 +365,8 @@ def describe_features(
         "layer": options.layer,
         "size": preprocessing.size,
         "mean and std": [*preprocessing.mean, *preprocessing.std],
-        "list of images": digest.hexdigest(),
+        "list of images": names,
+        _CONTENT: contents,
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.lock import locked_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pirl_plugin.images.sources import ImageSource
     from pirl_plugin.models.trunks import AnyTrunk
 
+RESULTS = "results.json"
+
 
 def main(arguments: list[str]) -> None:
     """Run the command: print the accuracies, and write ``results.json`` into ``--out``.
@@ -28,6 +31,12 @@ def main(arguments: list[str]) -> None:
         ValueError: train and val have different classes or only one, or no image can be read.
     """
     options = _parse(arguments)
+    results_file = None if options.out is None else options.out / RESULTS
+    with locked_files(out=results_file, report=options.report, features=options.features):
+        _measure_and_write(options)
+
+
+def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.feature_file import fill
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
@@ -69,7 +78,7 @@ def main(arguments: list[str]) -> None:
         _write_report(options, results, train, test, nearest, images.classes)
         print(f"In {options.report}: accuracies and nearest neighbours")
     if options.out is not None:
-        write_json(options.out / "results.json", results)
+        write_json(options.out / RESULTS, results)
 
 
 @dataclass(frozen=True)

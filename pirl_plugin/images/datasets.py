@@ -104,7 +104,12 @@ class HuggingFaceSource(MapSource):
         name = _split_of(files_of_split, "train" if split == "train" else "val", place)
         if self.num_splits > 1:
             logging.root.info(f"{place}: the split {name} of {', '.join(files_of_split)}")
-        super().__init__(open_data_files(files_of_split[name]), columns=columns, path=place)
+        self._files = files_of_split[name]
+        super().__init__(open_data_files(self._files), columns=columns, path=place)
+
+    def files(self) -> list[str]:
+        """Return the Arrow or parquet files."""
+        return self._files
 
 
 def _split_of(splits: Mapping[str, object], split: str, folder: str) -> str:

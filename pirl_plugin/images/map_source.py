@@ -78,6 +78,14 @@ class MapSource(ImageSource):
         """Return ``CLASS[ROW]``."""
         return f"{self.path}[{row}]"
 
+    def name_of(self, row: int) -> str:
+        """Return the number of the item."""
+        return str(row)
+
+    def files(self) -> list[str]:
+        """Return no files: the images are in memory."""
+        return []
+
     def pixels(self, row: int) -> torch.Tensor:
         """Return one image, uint8 (3, H, W).
 

@@ -1,46 +1,66 @@
 """``pirl-plugin prepare``: a smaller copy of a folder of images, which is read faster.
 
 The copy has the same folders and names, or it is a few large tars (``--shards``). The same command
-completes an interrupted copy.
+completes an interrupted copy, copies changed images again, and deletes copies of removed images.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import math
 import os
 import tarfile
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from pirl_plugin.images.decode import decode_image, read_file
+from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.fingerprint import content_stamp, digest_of
 from pirl_plugin.images.folders import FolderSource
 from pirl_plugin.images.names import INDEX
-from pirl_plugin.images.shards import scan_tar, write_index
+from pirl_plugin.images.shards import write_index
 from pirl_plugin.system.arguments import command_parser, user_path, whole_number
 from pirl_plugin.system.console import Progress
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.files import RUN_FILE, atomic_write, claim_folder
+from pirl_plugin.system.files import atomic_write, claim_folder
 from pirl_plugin.system.loader import WatchedBatches, start_worker, wait_for_images
+from pirl_plugin.system.lock import LOCK, locked
 from pirl_plugin.system.processes import usable_cores
 
 _PROBLEMS = "unreadable.txt"
+_RECORD = ".prepared.jsonl"  # an Entry on each line; hidden, so that no reader counts it
+_SHARD = "shard-{:06d}.tar"
 _BLOCK = 32  # images that a process copies at a time
 _PER_SHARD = 5000
 _JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif", ".jpe"})
 _MAX_PIXELS = 178_000_000  # PIL's own limit; a process needs about 2 GB for such an image
 
 
-class Result(NamedTuple):
-    """Number of copies written and found, and a sentence for each image without a copy."""
+class Entry(NamedTuple):
+    """A line of the record: what a copy was made from.
 
+    Attributes:
+        item: name of the image, or of the tar.
+        stamp: size and time of the image, or a digest for those of a tar; empty: not yet made.
+        outputs: files that may hold the copy, relative to the folder of the copies.
+    """
+
+    item: str
+    stamp: str
+    outputs: list[str]
+
+
+class Result(NamedTuple):
+    """New entries of the record, number of copies written and found, and failures in sentences."""
+
+    entries: list[Entry]
     written: int
     present: int
     problems: list[str]
@@ -52,13 +72,23 @@ def main(arguments: Sequence[str]) -> int:
     source = options.input.resolve()
     out = options.output.resolve()
     images = FolderSource(source, all_splits=not options.shards)
-    _claim(out, source, len(images), options)
-    total = _copy_all(_Copies(images, out, options), len(images), options.workers)
+    if out == source or source in out.parents:
+        raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")
+    with locked(out, "OUT"):
+        return _prepare(source, out, images, options)
+
+
+def _prepare(source: Path, out: Path, images: FolderSource, options: argparse.Namespace) -> int:
+    _claim(out, source, options)
+    copies = _Copies(images, out, options, _read_record(out))
+    num_removed = _start_record(out, copies)
+    total = _copy_all(copies, len(images), options.workers, out / _RECORD)
     if options.shards:
         write_index(out)
+    removed = f", {num_removed} files of removed images deleted" if num_removed else ""
     print(
         f"{out}: {total.written} images copied, {total.present} already there, "
-        f"{len(total.problems)} failed"
+        f"{len(total.problems)} failed{removed}"
     )
     (out / _PROBLEMS).unlink(missing_ok=True)  # of an earlier call
     if total.problems:
@@ -90,42 +120,97 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _claim(out: Path, source: Path, num_images: int, options: argparse.Namespace) -> None:
-    """Make the folder of the copies, or check that it has copies of the same images and kind."""
-    if out == source or source in out.parents:
-        raise Refused(f"OUT = {out}: expected a folder outside IN = {source}")
-    if out.is_dir() and any(out.iterdir()) and not (out / RUN_FILE).is_file():
-        raise Refused(f"OUT = {out} holds other files: expected a new or empty folder")
+def _claim(out: Path, source: Path, options: argparse.Namespace) -> None:
+    """Check that a folder is empty, or has copies of the same folder and kind."""
+    if {LOCK} < {path.name for path in out.iterdir()} and not (out / _RECORD).is_file():
+        raise Refused(
+            f"OUT = {out} holds files without a record of {Path(_RECORD).name}: expected a new or "
+            f"empty folder, or copies of this command; name another folder, or remove this one"
+        )
     settings: dict[str, object] = {
         "source": str(source),
         "size": options.size,
         "quality": options.quality,
     }
     if options.shards:
-        settings |= {"shards": options.shards, "images": num_images}
+        settings["shards"] = options.shards
     claim_folder(out, settings)
     (out / INDEX).unlink(missing_ok=True)  # the index of an earlier copy
 
 
-def _copy_all(copies: _Copies, num_images: int, workers: int) -> Result:
-    """Make all copies, with a progress line."""
+def _read_record(out: Path) -> dict[str, Entry]:
+    """Return the entries of the record by item, the last one of each.
+
+    Raises:
+        Refused: it names a file outside of the folder.
+    """
+    entries = {}
+    if (out / _RECORD).is_file():
+        for line in (out / _RECORD).read_text().splitlines():
+            with suppress(ValueError, TypeError):  # the last line of a killed process
+                entry = Entry(*json.loads(line))
+                entries[entry.item] = entry
+    for entry in entries.values():
+        for name in entry.outputs:
+            if os.path.isabs(name) or ".." in Path(name).parts:
+                raise Refused(f"{out / _RECORD} names {name}: expected files in its own folder")
+    return entries
+
+
+def _start_record(out: Path, copies: _Copies) -> int:
+    """Delete the copies of images that are gone, and record what this command will write.
+
+    Returns:
+        Number of deleted files.
+    """
+    planned = {entry.item: entry for entry in map(copies.planned, copies.items())}
+    wanted = {name for entry in planned.values() for name in entry.outputs}
+    num_removed = 0
+    for entry in copies.record.values():
+        for name in set(entry.outputs) - wanted:
+            num_removed += (out / name).is_file()
+            (out / name).unlink(missing_ok=True)
+    with atomic_write(out / _RECORD) as file:
+        for entry in planned.values():
+            file.write(f"{json.dumps(copies.record.get(entry.item, entry))}\n".encode())
+    return num_removed
+
+
+def _copy_all(copies: _Copies, num_images: int, workers: int, record: Path) -> Result:
+    """Make all copies, with a progress line, and record each block of them."""
     written = 0
     present = 0
     problems: list[str] = []
-    with Progress("copies", num_images) as progress:
+    with record.open("a") as file, Progress("copies", num_images) as progress:
         loader = DataLoader(copies, None, num_workers=workers, worker_init_fn=start_worker)
         for result in WatchedBatches(loader, lambda: wait_for_images([copies])):
+            file.writelines(f"{json.dumps(entry)}\n" for entry in result.entries)
+            file.flush()
             written += result.written
             present += result.present
             problems += result.problems
             progress.update(result.written + result.present + len(result.problems))
-    return Result(written, present, problems)
+    return Result([], written, present, problems)
 
 
 class _Copies(Dataset[Result]):
-    """Blocks of images, or shards; a loader's worker copies an item when it reads it."""
+    """Blocks of images, or shards; a loader's worker copies an item when it reads it.
 
-    def __init__(self, images: FolderSource, out: Path, options: argparse.Namespace) -> None:
+    Args:
+        images: the images.
+        out: folder of the copies.
+        options: of the command.
+        record: what an earlier call wrote, by item.
+    """
+
+    def __init__(
+        self,
+        images: FolderSource,
+        out: Path,
+        options: argparse.Namespace,
+        record: dict[str, Entry],
+    ) -> None:
+        self.record = record
         self._images = images
         self._out = out
         self._options = options
@@ -134,14 +219,35 @@ class _Copies(Dataset[Result]):
     def __len__(self) -> int:
         return math.ceil(len(self._images) / self._per_item)
 
-    def __getitem__(self, item: int) -> Result:
-        start = item * self._per_item
-        rows = range(start, min(start + self._per_item, len(self._images)))
+    def __getitem__(self, block: int) -> Result:
         with warnings.catch_warnings():  # PIL warns below its limit, too
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             if self._options.shards:
-                return self._write_shard(item, rows)
-            return self._copy(item, rows)
+                return self._write_shard(block)
+            return self._copy(block)
+
+    def items(self) -> range:
+        """Return the numbers of the items of the record: of images, or of tars."""
+        return range(len(self) if self._options.shards else len(self._images))
+
+    def planned(self, number: int) -> Entry:
+        """Return the entry of an image or a tar before its copy is made."""
+        if self._options.shards:
+            name = _SHARD.format(number)
+            return Entry(name, "", [name])
+        name = self._name(number)
+        return Entry(name, "", list(dict.fromkeys([name, self._jpeg_name(number)])))
+
+    def _rows(self, block: int) -> range:
+        start = block * self._per_item
+        return range(start, min(start + self._per_item, len(self._images)))
+
+    def _is_current(self, item: str, stamp: str) -> bool:
+        """Return whether a copy exists, and its image has not changed."""
+        entry = self.record.get(item)
+        if entry is None or entry.stamp != stamp:
+            return False
+        return any((self._out / name).is_file() for name in entry.outputs)
 
     def being_read(self) -> list[str]:
         """Return the paths of the images that are being copied at this moment."""
@@ -171,6 +277,9 @@ class _Copies(Dataset[Result]):
             except (OSError, ValueError, MemoryError) as error:
                 reason = error or "too little memory"
                 problems.append(f"{self._images.path_of(row)}: {reason}")
+                if isinstance(error, UnreadableImageError) and not self._options.shards:
+                    for name in self.planned(row).outputs:  # a copy of the image before it broke
+                        (self._out / name).unlink(missing_ok=True)
             else:
                 yield row, content, extension
 
@@ -194,31 +303,35 @@ class _Copies(Dataset[Result]):
         resized.save(file, "JPEG", quality=self._options.quality)
         return file.getvalue(), "" if Path(path).suffix.lower() in _JPEG_SUFFIXES else ".jpg"
 
-    def _copy(self, block: int, rows: Sequence[int]) -> Result:
+    def _copy(self, block: int) -> Result:
         """Make the missing copies of a block of images."""
-        missing = []
-        for row in rows:
-            unchanged = self._out / self._name(row)
-            jpeg = self._out / self._jpeg_name(row)
-            if not unchanged.exists() and not jpeg.exists():
-                missing.append(row)
+        stamps = {row: content_stamp(self._images.path_of(row)) for row in self._rows(block)}
+        missing = [row for row in stamps if not self._is_current(self._name(row), stamps[row])]
         problems: list[str] = []
+        entries = []
         for row, content, extension in self._resized(missing, problems):
-            target = self._out / (self._jpeg_name(row) if extension else self._name(row))
+            planned = self.planned(row)
+            name = self._jpeg_name(row) if extension else self._name(row)
+            target = self._out / name
             target.parent.mkdir(parents=True, exist_ok=True)
             unfinished = target.with_name(f".unfinished.{block}")
             unfinished.write_bytes(content)
             unfinished.replace(target)
-        return Result(len(missing) - len(problems), len(rows) - len(missing), problems)
+            for other_name in set(planned.outputs) - {name}:  # of the image before it changed
+                (self._out / other_name).unlink(missing_ok=True)
+            entries.append(planned._replace(stamp=stamps[row]))
+        return Result(entries, len(entries), len(stamps) - len(missing), problems)
 
-    def _write_shard(self, number: int, rows: Sequence[int]) -> Result:
-        """Write a tar of copies, unless an earlier run has written it."""
-        target = self._out / f"shard-{number:06d}.tar"
-        if target.exists():
-            present = len(scan_tar(target, 0, Counter()).names)
-            failed = len(rows) - present
-            problem = f"{target}: {failed} images failed; remove it to retry"
-            return Result(0, present, [problem] * failed)
+    def _write_shard(self, number: int) -> Result:
+        """Write a tar of copies, unless an earlier call has written it from the same images."""
+        rows = self._rows(number)
+        planned = self.planned(number)
+        target = self._out / planned.item
+        # What the tar is made from: names, sizes and times.
+        sources = [f"{self._name(row)} {content_stamp(self._images.path_of(row))}" for row in rows]
+        stamp = digest_of(sources)
+        if self._is_current(planned.item, stamp):
+            return Result([], 0, len(rows), [])
         problems: list[str] = []
         keys: set[str] = set()
         with (
@@ -236,7 +349,9 @@ class _Copies(Dataset[Result]):
                 class_folder, separator, _ = self._name(row).partition(os.sep)
                 if separator:
                     _add(tar, f"{key}.cls", os.fsencode(class_folder))
-        return Result(len(keys), 0, problems)
+        # A tar without some images has no stamp: the next call tries them again.
+        entries = [] if problems else [planned._replace(stamp=stamp)]
+        return Result(entries, len(keys), 0, problems)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes | bytearray) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from pirl_plugin.images.classes import Classes, NoLabels, name_classes
 from pirl_plugin.images.decode import open_regular
+from pirl_plugin.images.fingerprint import content_stamp
 from pirl_plugin.images.folders import image_extensions, say_skipped
 from pirl_plugin.images.names import INDEX
 from pirl_plugin.images.shared import PathTable, SharedArray
@@ -61,6 +62,7 @@ class ShardSource(ImageSource):
         if packed := sorted([*folder.glob("*.tar.gz"), *folder.glob("*.tgz")]):
             raise Refused(f"{packed[0]} is compressed: expected .tar; unpack it with gunzip")
         self._tars = _tars_of(folder)
+        self._stamps = _stamps(folder, self._tars)
         members = _read_index(folder, self._tars) or _scan_all(folder, self._tars)
         self._members = SharedArray(members.rows)
         self._label_texts = members.labels
@@ -73,7 +75,7 @@ class ShardSource(ImageSource):
             OSError: its tar cannot be read, or has become shorter.
         """
         shard, offset, size, _ = self._members.array[row].item()
-        tar = _opened(os.path.join(self.path, self._tars[shard]))
+        tar = _opened(os.path.join(self.path, self._tars[shard]), self._stamps[shard])
         content = os.pread(tar.fileno(), size, offset)
         if len(content) < size:
             raise OSError(f"{self._tars[shard]} ends within the image")
@@ -83,6 +85,14 @@ class ShardSource(ImageSource):
         """Return ``FOLDER/TAR:MEMBER`` of one image, for messages."""
         tar = self._tars[int(self._members.array[row]["shard"])]
         return f"{os.path.join(self.path, tar)}:{self._images[row]}"
+
+    def name_of(self, row: int) -> str:
+        """Return ``TAR:MEMBER`` of one image."""
+        return self.path_of(row).removeprefix(os.path.join(self.path, ""))
+
+    def files(self) -> list[str]:
+        """Return the paths of the tars."""
+        return [os.path.join(self.path, tar) for tar in self._tars]
 
     def _find_classes(self) -> Classes:
         """Return the classes of the ``.cls`` members.
@@ -97,9 +107,17 @@ class ShardSource(ImageSource):
 
 
 @functools.lru_cache(maxsize=128)  # systems allow 256 to 1,024 open files
-def _opened(tar: str) -> FileIO:
-    """Return a tar that stays open, in forked processes too."""
-    return open(tar, "rb", buffering=0, opener=open_regular)
+def _opened(tar: str, stamp: str) -> FileIO:
+    """Return a tar that stays open, in forked processes too.
+
+    Raises:
+        OSError: it cannot be opened, or has another size or time than its index was made with.
+    """
+    file = open(tar, "rb", buffering=0, opener=open_regular)
+    if content_stamp(tar) != stamp:
+        file.close()
+        raise OSError(f"{tar} was replaced after its headers were read")
+    return file
 
 
 def _tars_of(folder: Path) -> list[str]:
@@ -107,22 +125,21 @@ def _tars_of(folder: Path) -> list[str]:
     return sorted(tar.name for tar in folder.glob("*.tar"))
 
 
-def _sizes_and_times(folder: Path, tars: list[str]) -> list[tuple[int, int]]:
-    """Return size (bytes) and time of change (ns) of each tar."""
-    states = [(folder / tar).stat() for tar in tars]
-    return [(state.st_size, state.st_mtime_ns) for state in states]
+def _stamps(folder: Path, tars: list[str]) -> list[str]:
+    """Return size and time of change of each tar."""
+    return [content_stamp(folder / tar) for tar in tars]
 
 
 def write_index(folder: Path) -> None:
     """Write the index of all tars of a folder. Raises ``ValueError`` if a tar cannot be read."""
     tars = _tars_of(folder)
-    states = _sizes_and_times(folder, tars)
+    stamps = _stamps(folder, tars)
     members = _scan_all(folder, tars)
     with atomic_write(folder / INDEX) as file:
         np.savez_compressed(
             file,
             tars=np.array(tars, np.str_),
-            sizes_and_times=np.array(states, np.int64),
+            stamps=np.array(stamps, np.str_),
             names=np.array(members.names, np.str_),
             members=members.rows,
             labels=np.array(members.labels, np.str_),
@@ -141,9 +158,9 @@ def _read_index(folder: Path, tars: list[str]) -> Members | None:
     try:
         with np.load(file) as index:
             listed = index["tars"].tolist()
-            is_of_earlier_version = "sizes_and_times" not in index
+            is_of_earlier_version = "stamps" not in index
             if not is_of_earlier_version:
-                states = [tuple(state) for state in index["sizes_and_times"].tolist()]
+                stamps = index["stamps"].tolist()
                 names = index["names"].tolist()
                 members = Members(names, index["members"], index["labels"].tolist())
     except Exception as error:  # zip, zlib and numpy raise many types for damaged files
@@ -161,7 +178,7 @@ def _read_index(folder: Path, tars: list[str]) -> Members | None:
             f"{file} lists {len(listed)} tars, and {missing[0]} is missing: restore it, or remove "
             f"the index to use the other tars only"
         )
-    if listed != tars or states != _sizes_and_times(folder, tars):
+    if listed != tars or stamps != _stamps(folder, tars):
         warn_once(
             f"{file} is of other tars, or they were copied without their times (cp -p keeps them): "
             f"the tars themselves are read at each start"

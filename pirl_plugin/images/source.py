@@ -125,6 +125,14 @@ class ImageSource:
         """Return the paths of all images, in order."""
         return [self.path_of(row) for row in range(len(self))]
 
+    def name_of(self, row: int) -> str:
+        """Return the name of one image: its path, relative to the folder of the source."""
+        return self.path_of(row).removeprefix(os.path.join(self._root, ""))
+
+    def files(self) -> list[str]:
+        """Return the paths of the files that hold the images, in order."""
+        return self.paths()
+
     @functools.cached_property
     def named_classes(self) -> Classes:
         """The classes of the images; the images without one are counted once, in the log.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.host_config import quoted, require_host
+from pirl_plugin.system.lock import locked
 from pirl_plugin.system.processes import own_command, run_child
 from pirl_plugin.vissl.run import labelled_run
 
@@ -41,7 +42,8 @@ def main(arguments: list[str]) -> int:
             return status
         (scratch_top1,) = linear_accuracy(options.out / "scratch").values()
         print(f"From random weights: top-1 {scratch_top1:.2f} %; fine-tuned: {top1:.2f} %")
-    print(write_classifier(options.out, images.classes))
+    with locked(options.out, "--out"):
+        print(write_classifier(options.out, images.classes))
     return 0
 
 

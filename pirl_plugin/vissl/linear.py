@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import require_host
+from pirl_plugin.system.lock import locked_files
 from pirl_plugin.vissl.run import labelled_run
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def main(arguments: list[str]) -> int:
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
-            write_linear_report(options, trunk, images, accuracies)
+            with locked_files(report=options.report):
+                write_linear_report(options, trunk, images, accuracies)
             print(f"In {options.report}: the accuracies")
     return status
 

@@ -125,8 +125,9 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
         knn(checkpoint, folder, tmp_path, *kept, "--size", "16")
     with pytest.raises(ValueError, match=r"another mean and std; name"):
         knn(checkpoint, folder, tmp_path, *kept, "--mean", "0.5", "0.5", "0.5")
+    (folder / "val" / "class0" / "0.png").unlink()
     with pytest.raises(ValueError, match=r"another list of images; name"):
-        knn(checkpoint, data, tmp_path, *kept)
+        knn(checkpoint, folder, tmp_path, *kept)
     other = tmp_path / "other.npz"
     np.savez(other, features=np.zeros(3))
     with pytest.raises(ValueError, match=r"other\.npz: expected features that this command wrote"):
@@ -166,7 +167,8 @@ def test_knn__leaves_no_file_of_features(checkpoint, data, tmp_path, monkeypatch
 
     monkeypatch.setattr(ResNetTrunk, "forward", see)
     knn(checkpoint, data, tmp_path / "out", "--size", "32", "--no-untrained", "--batch", "9")
-    assert listed == [[], []]
+    assert listed == [[".results.json.lock"]] * 2
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.json"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: compares it with the CPU")

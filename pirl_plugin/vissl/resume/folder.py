@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,61 +54,6 @@ class Keep:
                 f"{section}.EVERY_MINUTES = {self.EVERY_MINUTES}: expected a number of minutes, or "
                 f"0 to save only at the end of epochs"
             )
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock the folder of a run against other runs.
-
-    The lock belongs to all processes that use ``folder/.lock`` in this context or in
-    :func:`sharing_lock`. It ends with the last of them: if the launcher is killed, no second run
-    starts while a rank may still write. The file is never removed: otherwise two processes could
-    hold locks on files of the same name.
-
-    Raises:
-        Refused: another run holds the lock.
-    """
-    with (folder / ".lock").open("a+") as lock:
-        # Alone at first; then the ranks may share it. The change is not atomic (flock(2)): another
-        # launcher may get the lock in between.
-        file = lock.fileno()
-        if not (_lock(file, alone=True) and _lock(file, alone=False)):
-            raise _held(folder)
-        yield
-
-
-@contextmanager
-def sharing_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of this process's launcher too, which may be killed before this process.
-
-    Raises:
-        Refused: the launcher was killed, and another run has the lock.
-    """
-    with (folder / ".lock").open("a+") as lock:
-        if not _lock(lock.fileno(), alone=False):
-            raise _held(folder)
-        yield
-
-
-def _held(folder: Path) -> Refused:
-    return Refused(
-        f"config.CHECKPOINT.DIR = {folder}: expected a folder that no other run writes to, and "
-        f"another run writes to this folder; wait for it, stop it, or name another folder"
-    )
-
-
-def _lock(file: int, alone: bool) -> bool:
-    """Lock an open file without waiting; return whether no other process prevents it."""
-    try:
-        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        logging.root.warning(
-            f"The file system cannot lock the run's folder ({error.strerror}): start no second run "
-            f"in it"
-        )
-    return True
 
 
 @dataclass

@@ -6,8 +6,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from pirl_plugin.images.fingerprint import content_stamp, digest_of
 from pirl_plugin.system import arguments as kinds
 from pirl_plugin.system.host_config import quoted
+from pirl_plugin.system.lock import locked
 
 if TYPE_CHECKING:
     from pirl_plugin.evaluation.labelled_images import LabelledImages
@@ -65,8 +67,10 @@ def run_overrides(
 
     weights = options.checkpoint
     if options.trunk or options.timm or options.trust_pickle:
-        weights = options.out / "trunk.torch"
-        save_trunk(trunk, weights)
+        # Another command for this folder, with other weights, writes another file.
+        weights = options.out / f"trunk_{_digest_of_weights(options)}.torch"
+        with locked(options.out, "--out"):
+            save_trunk(trunk, weights)
     # Images and classes of both splits.
     overrides = []
     for split, source in (("TRAIN", images.train), ("TEST", images.test)):
@@ -96,6 +100,15 @@ def run_overrides(
         machine = "1gpu" if torch.cuda.is_available() else "cpu"
         overrides.append(f"+config/pirl/machines={machine}")
     return overrides
+
+
+def _digest_of_weights(options: argparse.Namespace) -> str:
+    """Return a short digest of what chooses the weights of a command."""
+    chosen = (options.trunk, options.timm, options.timm_option)
+    words = [kinds.weights_name(options), repr(chosen)]
+    if options.checkpoint is not None:
+        words.append(content_stamp(options.checkpoint))
+    return digest_of(words)[:12]
 
 
 def timm_overrides(trunk: AnyTrunk) -> list[str]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pirl_plugin.system.console import prepare_streams
 from pirl_plugin.system.failures import FAILURE_FILE, PREFIX, in_one_sentence
 from pirl_plugin.system.host_config import require_host
+from pirl_plugin.system.lock import locked
 from pirl_plugin.system.processes import share_import_path
 from pirl_plugin.system.watcher import GRACE_S, STOPPING, Interrupted, requested, watching
 from pirl_plugin.vissl.import_hook import finder
@@ -141,7 +142,6 @@ def _launch(
     """Run the host's launcher; raise ``SystemExit`` unless it succeeds."""
     from pirl_plugin.vissl.hooks.progress import show_start
     from pirl_plugin.vissl.repairs.svm import remove_old_results
-    from pirl_plugin.vissl.resume.folder import locked
     from pirl_plugin.vissl.resume.record import write_run_config
     from pirl_plugin.vissl.run.check import check_run, output_folder
 
@@ -162,7 +162,7 @@ def _launch(
         folder = output_folder(config)
         stack.enter_context(in_one_sentence(folder))
         if is_first:
-            stack.enter_context(locked(folder))
+            stack.enter_context(locked(folder, "config.CHECKPOINT.DIR"))
             if engine_name == "extract_features":
                 # In this order: old results beside the new configuration would pass for new ones.
                 remove_old_results(config)

@@ -20,6 +20,7 @@ from pirl_plugin.system.failures import (
     record,
     sentence,
 )
+from pirl_plugin.system.lock import sharing_lock
 from pirl_plugin.system.processes import share_import_path, shorten_temporary_folder
 from pirl_plugin.system.watcher import Wait, waiting, watching
 from pirl_plugin.vissl.run import torchrun
@@ -67,7 +68,6 @@ def run_rank(
     from vissl.utils.checkpoint import get_checkpoint_folder
 
     from pirl_plugin.system.ranks import has_lost_rank
-    from pirl_plugin.vissl.resume.folder import sharing_lock
 
     folder = Path(get_checkpoint_folder(config))
     minutes = read_section(RunSettings, config, "HOOKS.PIRL_RUN").timeout_minutes
@@ -83,7 +83,7 @@ def run_rank(
             stack.enter_context(watching())
         try:
             if is_spawned and node_id == 0:
-                stack.enter_context(sharing_lock(folder))
+                stack.enter_context(sharing_lock(folder, "config.CHECKPOINT.DIR"))
             # The host finds the process group, and makes none.
             with waiting(Wait(minutes, lambda: _not_joined(rank, minutes), folder=folder)):
                 _join_group(config, local_rank, rank, run_id, datetime.timedelta(minutes=minutes))

@@ -1,8 +1,5 @@
 """The newest checkpoint that loads, and which checkpoints stay."""
 
-import contextlib
-import fcntl
-
 import pytest
 import torch
 
@@ -13,9 +10,7 @@ from pirl_plugin.vissl.resume.folder import (
     Keep,
     RunFolder,
     find_newest,
-    locked,
     shards_of_step,
-    sharing_lock,
 )
 
 
@@ -146,22 +141,6 @@ def test_checkpoint__without_a_part_is_damaged(part, content, tmp_path):
     assert point.skipped == {"model_phase1.torch": fault}
 
 
-def test_lock__lets_one_run_in_until_its_last_process_ends(tmp_path):
-    def second_run():
-        with locked(tmp_path):
-            pass
-
-    with contextlib.ExitStack() as rank:
-        with locked(tmp_path):
-            rank.enter_context(sharing_lock(tmp_path))
-            with pytest.raises(Refused, match="another run writes to this folder"):
-                second_run()
-        # The launcher has ended, and a rank has not.
-        with pytest.raises(Refused, match="another run writes to this folder"):
-            second_run()
-    second_run()
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -176,13 +155,3 @@ def test_keep__refuses_nonsense(values):
     ((key, value),) = values.items()
     with pytest.raises(Refused, match=f"{key} = {value}: expected a number"):
         Keep(**values)
-
-
-def test_lock__that_another_launcher_takes_between_its_two_modes_is_refused(tmp_path, monkeypatch):
-    def flock(file, flags):
-        if flags & fcntl.LOCK_SH:
-            raise BlockingIOError
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(Refused, match="another run writes to this folder"), locked(tmp_path):
-        pass

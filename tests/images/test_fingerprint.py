@@ -1,0 +1,202 @@
+"""Images that change under their names are noticed, in every kind of data."""
+
+import json
+import os
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.cli import run
+from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.images import prepare
+from pirl_plugin.images.fingerprint import content_digest, names_digest
+from pirl_plugin.images.sources import FolderSource, open_source
+from pirl_plugin.models.resnet import ResNetTrunk
+from tests.helpers.host_tools import write_classes
+from tests.helpers.images import save_grey
+from tests.helpers.kinds import KINDS, add_member, grey, write_kind
+
+
+def digests(root):
+    data = open_labelled(root)
+    return [(names_digest(source), content_digest(source)) for source in (data.train, data.test)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_digests__notice_other_images_and_no_move(kind, tmp_path):
+    rows = [("a", grey(1)), ("b", grey(2)), ("a", grey(3))]
+    root = write_kind(kind, tmp_path / "one", {"train": rows, "test": rows[:2]})
+    before = digests(root)
+    shutil.move(root, tmp_path / "two")
+    assert digests(tmp_path / "two") == before
+    shutil.rmtree(tmp_path / "two")
+    rows[1] = ("b", grey(9))
+    write_kind(kind, root, {"train": rows, "test": rows[:1]})
+    after = digests(root)
+    assert after[0][0] == before[0][0]  # the same names
+    assert after[0][1] != before[0][1]  # with other content
+    assert after[1][0] != before[1][0]  # an image less
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """A function that runs knn with a file of features, and returns its results."""
+    torch.manual_seed(0)
+    save_trunk(ResNetTrunk(10, 0.25), tmp_path / "trunk.torch")
+    write_classes(tmp_path / "data", {"train": 12, "val": 6}, separable=True)
+
+    def knn(*options, data="data"):
+        words = ["--checkpoint", str(tmp_path / "trunk.torch"), "--data", str(tmp_path / data)]
+        words += ["--features", str(tmp_path / "f.npz"), "--out", str(tmp_path / "out")]
+        run(["knn", *words, "--size", "32", "-k", "3", "--no-untrained", *options])
+        return json.loads((tmp_path / "out" / "results.json").read_text())
+
+    return knn
+
+
+def test_features__of_replaced_images_are_computed_again(measure, tmp_path, caplog):
+    assert measure()["knn_top1"] == 100
+    written = (tmp_path / "f.npz").stat().st_mtime_ns
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert measure(data="moved")["knn_top1"] == 100
+    assert (tmp_path / "f.npz").stat().st_mtime_ns == written
+    val = tmp_path / "moved" / "val"
+    for number in range(0, 6, 2):  # each test image becomes one of the other class
+        one = val / "class0" / f"{number}.png"
+        other = val / "class1" / f"{number + 1}.png"
+        other.rename(val / "other.png")
+        one.rename(other)
+        (val / "other.png").rename(one)
+    assert measure(data="moved")["knn_top1"] == 0
+    assert "computed again, because images of the same names changed" in caplog.text
+
+
+def test_features__of_images_that_could_not_be_read_are_tried_again(measure, tmp_path, monkeypatch):
+    pixels = FolderSource.pixels
+
+    def fail(self, row):
+        if row == 2:
+            raise OSError("the mount is gone")
+        return pixels(self, row)
+
+    monkeypatch.setattr(FolderSource, "pixels", fail)
+    assert measure()["unreadable"] == 2
+    written = (tmp_path / "f.npz").stat().st_mtime_ns
+    measure()
+    assert (tmp_path / "f.npz").stat().st_mtime_ns == written
+    monkeypatch.undo()
+    assert measure()["unreadable"] == 0
+
+
+def test_features__in_a_part_that_lost_its_end_are_computed_again(measure, tmp_path, monkeypatch):
+    from pirl_plugin.evaluation.feature_file import FeatureFile
+
+    finish = FeatureFile.finish
+    monkeypatch.setattr(FeatureFile, "finish", lambda self: exit())
+    with pytest.raises(SystemExit):
+        measure()
+    part = tmp_path / "f.npz.unfinished" / "features.f32"
+    os.truncate(part, part.stat().st_size // 2)
+    monkeypatch.setattr(FeatureFile, "finish", finish)
+    assert measure()["knn_top1"] == 100
+    assert np.abs(np.load(tmp_path / "f.npz")["features"]).max(axis=1).min() > 0
+
+
+def test_index__of_a_tar_rewritten_at_the_same_size_is_not_used(tmp_path, caplog):
+    for name in ("a/1.png", "b/2.png"):
+        save_grey(tmp_path / "in" / name)
+    prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--shards", "--workers", "0"])
+    assert open_source(tmp_path / "out").labels().tolist() == [0, 1]
+    tar_path = tmp_path / "out" / "shard-000000.tar"
+    size = tar_path.stat().st_size
+    with tarfile.open(tar_path) as tar:
+        contents = {member.name: tar.extractfile(member).read() for member in tar}
+    contents["a/1.cls"], contents["b/2.cls"] = b"b", b"a"
+    with tarfile.open(tar_path, "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in contents.items():
+            add_member(tar, name, content)
+    assert tar_path.stat().st_size == size
+    assert open_source(tmp_path / "out").labels().tolist() == [1, 0]
+    assert "is of other tars" in caplog.text
+
+
+@pytest.fixture(params=["folder", "tars"])
+def copied(request, tmp_path):
+    """A function that prepares ``in`` and returns name → grey level in the copy."""
+    shards = ["--shards", "2"] if request.param == "tars" else []
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0", *shards]
+    for number in range(6):
+        save_grey(tmp_path / "in" / "cat" / f"{number}.png", 40 * number)
+
+    def copy():
+        assert prepare.main(words) == 0
+        source = open_source(tmp_path / "out")
+        levels = {source.name_of(row): int(source[row][0][0, 0, 0]) for row in range(len(source))}
+        return {name.rpartition("/")[2].split(".")[0]: level for name, level in levels.items()}
+
+    return copy
+
+
+def test_prepare__copies_changed_images_again_and_deletes_removed_ones(copied, tmp_path, capsys):
+    levels = {str(number): 40 * number for number in range(6)}
+    assert copied() == levels
+    capsys.readouterr()
+    assert copied() == levels
+    assert "0 images copied, 6 already there" in capsys.readouterr().out
+    cat = tmp_path / "in" / "cat"
+    os.utime(cat / "3.png", ns=(0, (cat / "2.png").stat().st_mtime_ns))
+    save_grey(cat / "2.png", 7)
+    (cat / "4.png").unlink()
+    (cat / "5.png").unlink()
+    save_grey(cat / "00.png", 9)
+    expected = {"00": 9, **{name: levels[name] for name in ("0", "1", "3")}}
+    assert copied() == {**expected, "2": 7}
+    (cat / "0.png").unlink()
+    save_grey(cat / "2.png", 8, size=(600, 500))  # its copy has another name
+    del expected["0"]
+    assert copied() == {**expected, "2": 8}
+
+
+def test_prepare__of_an_image_that_broke_keeps_no_copy_of_the_old_one(copied, tmp_path):
+    copied()
+    (tmp_path / "in" / "cat" / "2.png").write_bytes(b"no image")
+    assert "2" not in copied()
+
+
+def test_prepare__keeps_copies_if_the_images_cannot_be_reached(tmp_path, monkeypatch):
+    for number in range(3):
+        save_grey(tmp_path / "in" / f"{number}.png", number)
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
+    prepare.main(words)
+
+    def fail(path):
+        raise OSError(f"{path}: the mount is gone")
+
+    monkeypatch.setattr(prepare, "read_file", fail)
+    monkeypatch.setattr(prepare, "content_stamp", lambda path: "missing")
+    assert prepare.main(words) == 1
+    assert len(list((tmp_path / "out").glob("*.png"))) == 3
+
+
+def test_prepare__without_a_record_deletes_nothing(tmp_path):
+    save_grey(tmp_path / "in" / "1.png")
+    save_grey(tmp_path / "out" / "mine.png")
+    with pytest.raises(ValueError, match=r"without a record .* expected a new or empty folder"):
+        prepare.main([str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"])
+    assert (tmp_path / "out" / "mine.png").is_file()
+
+
+def test_prepare__deletes_no_file_outside_that_a_record_names(tmp_path):
+    save_grey(tmp_path / "in" / "1.png")
+    save_grey(tmp_path / "mine.png")
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "--workers", "0"]
+    prepare.main(words)
+    with (tmp_path / "out" / ".prepared.jsonl").open("a") as record:
+        record.write('["0.png", "1 1", ["../mine.png"]]\n')
+    with pytest.raises(ValueError, match=r"names \.\./mine\.png: expected files in its own folder"):
+        prepare.main(words)
+    assert (tmp_path / "mine.png").is_file()

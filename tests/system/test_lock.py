@@ -1,0 +1,154 @@
+"""One process at a time writes an output, for every command that writes."""
+
+import contextlib
+import fcntl
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.cli import run
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.lock import locked, locked_files, sharing_lock
+from tests.helpers.host_tools import write_classes
+
+HELD = "expected an output that no other process writes"
+
+
+def test_folder__is_locked_until_its_last_process_ends(tmp_path):
+    def second():
+        with locked(tmp_path, "--out"):
+            pass
+
+    with contextlib.ExitStack() as rank:
+        with locked(tmp_path, "--out"):
+            rank.enter_context(sharing_lock(tmp_path, "--out"))
+            with pytest.raises(Refused, match=f"--out = {tmp_path}: {HELD}"):
+                second()
+        # The launcher has ended, and a rank has not.
+        with pytest.raises(Refused, match=HELD):
+            second()
+    second()
+
+
+def test_folder__that_another_launcher_takes_between_its_two_modes_is_refused(
+    tmp_path, monkeypatch
+):
+    def flock(file, flags):
+        if flags & fcntl.LOCK_SH:
+            raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(Refused, match=HELD), locked(tmp_path, "--out"):
+        pass
+
+
+def test_file__has_a_lock_that_leaves_no_file(tmp_path):
+    file = tmp_path / "f.npz"
+    with locked_files(out=file), locked_files(out=tmp_path / "other.npz", report=None):
+        with pytest.raises(Refused, match=f"--out = {file}: {HELD}"), locked_files(out=file):
+            pass
+        assert len(list(tmp_path.iterdir())) == 2
+    assert not list(tmp_path.iterdir())
+    with locked_files(out=file):
+        pass
+
+
+TRY = """
+import pathlib, sys, time
+from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.lock import locked_files
+file = pathlib.Path(sys.argv[1])
+for _ in range(300):
+    try:
+        with locked_files(out=file):
+            handle = open(file, "x")  # fails if another process is in here
+            time.sleep(0.0005)
+            file.unlink()
+    except Refused:
+        pass
+"""
+
+
+def test_file__is_never_locked_twice(tmp_path):
+    """The file of the lock is removed and made again, while others open it."""
+    command = [sys.executable, "-c", TRY, str(tmp_path / "out")]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
+    for process in processes:
+        _, error = process.communicate()
+        assert process.returncode == 0, error
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A checkpoint and labelled images."""
+    folder = tmp_path_factory.mktemp("inputs")
+    torch.manual_seed(0)
+    save_trunk(ResNetTrunk(10, 0.25), folder / "trunk.torch")
+    write_classes(folder / "data", {"train": 6, "val": 4}, separable=True)
+    return folder
+
+
+MEASURE = ["--checkpoint", "IN/trunk.torch", "--data", "IN/data"]
+WRITING = {  # option that names the output -> command, and the output
+    "knn out": (["knn", *MEASURE, "--out", "OUT"], "OUT/results.json"),
+    "knn report": (["knn", *MEASURE, "--report", "OUT/a.html"], "OUT/a.html"),
+    "knn features": (["knn", *MEASURE, "--features", "OUT/a.npz"], "OUT/a.npz"),
+    "embed": (["embed", *MEASURE, "--out", "OUT/a.csv"], "OUT/a.csv"),
+    "export": (
+        ["export", *MEASURE[:2], "--to", "torchvision", "--out", "OUT/a.pth"],
+        "OUT/a.pth",
+    ),
+    "prepare": (["prepare", "IN/data/train", "OUT/copy", "--workers", "0"], "OUT/copy"),
+    "quickstart": (["quickstart", "--data", "IN/data", "--out", "OUT/quick"], "OUT/quick"),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_command__is_refused_while_another_process_writes_its_output(name, inputs, tmp_path):
+    words, output = WRITING[name]
+    places = {"IN/": f"{inputs}/", "OUT": str(tmp_path)}
+    for place, path in places.items():
+        words = [word.replace(place, path) for word in words]
+        output = output.replace(place, path)
+    is_folder = name in ("prepare", "quickstart")
+    code = (
+        f"import pathlib, time\nfrom pirl_plugin.system import lock\n"
+        f"path = pathlib.Path({output!r})\n"
+        f"with lock.{'locked(path, chr(45))' if is_folder else 'locked_files(x=path)'}:\n"
+        f"    print(flush=True)\n    time.sleep(600)\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        other.stdout.readline()
+        with pytest.raises(Refused, match=HELD):
+            run(words)
+    finally:
+        other.kill()
+        other.wait()
+    if name != "quickstart":  # minutes
+        run(words)
+        assert not any(tmp_path.glob(".*.lock"))
+
+
+def test_prepare__twice_at_once_makes_one_right_copy(inputs, tmp_path):
+    command = ["prepare", str(inputs / "data"), str(tmp_path / "copy"), "--workers", "1"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pirl_plugin", *command],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    ends = [(process.communicate(), process.returncode) for process in processes]
+    assert min(status for _, status in ends) == 0
+    for (_, error), status in ends:
+        assert status == 0 or HELD in error
+    for file in (inputs / "data").rglob("*.png"):
+        copy = tmp_path / "copy" / file.relative_to(inputs / "data")
+        assert copy.read_bytes() == file.read_bytes()
+    shutil.rmtree(tmp_path / "copy")
