@@ -24,7 +24,7 @@ MODULES = {  # distribution -> its module, where the names differ
 }
 # VISSL's wheel brings classy_vision. Detectron2 is built from source; HEIC files are rare.
 NOT_DECLARED = {"vissl", "classy_vision", "detectron2", "pillow_heif", "pirl_plugin"}
-NOT_DECLARED.add("triton")  # torch's GPU build brings it
+NOT_DECLARED |= {"triton", "typing_extensions"}  # torch brings them
 LIBRARY = [
     path
     for path in (ROOT / "pirl_plugin").rglob("*.py")

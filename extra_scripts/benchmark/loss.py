@@ -48,7 +48,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         our loss with one draw for the batch, which is a matrix product.
     """
     torch.set_num_threads(1)
-    loss = PIRLLoss(options.rows, embedding_dim=_DIM, norm_constant=_Z).to(options.device)
+    loss = PIRLLoss(
+        options.rows, embedding_dim=_DIM, num_negatives=options.negatives[0], norm_constant=_Z
+    ).to(options.device)
     loss.step = 1000  # skip the check that a run visits its rows: here the same rows are repeated
     vissl = None
     if importlib.util.find_spec("vissl"):

@@ -81,14 +81,17 @@ def prepare(options: argparse.Namespace) -> tuple[dict[str, object], CfgNode]:
         import torch
 
         options.num_gpus = 0 if config.MODEL.DEVICE == "cpu" else torch.cuda.device_count()
-    for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST):
-        DatasetCatalog.get(name)
+    images = {
+        name: len(DatasetCatalog.get(name))
+        for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST)
+    }
     # What the folder's trials have in common; another run may not use it.
     checkpoint = options.checkpoint.resolve()
     weights = options.out / "weights.pkl"
     run: dict[str, object] = {
         "config": options.config,
         "options": options.options,
+        "images": images,
         "weights": str(checkpoint),
         "weights_sha256": sha256_of(checkpoint),
         "num_gpus": options.num_gpus,

@@ -115,7 +115,7 @@ def read_run(path: Path) -> Run:
         return _read_detection(path)
     record = read_record(final_checkpoint(path) or path / "checkpoint.torch")
     if record is None:
-        raise MissingFile(f"{path}: expected a run with {RUN_CONFIG}; name the folder of a run")
+        raise MissingFile(f"expected the folder of a run, with {RUN_CONFIG}")
     config = record.config
 
     # The accuracies of the layers; SVMs leave no record of their images, but features.
@@ -123,7 +123,7 @@ def read_run(path: Path) -> Run:
     if is_svm:
         accuracies = svm_map(path, config)
         record.images = _images_of_features(path, next(iter(accuracies)))
-    column, name = _benchmark_of(path, record)
+    column, name = _benchmark_of(record)
     if not is_svm:
         accuracies = linear_accuracy(path)
     best = max(accuracies, key=lambda layer: accuracies[layer])
@@ -155,7 +155,7 @@ def read_run(path: Path) -> Run:
     return Run(path, origin.row, figures, layer, origin.differs, origin.unknown)
 
 
-def _benchmark_of(path: Path, record: Record) -> tuple[str, str]:
+def _benchmark_of(record: Record) -> tuple[str, str]:
     """Return column and config of a run, by its data set's name, or else its number of images."""
     data = _data_set(record.config, "TRAIN")
     if data in STORAGE:
@@ -163,7 +163,7 @@ def _benchmark_of(path: Path, record: Record) -> tuple[str, str]:
             if IMAGES[name]["TRAIN"] == record.images.get("TRAIN"):
                 data = name
     if data not in BENCHMARKS or not record.config["DATA"]["TRAIN"].get("LABEL_SOURCES"):
-        raise Refused(f"{path}: expected a benchmark on one of {', '.join(BENCHMARKS)}")
+        raise Refused(f"expected a benchmark on one of {', '.join(BENCHMARKS)}")
     return BENCHMARKS[data]
 
 
@@ -293,7 +293,7 @@ def _read_detection(path: Path) -> Run:
     results = json.loads((path / "results.json").read_text())
     config = str(results.get("config", ""))
     if config not in DETECTION_ROWS or results["mean"] is None:
-        raise Refused(f"{path}: expected finished trials of {', '.join(DETECTION_ROWS)}")
+        raise Refused(f"expected finished trials of {', '.join(DETECTION_ROWS)}")
     # Which row: the weights' pre-training, and the config that the paper uses for it.
     table, rows = DETECTION_ROWS[config]
     origin = origin_of(results.get("weights") or "unknown")

@@ -1,6 +1,7 @@
 """Commands, configs, keys, files and links of the README and the documentation exist."""
 
 import argparse
+import importlib
 import re
 import runpy
 import shlex
@@ -68,6 +69,14 @@ def test_other_commands__take_their_options(monkeypatch):
     for words in lines:
         with pytest.raises(ParsedError):
             cli.run(words[1:])
+    # The scripts, which are imported by their names, as in their own folders.
+    scripts = [w[1:] for _, w in COMMANDS if w[0] == "python" and "extra_scripts/" in w[1]]
+    scripts = [words for words in scripts if "claims" not in words[0]]
+    assert len({script for script, *_ in scripts}) == 8
+    for script, *words in scripts:
+        assert (ROOT / script).is_file()
+        with pytest.raises(ParsedError):
+            importlib.import_module(Path(script).stem).main(words)
 
 
 def has(config, names):

@@ -16,10 +16,10 @@ from tests.helpers.host_tools import (
     write_checkpoint,
     write_classes,
     write_coloured,
+    write_voc,
 )
 
 ENGINE = "run_distributed_engines.py"
-VOC_CLASSES = ("bird", "cat", "dog")
 COSTS = [0.1, 1.0]
 
 
@@ -35,25 +35,7 @@ def separable(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def voc(tmp_path_factory):
-    """VOC2007 of three colours: an image has one or two, and now and then a difficult one."""
-    root = tmp_path_factory.mktemp("voc") / "VOC2007"
-    (root / "ImageSets" / "Main").mkdir(parents=True)
-    (root / "JPEGImages").mkdir()
-    rng = np.random.default_rng(0)
-    for split, count in (("trainval", 36), ("test", 24)):
-        rows = {name: [] for name in VOC_CLASSES}
-        for i in range(count):
-            image = f"{split}{i:03d}"
-            present = rng.integers(0, 2, 3)
-            shown = int(rng.choice(np.flatnonzero(present))) if present.any() else 0
-            write_coloured(root / "JPEGImages" / f"{image}.jpg", shown, rng)
-            for j, name in enumerate(VOC_CLASSES):
-                label = 0 if rng.random() < 0.1 else (1 if present[j] else -1)
-                rows[name].append(f"{image} {label:2d}")
-        for name, lines in rows.items():
-            file = root / "ImageSets" / "Main" / f"{name}_{split}.txt"
-            file.write_text("\n".join(lines) + "\n")
-    return root
+    return write_voc(tmp_path_factory.mktemp("voc") / "VOC2007")
 
 
 def on(folder, out, checkpoint, train="train", test="val"):

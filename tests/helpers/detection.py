@@ -1,4 +1,28 @@
-"""A network that is small enough to be detected with on a CPU."""
+"""Detectron2 of a checkout, and a network that is small enough to detect with on a CPU."""
+
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+if "PIRL_DETECTRON2" in os.environ:
+    # The package alone: the checkout also has folders tools, configs and tests.
+    _folder = tempfile.mkdtemp(prefix="pirl_detectron2_")
+    Path(_folder, "detectron2").symlink_to(Path(os.environ["PIRL_DETECTRON2"], "detectron2"))
+    sys.path.append(_folder)
+    _paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*_paths, _folder])  # for child processes
+
+needs_detectron2 = [
+    pytest.mark.detectron2,
+    pytest.mark.skipif(
+        importlib.util.find_spec("detectron2") is None,
+        reason="PIRL_DETECTRON2 names no checkout of Detectron2; docs/guides/detection.md",
+    ),
+]
 
 WIDTH = 0.25  # of ResNet-50, and what makes Detectron2 build the same
 NARROW = [

@@ -20,16 +20,21 @@ CPU = ["+config/pirl/machines=cpu", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"]
 LINEAR = ["+config/pirl/linear=resnet18", *CPU]
 
 
-def run_tool(name: str, *overrides: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run ``tools/NAME`` of the host that is installed."""
+def run_tool(
+    name: str, *overrides: str, check: bool = True, python: str | Path = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    """Run ``tools/NAME`` of the host that is installed; another Python sees no clone."""
     spec = importlib.util.find_spec("vissl")
     script = Path(str(spec and spec.origin)).parents[1] / "tools" / name
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if python != sys.executable:
+        environment.pop("PYTHONPATH", None)
     result = subprocess.run(
-        [sys.executable, str(script), *overrides],
+        [str(python), str(script), *overrides],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment,
         cwd=Path(__file__).parent,
     )
     if check:
@@ -61,6 +66,28 @@ def write_classes(root: Path, counts: dict[str, int], separable: bool, classes: 
             folder.mkdir(parents=True, exist_ok=True)
             hue = label if separable else int(rng.integers(classes))
             write_coloured(folder / f"{i}.png", hue, rng)
+    return root
+
+
+def write_voc(root: Path) -> Path:
+    """VOC2007 of three colours: an image has one or two, and now and then a difficult one."""
+    classes = ("bird", "cat", "dog")
+    (root / "ImageSets" / "Main").mkdir(parents=True)
+    (root / "JPEGImages").mkdir()
+    rng = np.random.default_rng(0)
+    for split, count in (("trainval", 36), ("test", 24)):
+        rows: dict[str, list[str]] = {name: [] for name in classes}
+        for i in range(count):
+            image = f"{split}{i:03d}"
+            present = rng.integers(0, 2, 3)
+            shown = int(rng.choice(np.flatnonzero(present))) if present.any() else 0
+            write_coloured(root / "JPEGImages" / f"{image}.jpg", shown, rng)
+            for j, name in enumerate(classes):
+                label = 0 if rng.random() < 0.1 else (1 if present[j] else -1)
+                rows[name].append(f"{image} {label:2d}")
+        for name, lines in rows.items():
+            file = root / "ImageSets" / "Main" / f"{name}_{split}.txt"
+            file.write_text("\n".join(lines) + "\n")
     return root
 
 

@@ -38,7 +38,7 @@ def test_version_and_unknown_command(capsys):
     assert "no command 'quikstart'" in capsys.readouterr().err
 
 
-HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear", "invariance")]
+HELP = [[name, "--help"] for name in ("train", "quickstart", "knn", "linear")]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["configs"], *HELP], ids=" ".join)

@@ -27,7 +27,9 @@ NOT_RUN = {  # words of a block -> why it is not run
     "ILSVRC2012": "needs ImageNet's archives",
     "torchvision.datasets import ImageNet": "needs ImageNet's archives",
     "github.com/facebookresearch/detectron2": "a clone from the network",
-    "pirl-plugin detection": "needs Detectron2; tests/detection runs it, if it is installed",
+    "detection/train_net.py": "needs Detectron2; `-m detectron2` runs it",
+    "object_detection_benchmark": "needs Detectron2; `-m detectron2` runs it",
+    "PIRL_DETECTRON2": "needs Detectron2",
 }
 REPLACED = {  # what a page says -> what runs
     r"\b(extra_scripts|docs/examples)/": f"{ROOT}/\\1/",
@@ -51,7 +53,7 @@ CONTENT: dict[str, dict[str, Callable[[Path], None] | None]] = {  # of a page ->
     "experiments": {"DIR": tiny.papers, "VOCdevkit": tiny.voc},
     "export": {"DIR": None},
 }
-RUNS = {  # finished run that `pirl-plugin results` reads -> column, and row of its pre-training
+RUNS = {  # finished run that `results.py` reads -> column, and row of its pre-training
     "runs/linear": ("ImageNet", "PIRL"),
     "runs/linear_jigsaw": ("ImageNet", "Jigsaw"),
     "runs/svm": ("VOC07", "PIRL"),
@@ -82,7 +84,7 @@ def prepare(text: str, folder: Path) -> None:
     (folder / "1percent.txt").write_text("n01440764_0.jpg\nn01443537_0.jpg\n")  # as published
     for name in re.findall(r"CHECKPOINT\.DIR=([\w/]+)|linear .*--out ([\w/]+)", text):
         shutil.rmtree(folder / "".join(name), ignore_errors=True)
-    words = re.findall(r"pirl-plugin results .*", text)
+    words = re.findall(r"paper/results\.py .*", text)
     for name, (column, row) in RUNS.items():
         if name in " ".join(words).split() and not (folder / name / "metrics.json").is_file():
             shutil.rmtree(folder / name, ignore_errors=True)

@@ -22,25 +22,25 @@ COSTS = ["config.SVM.costs.costs_list=[1.0]", "config.SVM.dual=false"]
 SMALL = ["--linear", "+config/pirl/machines=cpu", "+config/pirl/machines=cpu", *EPOCH]
 SWEEP = ["--linear", LINEAR[0], "--linear", LINEAR[1], *SMALL, *VIEWS]
 PEERS = ["--epochs", "1", "--seeds", "1", "--image-size", "48", "--batches", "4", "--rates", "0.03"]
-QUICK = {  # command of pirl-plugin -> more words
-    "sweep lambda": ["--values", "0.5", *SWEEP],
-    "sweep permutations": ["--values", "10", "--linear", COSTS[0], "--linear", COSTS[1], *SMALL],
-    "sweep negatives": ["--values", "8", *SWEEP],
-    "benchmark pipeline": ["--images", "4", "--rounds", "1"],
-    "benchmark loss": ["--rows", "4000", "--negatives", "100", "--rounds", "1"],
-    "benchmark step": ["--images", "4", "--depth", "18", "--precision", "float32", "--batch", "4",
-                       "--negatives", "100", "--rows", "4000", "--steps", "1"],
-    "benchmark startup": ["--rows", "4000", "--rounds", "1"],
-    "invariance": ["--images", "8"],
-    "finetune": EPOCH,
-}  # fmt: skip
-SCRIPTS = {  # end of a script's path -> more words
+QUICK = {  # command or script -> more words
+    "extra_scripts/paper/sweep.py lambda": ["--values", "0.5", *SWEEP],
+    "extra_scripts/paper/sweep.py permutations": ["--values", "10", "--linear", COSTS[0],
+                                                  "--linear", COSTS[1], *SMALL],
+    "extra_scripts/paper/sweep.py negatives": ["--values", "8", *SWEEP],
+    "extra_scripts/paper/invariance.py": ["--images", "8"],
+    "extra_scripts/benchmark/pipeline.py": ["--images", "4", "--rounds", "1"],
+    "extra_scripts/benchmark/loss.py": ["--rows", "4000", "--negatives", "100", "--rounds", "1"],
+    "extra_scripts/benchmark/step.py": ["--images", "4", "--depth", "18", "--precision", "float32",
+                                        "--batch", "4", "--negatives", "100", "--rows", "4000",
+                                        "--steps", "1"],
+    "extra_scripts/benchmark/startup.py": ["--rows", "4000", "--rounds", "1"],
     "extra_scripts/claims/run.py": ["--methods", "random", "pirl_jigsaw", "--sweeps", "--seeds",
                                     "1", "--images-seen", "32"],
     "extra_scripts/claims/peers.py": ["--methods", "npid", *PEERS],
     "extra_scripts/claims/recipes.py": ["--recipes", "rate 0.03", *PEERS[:6]],
     "docs/examples/ddp.py": ["--epochs", "1", "--batch-size", "4"],
     "docs/examples/lightning_module.py": ["--epochs", "1", "--batch-size", "4"],
+    "pirl-plugin finetune": EPOCH,
 }  # fmt: skip
 
 
@@ -56,10 +56,9 @@ def smaller(words: list[str]) -> list[str]:
     config = next((word for word in words if word.startswith("config=")), None)
     if config is not None:
         return smaller_run(words, config)
-    for length in (2, 3):
-        words = [*words, *QUICK.get(" ".join(words[1:length]), [])]
-    for script, more in SCRIPTS.items():
-        if any(word.endswith(script) for word in words):
+    text = " ".join(words)
+    for beginning, more in QUICK.items():
+        if beginning in text:
             words = [*words, *more]
     return words
 

@@ -55,7 +55,7 @@ def test_block__runs_to_its_end(page, number, text, folder_of):
         assert knn_top1(output) == 100
     if "pirl-plugin linear" in text:
         assert max(linear_top1(output).values()) >= 90
-    for results in re.findall(r"pirl-plugin results .*--out ([\w/]+)", text):
+    for results in re.findall(r"paper/results\.py .*--out ([\w/]+)", text):
         tables = json.loads((folder / results / "results.json").read_text())["tables"]
         assert any(value for t in tables for row in t["rows"] for value in row["measured"])
         for figure in ("figure_2.png", "figure_5.png"):

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+import results as results_script
 from paper_rows import BENCHMARKS
 from published import DETECTION_ROWS, published_tables
 
-from pirl_plugin import cli
 from tests.helpers.finished_runs import WIDE, measured, pretrained
 from tests.helpers.results_rows import detected
 
@@ -57,7 +57,7 @@ def made_up_runs(folder, *overrides):
 
 
 def results(runs, folder):
-    assert cli.run(["results", *map(str, runs), "--out", str(folder)]) == 0
+    assert results_script.main([*map(str, runs), "--out", str(folder)]) == 0
     assert (folder / "figure_2.png").stat().st_size > 10_000
     assert (folder / "figure_5.png").stat().st_size > 10_000
     return json.loads((folder / "results.json").read_text())["tables"]

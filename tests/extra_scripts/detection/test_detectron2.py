@@ -18,12 +18,10 @@ from trial import register_extra_norm
 
 from pirl_plugin.checkpoints.export import export_checkpoint
 from pirl_plugin.vissl.adapters.models import PIRLResNet
-from tests.helpers.detection import NARROW, SMALL, WIDTH
+from tests.helpers.detection import NARROW, SMALL, WIDTH, needs_detectron2
 from tests.helpers.export_files import small_trunk, vissl_checkpoint
 
-pytest.importorskip(
-    "detectron2.engine", reason="Detectron2 is not installed; docs/guides/detection.md says how"
-)
+pytestmark = needs_detectron2
 
 
 def model_of(name, *options):
@@ -133,10 +131,11 @@ def test_benchmark__goes_from_a_checkpoint_to_ap(voc, checkpoint, tmp_path):
     arguments = ["--config", "smoke_cpu", "--checkpoint", checkpoint, "--out", out, "--data", voc]
     result = benchmark(*arguments, *SMALL, "SOLVER.MAX_ITER", "3", root="elsewhere")
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr
-    assert "measured, 1 finished" in result.stdout
+    assert "1 finished: AP " in result.stdout
     results = json.loads((out / "results.json").read_text())
     assert (results["config"], results["num_gpus"]) == ("smoke_cpu", 0)
     assert results["metric"] == "PASCAL VOC 2007, 11 recall points, IoU 0.50:0.95"
+    assert results["images"] == {"voc_2007_trainval": 3, "voc_2007_test": 3}
     assert results["network"] == "ResNet-50 of width 0.25"
     assert {"detectron2", "torch", "torchvision", "pirl_plugin"} <= set(results["versions"])
     (trial,) = results["trials"]

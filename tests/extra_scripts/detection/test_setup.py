@@ -6,10 +6,9 @@ import torch
 from detectron2_setup import find_config, load_config, metric_kind
 
 from pirl_plugin.system.host_config import config_root
+from tests.helpers.detection import needs_detectron2
 
-pytest.importorskip(
-    "detectron2.engine", reason="Detectron2 is not installed; docs/guides/detection.md says how"
-)
+pytestmark = needs_detectron2
 
 FILES = sorted((config_root() / "detection").glob("*.yaml"))
 

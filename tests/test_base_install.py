@@ -1,0 +1,82 @@
+"""Each command without the packages of any extra: its help, and the extra that it names."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pirl_plugin import cli
+from tests.helpers.host_tools import write_checkpoint
+from tests.test_packaging import EXTRAS, declared
+
+# jinja2 is an extra, and torch brings it.
+MISSING = declared(*EXTRAS) - declared() - {"jinja2"} | {"vissl", "classy_vision", "detectron2"}
+RUN_ALL = """
+import contextlib, io, json, sys
+missing, commands = json.load(sys.stdin)
+sys.modules.update(dict.fromkeys(missing))  # an import of None is refused, as of no package
+from pirl_plugin import cli
+from pirl_plugin.system.failures import in_one_sentence
+results = []
+for words in commands:
+    output = io.StringIO()
+    status = 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            with in_one_sentence():
+                status = cli.run(words)
+        except SystemExit as ended:
+            status = ended.code or 0
+    results.append([status, output.getvalue()])
+json.dump(results, sys.__stdout__)
+"""
+VISSL = "pip install 'pirl-plugin[vissl]'"
+REPORT = "pip install 'pirl-plugin[report]'"
+RUNS = {  # command -> words, and the words of its sentence; None: it needs no extra
+    "train": ("config=pretrain/pirl/own_images", VISSL),
+    "quickstart": ("--out OUT/quickstart", REPORT),
+    "knn": ("--checkpoint CHECKPOINT --data DATA --size 32 --k 3 --report OUT/knn.html", None),
+    "embed": ("--checkpoint CHECKPOINT --data DATA/val --size 32 --out OUT/embed.npz", None),
+    "linear": ("--checkpoint CHECKPOINT --data DATA --out OUT/linear", VISSL),
+    "finetune": ("--checkpoint CHECKPOINT --data DATA --out OUT/finetune", VISSL),
+    "export": ("--checkpoint CHECKPOINT --to detectron2 --out OUT/trunk.pkl", None),
+    "prepare": ("DATA/val OUT/copy --size 32", None),
+    "configs": ("pretrain/pirl/own_images", VISSL),
+}
+
+
+@pytest.fixture(scope="module")
+def results(image_folder, tmp_path_factory):
+    """Status and output of all commands, by ``help`` or ``run`` and the command's name."""
+    out = tmp_path_factory.mktemp("out")
+    checkpoint = write_checkpoint(out / "trunk.torch", DEPTH=18, WIDTH_MULTIPLIER=0.25)
+    places = {"CHECKPOINT": str(checkpoint), "DATA": str(image_folder), "OUT": str(out)}
+    commands = {("help", name): [name, "--help"] for name in cli.COMMANDS}
+    for name, (text, _) in RUNS.items():
+        for place, path in places.items():
+            text = text.replace(place, path)
+        commands["run", name] = [name, *text.split()]
+    child = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps([sorted(MISSING), list(commands.values())]),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=out,
+    )
+    assert child.returncode == 0, child.stderr
+    return dict(zip(commands, json.loads(child.stdout), strict=True))
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_command__shows_its_help_and_runs_or_names_its_extra(name, results):
+    status, output = results["help", name]
+    assert (status, f"usage: pirl-plugin {name}" in output) == (0, True), output
+    status, output = results["run", name]
+    expected = RUNS[name][1]
+    if expected is None:
+        assert status == 0, (status, output)
+    else:
+        assert expected in str(status)
+        assert "traceback" not in str(status)
