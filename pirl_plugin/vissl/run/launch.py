@@ -168,6 +168,7 @@ def _launch(
                 remove_old_results(config)
                 write_run_config(config, folder)
         # Let the host start the ranks: in processes of their own, or here.
+        stack.callback(_restore_environment, dict(os.environ))
         show_start(config, is_first)
         network.choose_interface(config)
         start: Callable[..., None] = _Ranks(config, folder, node_id).start
@@ -183,6 +184,12 @@ def _saying_how_to_resume() -> Iterator[None]:
         yield
     except Interrupted as interrupted:
         raise Interrupted(interrupted.code - 128, "the same command resumes the run") from None
+
+
+def _restore_environment(earlier: dict[str, str]) -> None:
+    """Undo the host's ``WORLD_SIZE`` and the like, which a later child would take for its own."""
+    os.environ.clear()
+    os.environ.update(earlier)
 
 
 @contextlib.contextmanager

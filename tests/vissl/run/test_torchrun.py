@@ -1,7 +1,9 @@
 """What a process takes from torchrun, and that it takes nothing without torchrun."""
 
+import pytest
 from omegaconf import OmegaConf
 
+from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.run import torchrun
 
 VARIABLES = {
@@ -32,3 +34,23 @@ def test_follow__takes_nodes_and_address(monkeypatch):
         "INIT_METHOD": "tcp",
         "RUN_ID": "first:29500",
     }
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+)
+def test_follow__refuses_processes_that_would_train_alone(variable, monkeypatch):
+    composed = OmegaConf.create({"node_id": 0, "config": {"DISTRIBUTED": {"NUM_NODES": 1}}})
+    monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    torchrun.follow(composed)
+    monkeypatch.setenv(variable, "2")
+    with pytest.raises(Refused, match=f"{variable} = 2: .* torchrun"):
+        torchrun.follow(composed)
+    if variable == "SLURM_NTASKS":  # a batch script is one process
+        with monkeypatch.context() as batch:
+            batch.setenv("ENVIRONMENT", "BATCH")
+            torchrun.follow(composed)
+    composed.config.DISTRIBUTED.NUM_NODES = 2  # one process on each node
+    torchrun.follow(composed)
