@@ -10,7 +10,7 @@ from importlib.metadata import packages_distributions
 import pytest
 import torch
 
-from pirl_plugin.checkpoints.load import save_trunk
+from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.cli import COMMANDS
 from pirl_plugin.models.resnet import ResNetTrunk
 from tests.helpers.host_runs import settings
