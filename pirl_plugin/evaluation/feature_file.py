@@ -43,6 +43,7 @@ from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import atomic_write, remove, write_json
 
 _CONTENT = "content of images"
+_MOST_HALF = torch.finfo(torch.float16).max
 _BLOCK = 4096  # images at a time, when a file is read or written
 
 
@@ -79,7 +80,7 @@ class FeatureStore:
             features: floating ``(B, D)``, on any device.
             readable: bool ``(B,)``, whether each image could be read.
         """
-        self._file.write(features[readable].half().cpu().numpy().tobytes())
+        self._file.write(_half(features[readable]).cpu().numpy().tobytes())
         self._count(readable)
 
     def _count(self, readable: Tensor) -> None:
@@ -370,6 +371,15 @@ def describe_features(
     }
 
 
+def _half(features: Tensor) -> Tensor:
+    """Round ``(N, D)`` to float16; rows that would overflow are scaled, so their cosines stay.
+
+    Deep networks with random weights have features up to 1e12.
+    """
+    largest = features.abs().amax(dim=1, keepdim=True)
+    return (features / (largest / _MOST_HALF).clamp(min=1)).half()
+
+
 def _half_copy(file: IO[bytes], folder: Path) -> Tensor:
     """Copy an array of an ``.npz`` file, a part at a time, as float16 into a file without a name.
 
@@ -387,5 +397,6 @@ def _half_copy(file: IO[bytes], folder: Path) -> Tensor:
     num_parts = math.ceil(len(features) / _BLOCK)
     for part in np.array_split(features, num_parts):  # views: writing fills `features`
         content = file.read(part.size * dtype.itemsize)
-        part[:] = np.frombuffer(content, dtype).reshape(part.shape)
+        read = np.frombuffer(content, dtype).reshape(part.shape)
+        part[:] = _half(torch.from_numpy(read.copy())).numpy()
     return torch.from_numpy(features)

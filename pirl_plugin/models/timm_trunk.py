@@ -201,15 +201,26 @@ def check_description(
         raise Refused(f"{described} options by name; give --timm NAME")
     with torch.device("meta"):
         network = create_network(name, {})
-    taken = inspect.signature(type(network).__init__).parameters
+    # A trunk has no classifier, whatever the network in the file had.
+    options = {key: value for key, value in options.items() if key != "num_classes"}
+    taken = _constructor_options(network)
     for key, value in options.items():
         if key not in taken or not _is_plain(value):
             raise Refused(
                 f"{described} numbers, words or lists of them for options of its constructor, not "
                 f"{key} = {value}; give --timm NAME and, for options, --timm-option KEY=VALUE"
             )
-    # A trunk has no classifier, whatever the network in the file had.
-    return architecture, {key: options[key] for key in options if key != "num_classes"}
+    return architecture, options
+
+
+def _constructor_options(network: nn.Module) -> set[str]:
+    """Return the names of options of a network's constructor, and of those of its base classes."""
+    options: set[str] = set()
+    for kind in type(network).__mro__:
+        if kind is nn.Module:
+            break
+        options.update(inspect.signature(kind).parameters)
+    return options
 
 
 def _is_plain(value: object) -> bool:

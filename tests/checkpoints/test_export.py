@@ -168,12 +168,14 @@ def test_network_of_timm__is_found_by_all_its_tensors(name, tmp_path):
     assert trunk.tensors.keys() == timm.create_model(name, num_classes=0).state_dict().keys()
 
 
-def test_export_to_timm__of_a_resnet26_is_read_back(tmp_path):
-    net = timm.create_model("resnet26", num_classes=0)
+@pytest.mark.parametrize("name", ["resnet26", "levit_128s"])
+def test_export_to_timm__is_read_back(name, tmp_path):
+    """The options of levit_128s are those of its class's base."""
+    net = timm.create_model(name, num_classes=0)
     file = save(net.state_dict(), tmp_path / "in.pth")
-    found = export_checkpoint(file, tmp_path / "folder", "timm", timm="resnet26")
+    found = export_checkpoint(file, tmp_path / "folder", "timm", timm=name)
     again = read_trunk(tmp_path / "folder" / "model.safetensors")
-    assert again.timm == "resnet26"
+    assert again.timm == name
     assert same(again.tensors, found.tensors)
 
 

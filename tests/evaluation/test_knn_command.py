@@ -12,7 +12,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.cli import run
-from pirl_plugin.evaluation.feature_file import FeatureFile
+from pirl_plugin.evaluation.feature_file import FeatureFile, FeatureStore
 from pirl_plugin.evaluation.features import Crops, collect_features
 from pirl_plugin.images.sources import FolderSource
 from pirl_plugin.models.preprocessing import Preprocessing
@@ -155,6 +155,25 @@ def test_commands__refuse_before_the_work(words, sentence, tmp_path, monkeypatch
         run([*words, "--checkpoint", "no_file", "--data", "no_folder"])
     assert ended.value.code == 2
     assert f"argument {sentence}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_features__beyond_the_range_of_float16_keep_their_direction(in_file, data, tmp_path):
+    """Deep networks with random weights have them; the sentence blamed the checkpoint."""
+    splits = {"": FolderSource(data / "train")}
+    count = len(splits[""])
+    features = torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
+    features[1:] *= 1e12
+    if in_file:
+        store = FeatureFile(tmp_path / "features.npz", {}, data, splits)
+    else:
+        store = FeatureStore(splits)
+    store.append(features, torch.ones(count, dtype=torch.bool))
+    store.finish()
+    half = store.half_features().float()
+    torch.testing.assert_close(half[0], features[0].half().float(), rtol=0, atol=0)  # as before
+    cosines = torch.nn.functional.cosine_similarity(half, features)
+    torch.testing.assert_close(cosines, torch.ones(count))
 
 
 def test_knn__leaves_no_file_of_features(checkpoint, data, tmp_path, monkeypatch):
