@@ -165,7 +165,7 @@ def test_features__beyond_the_range_of_float16_keep_their_direction(in_file, dat
     features = torch.randn(count, 5, generator=torch.Generator().manual_seed(0))
     features[1:] *= 1e12
     if in_file:
-        store = FeatureFile(tmp_path / "features.npz", {}, data, splits)
+        store = FeatureFile(tmp_path / "a.npz", {"content of images": ""}, data, splits)
     else:
         store = FeatureStore(splits)
     store.append(features, torch.ones(count, dtype=torch.bool))
