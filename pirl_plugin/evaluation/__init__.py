@@ -1,1 +1,1 @@
-"""Evaluate a checkpoint: kNN, invariance, measures of the bank, and the paper's tables."""
+"""Evaluate a checkpoint: features, kNN, measures of the bank, and the page of a report."""

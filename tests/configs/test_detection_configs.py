@@ -6,6 +6,7 @@ import pytest
 from fvcore.common.config import CfgNode
 from published import DETECTION_ROWS as ROWS
 
+from pirl_plugin.system.comparison import flat
 from pirl_plugin.system.host_config import config_root
 
 FILES = {path.stem: path for path in sorted((config_root() / "detection").glob("*.yaml"))}
@@ -15,6 +16,19 @@ FINE_TUNED = {  # the appendix: rate, warm-up, steps, iterations
     "voc07_supervised_jigsaw": (0.02, 100, (9500,), 12_500),
     "voc0712_supervised_jigsaw": (0.02, 100, (17_000,), 25_000),
 }
+
+
+KEYS = {  # of Detectron2 that our files set; it refuses others when a run starts
+    "VERSION", "DATALOADER.NUM_WORKERS", "DATASETS.TEST", "DATASETS.TRAIN", "INPUT.FORMAT",
+    "INPUT.MIN_SIZE_TEST", "INPUT.MIN_SIZE_TRAIN", "MODEL.BACKBONE.FREEZE_AT", "MODEL.DEVICE",
+    "MODEL.MASK_ON", "MODEL.META_ARCHITECTURE", "MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD",
+    "MODEL.RESNETS.DEPTH", "MODEL.RESNETS.NORM", "MODEL.RESNETS.STRIDE_IN_1X1",
+    "MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", "MODEL.ROI_HEADS.NAME",
+    "MODEL.ROI_HEADS.NUM_CLASSES", "MODEL.RPN.POST_NMS_TOPK_TEST",
+    "MODEL.RPN.POST_NMS_TOPK_TRAIN", "MODEL.RPN.PRE_NMS_TOPK_TEST", "SOLVER.BASE_LR",
+    "SOLVER.IMS_PER_BATCH", "SOLVER.MAX_ITER", "SOLVER.REFERENCE_WORLD_SIZE", "SOLVER.STEPS",
+    "SOLVER.WARMUP_FACTOR", "SOLVER.WARMUP_ITERS", "TEST.PRECISE_BN.ENABLED",
+}  # fmt: skip
 
 
 def literals(node):
@@ -37,6 +51,8 @@ def test_configs__are_those_we_speak_of():
         *FINE_TUNED,
     }
     assert set(ROWS) <= set(FILES)
+    for name in FILES:
+        assert flat(CfgNode.load_yaml_with_base(str(FILES[name]))).keys() <= KEYS, name
 
 
 @pytest.mark.parametrize("name", FINE_TUNED)
