@@ -37,6 +37,16 @@ def config_root() -> Path:
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
+def literal(text: str) -> str:
+    r"""Return a text in which OmegaConf sees no reference.
+
+    Example:
+        >>> literal("a${x}b")
+        'a\\${x}b'
+    """
+    return re.sub(r"(\\*)\$\{", lambda m: m[1] * 2 + r"\${", text)
+
+
 def quoted(path: str | Path) -> str:
     r"""Return a path as the value of a Hydra override, quoted if Hydra's grammar needs it.
 
@@ -47,6 +57,7 @@ def quoted(path: str | Path) -> str:
     text = str(path)
     if "/" in text and re.fullmatch(r"[A-Za-z0-9_./+-]+", text):  # "2024" would be a number
         return text
+    text = literal(text)
     # In quotes, Hydra reads a backslash as an escape only before a quote: double the backslashes
     # before each quote and before the end, and escape the quotes.
     escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + m[2].replace("'", r"\'"), text)

@@ -28,3 +28,8 @@ def let_data_limit_apply_to_our_sources(module: Any) -> None:
     """Add our sources to the host's set of sources that support ``DATA_LIMIT``."""
     _, sources = PARTS[module.__name__]
     module.DATA_SOURCES_WITH_SUBSET_SUPPORT.update(sources)
+
+
+def register_our_task(module: Any) -> None:
+    """Import our task, which registers itself, unless its module is the one that imports this."""
+    importlib.import_module("pirl_plugin.vissl.run.pirl_task")

@@ -43,10 +43,6 @@ PARTS: dict[str, tuple[str, dict[str, str]]] = {
         "vissl.data:DATASET_SOURCE_MAP",
         dict.fromkeys(SOURCES, "pirl_plugin.vissl.adapters.images:PIRLDiskDataset"),
     ),
-    "vissl.trainer.train_task": (
-        "classy_vision.tasks:TASK_REGISTRY",
-        {"pirl_task": "pirl_plugin.vissl.run.pirl_task:PIRLTask"},
-    ),
 }
 
 _REGISTRATION = "pirl_plugin.vissl.import_hook.registration"
@@ -93,6 +89,7 @@ AFTER: dict[str, tuple[str, ...]] = {
         f"{_PATCHES}.async_gpu_copy:copy_after_the_step_before",
     ),
     "vissl.trainer.trainer_main": (f"{_PATCHES}.extraction:extract_features_on_cpu",),
+    "vissl.trainer.train_task": (f"{_REGISTRATION}:register_our_task",),
     "vissl.utils.io": (f"{_PATCHES}.svm:missing_average_precision_is_a_failure",),
     "vissl.utils.svm_utils.evaluate": (f"{_PATCHES}.svm:average_precision_on_current_numpy",),
     "vissl.utils.svm_utils.svm_low_shot_trainer": (

@@ -110,7 +110,7 @@ def record_before_host(composed: DictConfig) -> dict[str, Any]:
 
     with open_dict(composed):
         computed = composed.pop(COMPUTED, None) or {}
-    values: Any = OmegaConf.to_container(composed, resolve=True)
+    values: Any = OmegaConf.to_container(composed)
     initial = values["MODEL"]["WEIGHTS_INIT"]
     if os.path.isfile(initial["PARAMS_FILE"] or ""):
         initial["PARAMS_FILE"] = os.path.abspath(initial["PARAMS_FILE"])

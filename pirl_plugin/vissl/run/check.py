@@ -7,12 +7,11 @@ into one sentence. A check raises ``Refused`` with ``KEY = VALUE: expected …; 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from pirl_plugin.system.failures import Refused, sentence
 from pirl_plugin.vissl.resume.folder import Keep
 from pirl_plugin.vissl.run import torchrun
 from pirl_plugin.vissl.sections import (
+    MICRO_BATCHES,
     InputSettings,
     MonitorSettings,
     RunSettings,
@@ -46,14 +46,19 @@ _BASE_RATE = "auto_lr_scaling.base_value"
 # Scheduler -> the key of its rate, or of its rates.
 _RATES = {"constant": "value", "multistep": "values", "cosine": "start_value"}
 # Whole numbers from 1; with 0, a run would end in a division by zero, or without training.
-_POSITIVE = ("OPTIMIZER.num_epochs", "CHECKPOINT.CHECKPOINT_FREQUENCY", "LOG_FREQUENCY")
+_POSITIVE = (
+    "DATA.TRAIN.BATCHSIZE_PER_REPLICA",
+    "OPTIMIZER.num_epochs",
+    "CHECKPOINT.CHECKPOINT_FREQUENCY",
+    "LOG_FREQUENCY",
+)
 
 
 def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     """Check our sections and the learning rate.
 
     Args:
-        composed: the whole configuration of OmegaConf.
+        composed: the whole configuration of OmegaConf, resolved.
         overrides: overrides of the command line.
 
     Raises:
@@ -61,8 +66,7 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
     """
     from omegaconf import OmegaConf
 
-    num_micro_batches(composed.config)  # other values depend on it
-    values: Any = OmegaConf.to_container(composed, resolve=True)
+    values: Any = OmegaConf.to_container(composed)
     config = values["config"]
     for key, kind in SECTIONS.items():
         if key != "LOSS.pirl_loss" or config["LOSS"]["name"] == "pirl_loss":
@@ -71,11 +75,25 @@ def check_composed(composed: DictConfig, overrides: Sequence[str]) -> None:
         number = OmegaConf.select(composed.config, key)
         if type(number) is not int or number < 1:
             raise Refused(f"config.{key} = {number}: expected a whole number from 1")
+    _check_micro_batches(config)
     if config["MACHINE"]["DEVICE"] not in ("cpu", "gpu"):
         raise Refused(f"config.MACHINE.DEVICE = {config['MACHINE']['DEVICE']}: expected cpu or gpu")
     _check_loss_keys(config["LOSS"]["name"], overrides)
     _check_rates(composed, overrides)
     _check_milestones(composed)
+
+
+def _check_micro_batches(config: Mapping[str, Any]) -> None:
+    """Check that micro-batches divide the batch of a process."""
+    batch = config["DATA"]["TRAIN"]["BATCHSIZE_PER_REPLICA"]
+    parts = num_micro_batches(config)
+    if batch % parts:
+        divisor = max(number for number in range(1, parts) if batch % number == 0)
+        raise Refused(
+            f"config.{MICRO_BATCHES} = {parts}: expected a divisor of "
+            f"config.DATA.TRAIN.BATCHSIZE_PER_REPLICA = {batch}; set "
+            f"config.{MICRO_BATCHES}={divisor}"
+        )
 
 
 def _check_loss_keys(loss: str, overrides: Sequence[str]) -> None:
@@ -146,7 +164,6 @@ def check_run(config: AttrDict, engine_name: str = "train") -> None:
         )
     _check_nodes(config)
     _check_device(config)
-    _check_precision(config)
     _check_data(config)
     _check_heads(config)
 
@@ -241,24 +258,6 @@ def _why_no_gpu() -> str:
         reason = sentence(error).removeprefix("AssertionError: ")
         return reason.split(". ")[0].rstrip(".")
     return "the environment hides the GPUs"
-
-
-def _check_precision(config: AttrDict) -> None:
-    """Check that the host's automatic mixed precision can run."""
-    amp = config.MODEL.AMP_PARAMS
-    if not amp.USE_AMP:
-        return
-    # Our own mixed precision also runs on a CPU, and needs no apex.
-    autocast = "config.HOOKS.PIRL_INPUT.autocast=bfloat16" if "PIRL_INPUT" in config.HOOKS else ""
-    if config.MACHINE.DEVICE == "cpu":
-        remedy = f"remove it, or set {autocast} instead" if autocast else "remove it"
-        raise Refused(f"config.MODEL.AMP_PARAMS.USE_AMP = true: expected a GPU; {remedy}")
-    if amp.AMP_TYPE == "apex" and importlib.util.find_spec("apex") is None:
-        remedy = "add config.MODEL.AMP_PARAMS.AMP_TYPE=pytorch"
-        raise Refused(
-            f"config.MODEL.AMP_PARAMS.AMP_TYPE = apex: expected apex, which is not installed; "
-            f"{remedy}{f', or replace USE_AMP by {autocast}' if autocast else ''}"
-        )
 
 
 def sources_of(config: AttrDict, split: str) -> list[tuple[str, str]]:

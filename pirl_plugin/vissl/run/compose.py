@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.system.failures import Refused, in_one_sentence
-from pirl_plugin.system.host_config import config_root, quoted
+from pirl_plugin.system.host_config import config_root, literal, quoted
 from pirl_plugin.system.processes import thread_limit, usable_cores
 from pirl_plugin.vissl.run import torchrun
 from pirl_plugin.vissl.sections import COMPUTED, RECORD, is_ours, num_micro_batches
@@ -68,6 +68,7 @@ def check(composed: DictConfig, overrides: list[str]) -> DictConfig:
             return composed
         torchrun.follow(composed)
         _expand_paths(composed.config)
+        num_micro_batches(composed.config)  # refused before other values depend on it
         computed = compute(composed)
         check_composed(composed, overrides)
         with open_dict(composed):
@@ -172,14 +173,21 @@ def _quoted_path(text: str, value: Any) -> str | None:
 
 
 def _expand_paths(config: DictConfig) -> None:
-    """Replace ``~`` in paths; a single path becomes a list where the host expects a list."""
+    """Replace ``~`` in paths; a single path becomes a list where the host expects a list.
+
+    A folder may be named ``a${x}``: its path stays a text when references are resolved.
+    """
     for split in ("TRAIN", "TEST"):
         paths = config.DATA[split].DATA_PATHS
         paths = [paths] if isinstance(paths, str) else list(paths or [])
-        config.DATA[split].DATA_PATHS = [os.path.expanduser(str(path)) for path in paths]
-    config.CHECKPOINT.DIR = os.path.expanduser(str(config.CHECKPOINT.DIR))
+        config.DATA[split].DATA_PATHS = [_expanded(path) for path in paths]
+    config.CHECKPOINT.DIR = _expanded(config.CHECKPOINT.DIR)
     weights = config.MODEL.WEIGHTS_INIT
-    weights.PARAMS_FILE = os.path.expanduser(weights.PARAMS_FILE or "")
+    weights.PARAMS_FILE = _expanded(weights.PARAMS_FILE or "")
+
+
+def _expanded(path: object) -> str:
+    return literal(os.path.expanduser(str(path)))
 
 
 @functools.cache

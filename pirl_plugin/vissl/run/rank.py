@@ -225,7 +225,7 @@ def out_of_memory_sentence(config: AttrDict, gigabytes: float) -> str:
     if "PIRL_INPUT" in config.HOOKS:
         if config.HOOKS.PIRL_INPUT.get("autocast") is None:
             remedies.append("add config.HOOKS.PIRL_INPUT.autocast=bfloat16")
-        if batch >= 2 * parts:
+        if batch % (2 * parts) == 0:
             remedies.append(
                 f"compute the batch in more parts, {key}={batch} config.{MICRO_BATCHES}={2 * parts}"
             )

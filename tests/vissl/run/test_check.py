@@ -4,6 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
+import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from PIL import Image
@@ -12,6 +13,7 @@ from vissl.utils import hydra_config
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.vissl.run import check as checks
 from pirl_plugin.vissl.run.check import check_composed, check_run
+from pirl_plugin.vissl.run.pirl_task import PIRLTask
 from pirl_plugin.vissl.sections import RECORD
 from tests.helpers.configs import compose
 
@@ -104,10 +106,6 @@ def test_configs_of_the_host__are_left_alone():
         (["config.MACHINE.DEVICE=gpu"], "= 1 with config.MACHINE.DEVICE = gpu: .* found 0"),
         (["config.MODEL.HEAD.IN_DIM=512"], "IN_DIM = 512: expected 256, the width"),
         (["+config/pirl/machines=8node"], "NUM_NODES = 8: .* add .config/pirl/machines=1node_8gpu"),
-        (
-            ["config.MODEL.AMP_PARAMS.USE_AMP=true"],
-            "expected a GPU; .*PIRL_INPUT.autocast=bfloat16",
-        ),
     ],
 )
 def test_run__is_refused_before_it_starts(overrides, message, image_folder, monkeypatch):
@@ -189,3 +187,41 @@ def test_section__that_the_loss_does_not_read_is_said(caplog):
 def test_svms__are_not_trained_by_the_engine():
     with pytest.raises(ValueError, match=r"write python /.*/tools/train_svm.py"):
         check_run(compose("config=benchmark/pirl/svm_voc07"))
+
+
+def test_micro_batches__divide_the_batch():
+    message = r"PIRL_MICRO_BATCHES = 4: .*BATCHSIZE_PER_REPLICA = 10; set .*PIRL_MICRO_BATCHES=2"
+    with pytest.raises(SystemExit, match=message):
+        compose(
+            QUICK,
+            "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=10",
+            "config.TRAINER.PIRL_MICRO_BATCHES=4",
+        )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "step", "message"),
+    [
+        (
+            ["config=pretrain/pirl/quick_jigsaw", "config.OPTIMIZER.use_larc=true"],
+            "_build_optimizer",
+            r"config\.OPTIMIZER\.use_larc = True: .*; set config\.OPTIMIZER\.name=sgd_fsdp",
+        ),
+        (
+            ["config=benchmark/pirl/semi_supervised_imagenet1k_1percent"],
+            "_build_optimizer_schedulers",
+            r"config\.OPTIMIZER\.num_epochs = 2: .*; set as many epochs as the rates need",
+        ),
+        (
+            ["config=pretrain/pirl/quick_jigsaw", "config.MODEL.AMP_PARAMS.USE_AMP=true"],
+            "set_amp_args",
+            r"config\.MODEL\.AMP_PARAMS\.USE_AMP = True: .* CUDA.*autocast=bfloat16",
+        ),
+    ],
+)
+def test_step_of_the_host__that_fails_on_a_value_names_its_key(overrides, step, message):
+    task = PIRLTask.__new__(PIRLTask)
+    task.config = compose(*overrides, "config.OPTIMIZER.num_epochs=2")
+    task.device = torch.device("cpu")
+    with pytest.raises(Refused, match=message):
+        getattr(task, step)()

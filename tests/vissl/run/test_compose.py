@@ -5,6 +5,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from pirl_plugin.system.failures import Refused
+from pirl_plugin.system.host_config import quoted
 from pirl_plugin.vissl.run.compose import RESOLVERS, _readable_override
 from tests.helpers.configs import compose
 
@@ -26,6 +27,17 @@ def test_path__needs_no_quotes(name, pattern, tmp_path):
     value = OverridesParser.create().parse_override(override).value()
     path = str(tmp_path / name)
     assert value == ([path] if pattern == "[{}]" else path)  # VISSL's own configs need a list
+
+
+@pytest.mark.parametrize("pattern", ["{}", "[{}]"])
+def test_path__that_looks_like_a_reference_is_a_path(pattern, tmp_path):
+    path = tmp_path / "a${x}b"
+    path.mkdir()
+    config = compose(
+        QUICK, f"{DATA}={pattern.format(path)}", f"config.CHECKPOINT.DIR={quoted(path)}"
+    )
+    assert config.DATA.TRAIN.DATA_PATHS == [str(path)]
+    assert config.CHECKPOINT.DIR == str(path)
 
 
 def test_path__is_in_the_home_or_in_this_folder(monkeypatch, tmp_path):
