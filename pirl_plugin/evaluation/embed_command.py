@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> None:
     from pirl_plugin.evaluation.labelled_images import joined_labels, open_splits
     from pirl_plugin.images.classes import NoLabels
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.models.layers import Layers
+    from pirl_plugin.models.layers import LAST, Layers
 
     trunk = load_network(options, options.device)
     splits = open_splits(options.data, Columns(options.image_column, options.label_column))
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
         print(f"{len(source):,} images of {source.path}, {classes}")
     print(f"crops of {trunk.preprocessing}", flush=True)
 
-    network = Layers(trunk, [options.layer])
+    network = Layers(trunk, [options.layer or LAST])
     with locked_files(out=options.out):
         about = describe_features(options, trunk.preprocessing, splits)
         file = FeatureFile(options.out, about, options.data, splits)

@@ -36,6 +36,7 @@ from pirl_plugin.evaluation.labelled_images import joined_labels
 from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.fingerprint import content_digest, content_stamp, names_digest
 from pirl_plugin.images.sources import ImageSource
+from pirl_plugin.models.layers import LAST
 from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.system.arguments import weights_name
 from pirl_plugin.system.comparison import differences
@@ -363,7 +364,7 @@ def describe_features(
             "timm": options.timm,
             "options": dict(options.timm_option),
         },
-        "layer": options.layer,
+        "layer": options.layer or LAST,
         "size": preprocessing.size,
         "mean and std": [*preprocessing.mean, *preprocessing.std],
         "list of images": names,

@@ -41,18 +41,25 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     from pirl_plugin.evaluation.features import load_network
     from pirl_plugin.evaluation.labelled_images import open_labelled
     from pirl_plugin.images.columns import Columns
-    from pirl_plugin.models.layers import Layers
+    from pirl_plugin.models.layers import LAST, Layers
     from pirl_plugin.models.trunks import untrained
     from pirl_plugin.system.files import write_json
 
     trunk = load_network(options, options.device)
     images = open_labelled(options.data, Columns(options.image_column, options.label_column))
     print(f"crops of {images.train.path} and {images.test.path}: {trunk.preprocessing}", flush=True)
-    networks = [Layers(trunk, [options.layer])]
-    if options.untrained:
-        networks.append(Layers(untrained(trunk).to(options.device), [options.layer]))
-    stores = _open_stores(options, trunk, images)[: len(networks)]
-    fill(stores, networks, trunk.preprocessing, options.batch, options.workers)
+    networks = [trunk, untrained(trunk).to(options.device)] if options.untrained else [trunk]
+    layer = options.layer or LAST
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    top1_by_layer: dict[str, list[float]] = {}
+    stores: list[FeatureStore] = []
+    if options.layer is None and options.features is None:
+        top1_by_layer, stores = _compare_layers(options, networks, images)
+    if not stores:  # the layers were not compared on all images
+        stores = _open_stores(options, trunk, images)[: len(networks)]
+        chosen = [Layers(network, [layer]) for network in networks]
+        fill(stores, chosen, trunk.preprocessing, options.batch, options.workers)
 
     readable = stores[0].readable
     num_train = len(images.train)
@@ -64,7 +71,8 @@ def _measure_and_write(options: argparse.Namespace) -> None:
     measured, nearest = _measure(options, stores, train, test)
     results = {
         **measured,
-        "layer": options.layer,
+        "layer": layer,
+        "top1_by_layer": top1_by_layer,
         "checkpoint": kinds.weights_name(options),
         "data": str(options.data.resolve()),
         **trunk.preprocessing.record(),
@@ -127,6 +135,39 @@ def _measured(
     return MeasuredImages(source, rows.tolist(), labels[rows], stored, labels[readable] != NO_CLASS)
 
 
+def _compare_layers(
+    options: argparse.Namespace, networks: list[AnyTrunk], images: LabelledImages
+) -> tuple[dict[str, list[float]], list[FeatureStore]]:
+    """Print the accuracy of each layer, and advice.
+
+    Returns:
+        Layer → top-1 of each network; and the pooled features of each network, if they are of all
+        images.
+    """
+    from pirl_plugin.evaluation.layer_comparison import compare_layers
+
+    compared = compare_layers(
+        networks,
+        images,
+        options.k[0],
+        options.temperature,
+        options.batch,
+        options.workers,
+        options.out,
+    )
+    print(
+        f"Layers by kNN top-1, percent (k = {compared.k}, {compared.num_train:,} training and "
+        f"{compared.num_test:,} test images):"
+    )
+    headings = ["trained", "untrained"] if options.untrained else ["trained"]
+    print("  " + " " * 8 + "".join(f"{heading:>11}" for heading in headings))
+    for layer, accuracies in compared.top1.items():
+        print(f"  {layer:8}" + "".join(f"{top1:11.2f}" for top1 in accuracies))
+    if compared.advice:
+        print(compared.advice)
+    return compared.top1, compared.stores
+
+
 def _open_stores(
     options: argparse.Namespace, trunk: AnyTrunk, images: LabelledImages
 ) -> list[FeatureStore]:
@@ -138,8 +179,6 @@ def _open_stores(
 
     splits = {"train": images.train, "val": images.test}
     if options.features is None:
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
         return [FeatureStore(splits, options.out), FeatureStore(splits, options.out)]
     about = describe_features(options, trunk.preprocessing, splits)
     beside = options.features.with_suffix(".untrained.npz")
@@ -232,10 +271,19 @@ def _write_report(
     if options.untrained:
         name = f"untrained, k = {results['k']}"
         bars.append(page.Accuracy(name, results["untrained_top1"], len(test.rows), True))
+    charts = [page.Chart("", bars)]
+    if results["top1_by_layer"]:
+        layers = results["top1_by_layer"].items()
+        charts.append(
+            page.Chart(
+                "Layers, kNN",
+                [page.Accuracy(name, top1[0], len(test.rows)) for name, top1 in layers],
+            )
+        )
     page.write_page(
         options.report,
         "k nearest neighbours of frozen features",
-        charts=[page.Chart("", bars)],
+        charts=charts,
         chance=results["chance_top1"],
         neighbors=page.show_neighbors(gallery, queries, {"": nearest}),
         settings={

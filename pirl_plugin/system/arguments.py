@@ -207,13 +207,14 @@ def image_options() -> argparse.ArgumentParser:
 
 
 def layer_options() -> argparse.ArgumentParser:
-    """Return the option that chooses a layer."""
+    """Return the option that chooses a layer; it is None if the user does not choose."""
     parent = argparse.ArgumentParser(add_help=False)
     layers = (
         "layer whose features are taken: conv1, res2 to res5 of a ResNet, stage1 and others of a "
-        "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features"
+        "network of timm, each pooled to about 9,000 dimensions; or last, the pooled features "
+        "(default: last)"
     )
-    parent.add_argument("--layer", metavar="NAME", default="last", help=layers)
+    parent.add_argument("--layer", metavar="NAME", help=layers)
     return parent
 
 

@@ -93,6 +93,7 @@ def test_knn__reads_the_file_of_embed(checkpoint, tmp_path):
     file = embed(checkpoint, data, tmp_path / "f.npz")
     written = file.stat().st_mtime_ns
     words = ["knn", "--checkpoint", str(checkpoint), "--data", str(data), "--size", "32", "-k", "3"]
+    words += ["--layer", "last"]
     run([*words, "--out", str(tmp_path / "memory")])
     run([*words, "--out", str(tmp_path / "file"), "--features", str(file)])
     results = [(tmp_path / name / "results.json").read_text() for name in ("memory", "file")]

@@ -73,6 +73,11 @@ def test_knn__finds_separable_classes(workers, checkpoint, data, tmp_path, capsy
     assert "Of the 6 nearest training images of each test image, 67 % have its class" in html
     assert html.count('class="same"') == 24
     assert "kNN, k = 3" in html
+    layers = results["top1_by_layer"]
+    assert list(layers) == ["conv1", "res2", "res3", "res4", "res5", "last"]
+    assert layers["last"] == [results["knn_top1"], results["untrained_top1"]]
+    assert "  last         100.00" in captured.out
+    assert "Layers, kNN" in html
     assert "http" not in html  # it loads nothing from outside
 
 
@@ -89,7 +94,7 @@ def test_knn__goes_on_from_a_file_of_features(checkpoint, data, tmp_path, monkey
     folder, file = tmp_path / "data", tmp_path / "f.npz"
     shutil.copytree(data, folder)
     (folder / "train" / "class0" / "0.png").write_bytes(b"no image")
-    options = ["--size", "32", "--batch", "4", "--no-untrained"]
+    options = ["--size", "32", "--batch", "4", "--no-untrained", "--layer", "last"]
     expected = knn(checkpoint, folder, tmp_path, *options)
     kept, forward, seen = [*options, "--features", str(file)], ResNetTrunk.forward, []
 

@@ -1,0 +1,54 @@
+"""The layers of a network, compared by kNN."""
+
+import pytest
+import torch
+
+from pirl_plugin.evaluation import layer_comparison
+from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.evaluation.layer_comparison import compare_layers
+from pirl_plugin.models.preprocessing import Preprocessing
+from pirl_plugin.models.resnet import ResNetTrunk
+from tests.helpers.host_tools import write_classes
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    root = write_classes(folder, {"train": 12, "val": 6}, separable=True, classes=3)
+    (root / "train" / "class0" / "0.png").write_bytes(b"no image")
+    return open_labelled(root)
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    trunk = ResNetTrunk(10, 0.25).eval()
+    trunk.preprocessing = Preprocessing(32)
+    return trunk
+
+
+def test_compare_layers__has_each_layer_of_each_network(images):
+    compared = compare_layers([network(0), network(1)], images, k=3, temperature=0.07)
+    assert list(compared.top1) == ["conv1", "res2", "res3", "res4", "res5", "last"]
+    assert all(len(accuracies) == 2 for accuracies in compared.top1.values())
+    assert compared.top1["conv1"] == [100, 100]  # colours
+    assert (compared.k, compared.num_train, compared.num_test) == (3, 11, 6)
+
+
+def test_compare_layers__draws_the_same_images_of_large_splits(images, monkeypatch):
+    monkeypatch.setattr(layer_comparison, "_MOST_IMAGES", 5)
+    rows = layer_comparison._draw(images.train_labels)
+    assert rows == layer_comparison._draw(images.train_labels) == sorted(set(rows))
+    assert len(rows) == 5
+    compared = compare_layers([network(0)], images, k=3, temperature=0.07)
+    assert compared.num_train in (4, 5)
+    assert compared.num_test == 5
+
+
+def test_advice__names_a_layer_that_is_better_by_more_than_its_error():
+    last = torch.arange(100) < 50
+    better = torch.arange(100) < 60
+    advice = layer_comparison._advice({"res2": last, "res3": better, "last": last})
+    assert advice.endswith("(+10.0 ± 6.9 points): give --layer res3")
+    as_good = torch.arange(100) < 51
+    assert layer_comparison._advice({"res2": as_good, "last": last}) == ""
+    assert layer_comparison._advice({"res2": last, "last": better}) == ""
