@@ -51,11 +51,11 @@ _RESUMING = "pirl_plugin.vissl.resume.host"
 
 # Steps before the body of a host module.
 BEFORE: dict[str, tuple[str, ...]] = {
-    "vissl": (f"{_PATCHES}.host_warnings:silence_host_warnings",),
-    "classy_vision": (f"{_PATCHES}.host_warnings:silence_host_warnings",),
-    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}.kinetics:alias_kinetics400",),
-    "vissl.utils.misc": (f"{_PATCHES}.pkg_resources_stub:provide_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}.pkg_resources_stub:provide_pkg_resources",),
+    "vissl": (f"{_PATCHES}.environment:silence_host_warnings",),
+    "classy_vision": (f"{_PATCHES}.environment:silence_host_warnings",),
+    "classy_vision.dataset.classy_kinetics400": (f"{_PATCHES}.environment:alias_kinetics400",),
+    "vissl.utils.misc": (f"{_PATCHES}.environment:provide_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}.environment:provide_pkg_resources",),
 }
 
 # Steps after the body of a host module.
@@ -75,20 +75,18 @@ AFTER: dict[str, tuple[str, ...]] = {
         "pirl_plugin.vissl.adapters.catalog:register_our_datasets",
     ),
     "vissl.data.ssl_dataset": (f"{_PATCHES}.labels:labels_of_our_sources",),
-    "vissl.meters.accuracy_list_meter": (
-        f"{_PATCHES}.classification:accuracy_is_of_images_with_a_class",
-    ),
+    "vissl.meters.accuracy_list_meter": (f"{_PATCHES}.labels:accuracy_is_of_images_with_a_class",),
     "vissl.losses.cross_entropy_multiple_output_single_target": (
-        f"{_PATCHES}.classification:loss_without_classes_is_zero",
+        f"{_PATCHES}.labels:loss_without_classes_is_zero",
     ),
-    "vissl.utils.misc": (f"{_PATCHES}.pkg_resources_stub:withdraw_pkg_resources",),
-    "vissl.utils.collect_env": (f"{_PATCHES}.pkg_resources_stub:withdraw_pkg_resources",),
-    "vissl.utils.profiler": (f"{_PATCHES}.nvtx:go_on_without_nvtx",),
-    "classy_vision.generic.distributed_util": (f"{_PATCHES}.broadcast:broadcast_without_copies",),
+    "vissl.utils.misc": (f"{_PATCHES}.environment:withdraw_pkg_resources",),
+    "vissl.utils.collect_env": (f"{_PATCHES}.environment:withdraw_pkg_resources",),
+    "vissl.utils.profiler": (f"{_PATCHES}.environment:go_on_without_nvtx",),
+    "classy_vision.generic.distributed_util": (f"{_PATCHES}.transfers:broadcast_without_copies",),
     "classy_vision.dataset.dataloader_async_gpu_wrapper": (
-        f"{_PATCHES}.async_gpu_copy:copy_after_the_step_before",
+        f"{_PATCHES}.transfers:copy_after_the_step_before",
     ),
-    "vissl.trainer.trainer_main": (f"{_PATCHES}.extraction:extract_features_on_cpu",),
+    "vissl.trainer.trainer_main": (f"{_PATCHES}.svm:extract_features_on_cpu",),
     "vissl.trainer.train_task": (f"{_REGISTRATION}:register_our_task",),
     "vissl.utils.io": (f"{_PATCHES}.svm:missing_average_precision_is_a_failure",),
     "vissl.utils.svm_utils.evaluate": (f"{_PATCHES}.svm:average_precision_on_current_numpy",),

@@ -84,7 +84,7 @@ def test_finder__catches_up_with_a_host_that_is_loaded_already():
         + WITHOUT_BOOTSTRAP
         + "import types, torchvision.datasets.kinetics as k; k.Kinetics400 = k.Kinetics;"
         "import vissl, importlib.util;"
-        "from pirl_plugin.vissl.repairs import pkg_resources_stub as stub;"
+        "from pirl_plugin.vissl.repairs import environment as stub;"
         "stub.provide_pkg_resources(None);"
         "import vissl.losses; from classy_vision.losses import LOSS_REGISTRY;"
         "print('pirl_loss' in LOSS_REGISTRY);"

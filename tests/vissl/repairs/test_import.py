@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pirl_plugin.vissl.repairs import kinetics as patch
-from pirl_plugin.vissl.repairs import pkg_resources_stub as stub
-from pirl_plugin.vissl.repairs.host_warnings import silence_host_warnings
+from pirl_plugin.vissl.repairs import environment as patch
+from pirl_plugin.vissl.repairs import environment as stub
+from pirl_plugin.vissl.repairs.environment import silence_host_warnings
 
 
 def test_kinetics400__is_an_alias_where_torchvision_dropped_it(monkeypatch):

@@ -1,4 +1,4 @@
-"""The broadcast of a checkpoint to the other ranks."""
+"""Transfers of tensors: a checkpoint to the other ranks, and batches to a GPU."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def broadcast_without_copies(module: Any) -> None:
         return obj
 
     module.broadcast_object = broadcast_object
+
+
+def copy_after_the_step_before(module: Any) -> None:
+    """Never worked: the copy of a batch could overwrite a batch that the backward pass still reads.
+
+    The host copies in a separate stream, which reuses memory as soon as Python frees it. With the
+    patch, the stream waits for all work queued before the copy.
+    """
+    loader = module.DataloaderAsyncGPUWrapper
+    original = loader.preload
+
+    @functools.wraps(original)
+    def preload(self: Any) -> object:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        return original(self)
+
+    loader.preload = preload
