@@ -142,13 +142,13 @@ def read_run(path: Path) -> Run:
     elif origin.row == "PIRL-c2x":
         overrides.append("+config/pirl/linear=resnet50_c2x")
     expected = compose(*overrides)
-    free = PAPER_SVM if is_svm else PAPER_BENCHMARK
-    origin.differs |= run_differences(config, expected, free)
     origin.differs |= _other_images(record, expected)
     if not is_svm:
         on_one_gpu = compose(*overrides, "+config/pirl/machines=1gpu")
         origin.differs |= _other_length(record)
         origin.differs |= _other_batch(record, global_batch(expected), global_batch(on_one_gpu))
+    free = PAPER_SVM if is_svm else PAPER_BENCHMARK
+    origin.differs |= run_differences(config, expected, free)
     unknown = [split for split in ("TRAIN", "TEST") if split not in record.images]
     origin.unknown += [f"its number of {split} images" for split in unknown]
     layer = best if best in LAYERS else None
@@ -263,10 +263,10 @@ def _differences_from(record: Record, overrides: Iterable[str]) -> Differences:
     """Return how a pre-training differs from a config."""
     expected = compose(*overrides)
     return {
-        **run_differences(record.config, expected, PAPER),
-        **_other_batch(record, global_batch(expected)),
-        **_other_length(record),
         **_other_images(record, expected),
+        **_other_length(record),
+        **_other_batch(record, global_batch(expected)),
+        **run_differences(record.config, expected, PAPER),
     }
 
 
