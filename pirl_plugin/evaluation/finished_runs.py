@@ -15,6 +15,9 @@ from pirl_plugin.checkpoints.training_run import CheckpointName, final_checkpoin
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.files import read_json_lines
 
+TESTED = "PIRL_TESTED"
+"""Key in ``stdout.json`` of the number of test images that an accuracy is of."""
+
 
 def epochs_trained(folder: Path) -> int:
     """Return the number of epochs of a finished run; 0 for an unfinished one."""
@@ -42,6 +45,18 @@ def linear_accuracy(folder: Path, k: int = 1) -> dict[str, float]:
         f"{folder} is not finished: its metrics.json has no test accuracy of the last epoch; "
         f"start the run again"
     )
+
+
+def num_tested(folder: Path) -> int:
+    """Return the number of test images of a finished benchmark that have a class and can be read.
+
+    Raises:
+        Refused: no images were tested.
+    """
+    for line in reversed(read_json_lines(folder / "stdout.json")):
+        if TESTED in line:
+            return int(line[TESTED])
+    raise Refused(f"{folder / 'stdout.json'} has no number of test images: start the run again")
 
 
 def classify(folder: Path, features: Tensor) -> Tensor:

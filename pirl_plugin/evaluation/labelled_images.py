@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from pirl_plugin.images.classes import join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource
+from pirl_plugin.images.duplicates import say_shared_images
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import SPLITS, FolderSource, find_split
+from pirl_plugin.images.folders import SPLITS, FolderSource, class_folders, find_split
 from pirl_plugin.images.names import DISK_FILELIST, DISK_FOLDER, DISK_HF, DISK_SHARDS
 from pirl_plugin.images.shards import ShardSource
+from pirl_plugin.images.source import warn_once
 from pirl_plugin.images.sources import ImageSource, open_source
 from pirl_plugin.system.failures import MissingFile, Refused
 
@@ -78,6 +80,7 @@ def open_labelled(root: Path, columns: Columns = BY_NAME) -> LabelledImages:
             f"{len(train.classes)}; make a folder for each class"
         )
     test_labels = join_classes(train.classes, test.named_classes, test.path)
+    say_shared_images(train, test)
     return LabelledImages(train, test, train.classes, train.labels(), test_labels)
 
 
@@ -98,11 +101,25 @@ def open_splits(root: Path, columns: Columns = BY_NAME) -> dict[str, ImageSource
         if path is not None
     }
     if len(sources) == len(paths):
+        _say_unused(root, [path for path in paths.values() if path is not None])
         return sources
+    for path in paths.values():
+        if path is not None and class_folders(root) == [path.name]:
+            return {"": open_source(path, columns=columns)}  # not one class named train
     source = open_source(root, columns=columns)
     if isinstance(source, HuggingFaceSource) and source.num_splits > 1:
         return {"train": source, "val": open_source(root, split="test", columns=columns)}
     return {"": source}
+
+
+def _say_unused(root: Path, used: list[Path]) -> None:
+    """Say once which splits beside the two are not used, such as ``test`` beside ``validation``."""
+    known = {name for names in SPLITS.values() for name in names}
+    beside = sorted(path.name for path in root.iterdir() if path not in used)
+    unused = [name for name in beside if name.partition(".")[0].lower() in known]
+    if unused:
+        names = " and ".join(path.name for path in used)
+        warn_once(f"{root}: {names} are used, and {', '.join(unused)} not")
 
 
 def joined_labels(

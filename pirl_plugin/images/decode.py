@@ -52,7 +52,11 @@ MAX_PIXELS = 64_000_000
 
 # Markers of a JPEG's blocks.
 _SIZES = (0xC0, 0xC1, 0xC2)
+_PROGRESSIVE = 0xC2
 _APP1 = 0xE1
+_JPEG = b"\xff\xd8"
+_START_OF_SCAN = b"\xff\xda"
+_USUAL_SCANS = 16  # of a progressive JPEG of MAX_PIXELS; encoders write about ten
 # Arguments of torchvision's operator: ImageReadMode.RGB, and to apply the EXIF orientation.
 _RGB = 3
 _UPRIGHT = True
@@ -139,7 +143,9 @@ def decode_image(
 def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> torch.Tensor:
     needed_side = scaled_to or NEEDED_SIDE
     # The fast way, for nearly all photos: torchvision, at full size.
-    height, width, channels = _jpeg_size(data) or (0, 0, 0)
+    height, width, channels, is_progressive = _jpeg_size(data) or (0, 0, 0, False)
+    if is_progressive:
+        _check_scans(data, height * width, max_pixels)
     is_usual = channels in (1, 3) and height * width <= max_pixels
     if decode_jpeg is not None and is_usual and min(height, width) < 2 * needed_side:
         writable = data if isinstance(data, bytearray) else bytearray(data)  # no warning
@@ -149,10 +155,13 @@ def _decode(data: bytes | bytearray, scaled_to: int | None, max_pixels: int) -> 
 
     # All others: PIL reads the header, and decodes the pixels only if they are wanted.
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        num_pixels = image.width * image.height  # before draft() changes them
         if min(image.size) >= 2 * needed_side:
             # For formats other than JPEG, this does nothing.
             image.draft(image.mode, (needed_side, needed_side))
         _check(image, max_pixels)
+        if data.startswith(_JPEG):
+            _check_scans(data, num_pixels, max_pixels)
         image.load()  # the EXIF tag may follow the pixels
         upright: Image.Image = image
         with suppress(Exception):  # a damaged tag raises one of many types
@@ -180,6 +189,23 @@ def _check(image: Image.Image, max_pixels: int) -> None:
         )
 
 
+def _check_scans(data: bytes | bytearray, num_pixels: int, max_pixels: int) -> None:
+    """Check the work of decoding a progressive JPEG, whose scans may be as many as its bytes.
+
+    A baseline JPEG needs no check: each scan takes at least one byte for 256 pixels.
+
+    Raises:
+        UnreadableImageError: it has too many scans.
+    """
+    scans = data.count(_START_OF_SCAN)
+    most = _USUAL_SCANS * max_pixels // max(1, num_pixels)
+    if scans > max(most, _USUAL_SCANS):
+        raise UnreadableImageError(
+            f"it is a progressive JPEG of {num_pixels / 1e6:.1f} megapixels in {scans} scans: "
+            f"expected at most {most}; save it again"
+        )
+
+
 def _is_misread(image: Image.Image) -> bool:
     """Return whether PIL gives wrong pixels for a TIFF, as comparisons with its values showed."""
     tags = image.tag_v2  # type: ignore[attr-defined]
@@ -200,15 +226,18 @@ def _what_it_is(data: bytes | bytearray) -> str:
     return f"it is not an image of a known format ({len(data)} bytes{beginning})"
 
 
-def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int] | None:
-    """Return height, width and channels of a JPEG; PIL takes 40 times as long for them.
+def _jpeg_size(data: bytes | bytearray) -> tuple[int, int, int, bool] | None:
+    """Return height, width and channels of a JPEG, and whether it is progressive.
+
+    PIL takes 40 times as long for them.
 
     None if it is no JPEG, or has a block (XMP) that may hide the EXIF tag from torchvision.
     """
     at = 2
     while data.startswith(b"\xff", at) and at + 10 <= len(data):
         if data[at + 1] in _SIZES:
-            return struct.unpack_from(">HHB", data, at + 5)
+            height, width, channels = struct.unpack_from(">HHB", data, at + 5)
+            return height, width, channels, data[at + 1] == _PROGRESSIVE
         if data[at + 1] == _APP1 and not data.startswith(b"Exif", at + 4):
             return None
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")

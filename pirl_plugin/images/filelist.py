@@ -17,7 +17,7 @@ from pirl_plugin.images.decode import open_regular
 from pirl_plugin.images.folders import image_extensions
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
-from pirl_plugin.images.source import ImageSource, printable, warn_once
+from pirl_plugin.images.source import ImageSource, printable, say_repeated, warn_once
 from pirl_plugin.system.failures import MissingFile, Refused
 
 _DELIMITERS = (",", ";", "\t")
@@ -63,6 +63,7 @@ class FileListSource(ImageSource):
 
         images = PathTable(paths())
         super().__init__(file, images, os.path.dirname(file))
+        say_repeated(file, images)
         has_labels = any(label is not None for label in labels)
         self._classes_of_labels = name_classes(labels) if has_labels else None
         self._other_columns = rows.other_columns

@@ -72,7 +72,10 @@ class FolderSource(ImageSource):
         if not all_splits:
             refuse_splits(folder)
         skipped: Counter[str] = Counter()
-        images = PathTable(find_images(folder, skipped))
+        repeated: Counter[str] = Counter()
+        images = PathTable(find_images(folder, skipped, repeated))
+        for names, count in repeated.items():
+            warn_once(f"{folder}: {count} images occur twice: {names} are one folder")
         skipped_words = say_skipped(folder, skipped)
         if len(images) == 0 and skipped_words:
             raise Refused(f"{folder} holds no image: expected at least one, found {skipped_words}")
@@ -119,7 +122,11 @@ def say_skipped(path: str, skipped: Counter[str]) -> str:
     return counts
 
 
-def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[str]:
+def find_images(
+    folder: str,
+    skipped: Counter[str] | None = None,
+    repeated: Counter[str] | None = None,
+) -> Iterator[str]:
     """Find the images below a folder, by extension, in a fixed order.
 
     The images of the folder itself come first, then the images of each first-level subfolder (a
@@ -131,6 +138,7 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
     Args:
         folder: an existing folder.
         skipped: counts skipped files by extension and skipped folders by name, during the walk.
+        repeated: counts the images of folders that are reached twice, by the names of both.
 
     Yields:
         Paths relative to ``folder``.
@@ -139,6 +147,8 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
         OSError: ``folder`` cannot be listed, or a subfolder for another reason than permission.
     """
     skipped = Counter() if skipped is None else skipped
+    repeated = Counter() if repeated is None else repeated
+    name_of_folder: dict[tuple[int, int], str] = {}  # device and inode → the first name
     extensions = image_extensions()
     start = len(os.path.join(folder, ""))
     top = next(_walk(folder, skipped))  # the folder itself
@@ -146,10 +156,15 @@ def find_images(folder: str, skipped: Counter[str] | None = None) -> Iterator[st
     classes = (sorted(_walk(os.path.join(folder, name), skipped)) for name in class_names)
     for walk in itertools.chain([[top]], classes):
         for path, _, names in walk:
+            state = os.stat(path)
+            own_name = printable(path[start:])
+            first_name = name_of_folder.setdefault((state.st_dev, state.st_ino), own_name)
             for name in sorted(names):
                 if name.startswith("."):
                     continue
                 if name.lower().endswith(extensions):
+                    if first_name != own_name:
+                        repeated[f"{first_name} and {own_name}"] += 1
                     yield os.path.join(path, name)[start:]
                 else:
                     skipped[os.path.splitext(name)[1].lower() or "no extension"] += 1

@@ -78,6 +78,17 @@ class MapSource(ImageSource):
         """Return ``CLASS[ROW]``."""
         return f"{self.path}[{row}]"
 
+    def read_beginning(self, row: int, size: int) -> bytes:
+        """Return at most so many first bytes of one image's file, if the items are files."""
+        return bytes(self.read(row)[:size])
+
+    def size_of(self, row: int) -> int:
+        """Return the size of one image's file, bytes; −1 if the items are no files."""
+        try:
+            return len(self.read(row))
+        except Exception:  # data sets raise any
+            return -1
+
     def name_of(self, row: int) -> str:
         """Return the number of the item."""
         return str(row)

@@ -81,6 +81,14 @@ class ShardSource(ImageSource):
             raise OSError(f"{self._tars[shard]} ends within the image")
         return content
 
+    def read_beginning(self, row: int, size: int) -> bytes:
+        """Return at most so many first bytes of one image."""
+        return self.read(row)[:size]
+
+    def size_of(self, row: int) -> int:
+        """Return the size of one image, bytes."""
+        return int(self._members.array["size"][row])
+
     def path_of(self, row: int) -> str:
         """Return ``FOLDER/TAR:MEMBER`` of one image, for messages."""
         tar = self._tars[int(self._members.array[row]["shard"])]

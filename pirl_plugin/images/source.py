@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
 from pirl_plugin.images.classes import Classes, NoLabels
-from pirl_plugin.images.decode import NEEDED_SIDE, UnreadableImageError, decode_image, read_file
+from pirl_plugin.images.decode import (
+    NEEDED_SIDE,
+    UnreadableImageError,
+    decode_image,
+    open_regular,
+    read_file,
+)
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.system.failures import Refused
 from pirl_plugin.system.loader import wait_for_images
@@ -117,6 +123,23 @@ class ImageSource:
         """Return the content of one image's file. Raises ``OSError`` if it cannot be read."""
         return read_file(self.path_of(row))
 
+    def read_beginning(self, row: int, size: int) -> bytes:
+        """Return at most so many first bytes of one image's file.
+
+        Raises:
+            OSError: it cannot be read.
+            UnreadableImageError: the image is no file.
+        """
+        with open(self.path_of(row), "rb", opener=open_regular) as file:
+            return file.read(size)
+
+    def size_of(self, row: int) -> int:
+        """Return the size of one image's file, bytes; −1 if it cannot be read."""
+        try:
+            return os.stat(self.path_of(row)).st_size
+        except OSError:
+            return -1
+
     def path_of(self, row: int) -> str:
         """Return the path of one image."""
         return os.path.join(self._root, self._images[row])
@@ -173,6 +196,15 @@ class ImageSource:
 def warn_once(message: str) -> None:
     """Log a warning, unless this process has logged it before."""
     logging.root.warning(message)
+
+
+def say_repeated(where: str, paths: Sequence[str]) -> None:
+    """Count once, in the log, the paths that occur more than once in a list."""
+    hashes = np.fromiter(map(hash, paths), np.int64, len(paths))  # of millions of paths
+    _, rows, counts = np.unique(hashes, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        first = printable(paths[int(rows[counts > 1].min())])
+        warn_once(f"{where}: {len(paths) - len(counts)} paths occur twice: {first} is the first")
 
 
 def printable(path: str) -> str:

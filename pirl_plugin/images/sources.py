@@ -26,7 +26,7 @@ from pirl_plugin.images.names import (
 )
 from pirl_plugin.images.shards import ShardSource
 from pirl_plugin.images.shared import PathTable
-from pirl_plugin.images.source import ImageSource
+from pirl_plugin.images.source import ImageSource, say_repeated
 from pirl_plugin.system.failures import MissingFile, Refused
 
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
@@ -92,7 +92,9 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     images: Iterable[str] = map(os.fspath, paths)
     if any(map(os.path.isdir, first)):
         images = chain.from_iterable(FolderSource(folder).paths() for folder in images)
-    return ImageSource("the list", PathTable(images), root="")
+    table = PathTable(images)
+    say_repeated("the list", table)
+    return ImageSource("the list", table, root="")
 
 
 def _kind(path: str) -> str:

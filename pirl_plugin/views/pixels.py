@@ -61,8 +61,16 @@ def as_pixels(image: Any) -> torch.Tensor:
             (H, W, 1), (H, W, 3) or (H, W, 4); a uint8 tensor with 1, 3 or 4 channels first.
 
     Raises:
-        ValueError: it has another type or shape, or values of 32 bits.
+        ValueError: it has another type or shape, values of 32 bits, or no pixels.
     """
+    pixels = _rgb(image)
+    if pixels.numel() == 0:
+        height, width = pixels.shape[1:]
+        raise Refused(f"the image has {height} × {width} pixels: expected at least 1 × 1")
+    return pixels
+
+
+def _rgb(image: Any) -> torch.Tensor:
     if isinstance(image, np.ndarray) and image.dtype == np.uint8:
         if image.ndim == 3 and image.shape[2] == 1:
             image = image[:, :, 0]

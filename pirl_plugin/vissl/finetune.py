@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     """Run the fine-tuning in this process, print the top-1, and write the classifier."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.finished_runs import linear_accuracy
+    from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled_run.load_trunk_and_images(options)
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     if status != 0:
         return status
     (top1,) = linear_accuracy(options.out).values()
-    print(f"Fine-tuned: top-1 {top1:.2f} % of {len(images.test):,} test images")
+    print(f"Fine-tuned: top-1 {top1:.2f} % of {num_tested(options.out):,} test images")
     if options.scratch:
         status = _train_from_scratch(options.out / "scratch", overrides)
         if status != 0:

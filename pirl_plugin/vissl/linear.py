@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     """Run the benchmark in this process, and print the top-1 of each layer."""
     options = _parse(arguments)
     require_host()
-    from pirl_plugin.evaluation.finished_runs import linear_accuracy
+    from pirl_plugin.evaluation.finished_runs import linear_accuracy, num_tested
     from pirl_plugin.vissl.run import launch
 
     trunk, images = labelled_run.load_trunk_and_images(options)
@@ -42,13 +42,14 @@ def main(arguments: list[str]) -> int:
     ]
     status = launch.main(overrides)
     if status == 0:
-        print("Linear top-1, percent:")
         accuracies = linear_accuracy(options.out)
+        print(f"{num_tested(options.out):,} test images with a class")
+        print("Linear top-1, percent:")
         for layer, top1 in accuracies.items():
             print(f"  {layer:8}{top1:6.2f}")
         if options.report is not None:
             with locked_files(report=options.report):
-                write_linear_report(options, trunk, images, accuracies)
+                write_linear_report(options, trunk, images, accuracies, num_tested(options.out))
             print(f"In {options.report}: the accuracies")
     return status
 
@@ -58,8 +59,9 @@ def write_linear_report(
     trunk: AnyTrunk,
     images: LabelledImages,
     accuracies: Mapping[str, float],
+    num_images: int,
 ) -> None:
-    """Write ``--report``: the accuracy of each layer."""
+    """Write ``--report``: the accuracy of each layer on so many test images."""
     import numpy as np
 
     from pirl_plugin.evaluation.page import Accuracy, Chart, write_page
@@ -67,11 +69,12 @@ def write_linear_report(
 
     labels = images.test_labels
     counts = np.bincount(labels[labels != NO_CLASS])
-    bars = [Accuracy(layer, top1, int(counts.sum())) for layer, top1 in accuracies.items()]
+    num_labelled = int((images.train_labels != NO_CLASS).sum())
+    bars = [Accuracy(layer, top1, num_images) for layer, top1 in accuracies.items()]
     settings = {
         "Checkpoint": kinds.weights_name(options),
-        "Training images": f"{len(images.train):,} in {images.train.path}",
-        "Test images": f"{len(images.test):,} in {images.test.path}",
+        "Training images": f"{num_labelled:,} in {images.train.path}",
+        "Test images": f"{num_images:,} in {images.test.path}",
         "Images": trunk.preprocessing,
         "Run of VISSL": options.out,
     }

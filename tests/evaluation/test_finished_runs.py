@@ -55,7 +55,7 @@ def test_linear_report__has_each_layer_and_chance(tmp_path):
     (data / "val" / "class0" / "0.png").rename(data / "val" / "0.png")  # no class; 2 and 3 images
     options = SimpleNamespace(report=tmp_path / "r.html", checkpoint=tmp_path, out=tmp_path / "out")
     accuracies = {"res4": 40.0, "res5": 80.0}
-    write_linear_report(options, ResNetTrunk(10, 0.25), open_labelled(data), accuracies)
+    write_linear_report(options, ResNetTrunk(10, 0.25), open_labelled(data), accuracies, 5)
     page = options.report.read_text()
     assert "chance, 60.0 %" in page
     # Of the 5 images with a class: 196 √(0.4 · 0.6 / 5) and 196 √(0.8 · 0.2 / 5)

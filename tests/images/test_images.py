@@ -112,6 +112,27 @@ def test_images__for_large_views_are_decoded_larger(tmp_path):
         assert images.source[0][0].shape[1] == side
 
 
+def progressive(side, scans):
+    """A grey progressive JPEG that repeats its last scan."""
+    file = io.BytesIO()
+    Image.new("L", (side, side), 9).save(file, "JPEG", progressive=True)
+    parts = file.getvalue().split(b"\xff\xda")
+    return b"\xff\xda".join([*parts, *[parts[-1]] * (scans - len(parts) + 1)])
+
+
+def test_decode__limits_pixels_times_scans():
+    """300 scans of 9 megapixels took 5 seconds, a few MB a minute."""
+    assert decode_image(progressive(400, 300)).shape == (3, 400, 400)
+    xmp = b"\xff\xe1\0\x1ahttp://ns.adobe.com/xap/1."  # then PIL decodes it
+    for data in (
+        progressive(3000, 300),
+        progressive(3000, 300)[:2] + xmp + progressive(3000, 300)[2:],
+    ):
+        with pytest.raises(UnreadableImageError, match="in 300 scans: expected at most"):
+            decode_image(data)
+    assert decode_image(progressive(3000, 12)).shape[0] == 3
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"no image", encoded("JPEG")[:400], encoded("PNG")[:80], b"\xff\xd8\xff\xe0"]
 )

@@ -11,13 +11,17 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torchvision.datasets import ImageFolder
 
+from pirl_plugin.evaluation.labelled_images import open_labelled
 from pirl_plugin.images import prepare
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.decode import UnreadableImageError, decode_image, read_file
 from pirl_plugin.images.folders import find_split
+from pirl_plugin.images.image_dataset import ImageDataset, collate_views
 from pirl_plugin.images.source import warn_once
 from pirl_plugin.images.sources import FolderSource, open_source
+from pirl_plugin.views.jigsaw import JigsawViews
 from tests.helpers.images import save_grey
+from tests.helpers.kinds import KINDS, add_member, grey, write_kind
 from tests.helpers.tiff import tiff
 
 
@@ -197,6 +201,61 @@ def test_tar__that_is_cut_anywhere_is_refused(tmp_path):
             open_source(tmp_path)
 
 
+def png(level):
+    file = io.BytesIO()
+    grey(level).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_tar__counts_what_it_leaves_out_and_reads_hard_links(tmp_path, caplog):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add_member(tar, "1.mask.png", png(1))  # before its image
+        add_member(tar, "1.png", png(2))  # a mask, too: the image is 1.jpg
+        add_member(tar, "1.jpg", png(3))
+        add_member(tar, "1.json", b"{}")
+        add_member(tar, "2.png", png(4))
+        add_member(tar, "2.png", png(5))  # as tar unpacks, the last one counts
+        link = tarfile.TarInfo("3.png")
+        link.type = tarfile.LNKTYPE
+        link.linkname = "1.jpg"
+        tar.addfile(link)
+        link = tarfile.TarInfo("4.png")
+        link.type = tarfile.SYMTYPE
+        link.linkname = "1.jpg"
+        tar.addfile(link)
+    source = open_source(tmp_path)
+    levels = {source.name_of(row): int(source[row][0][0, 0, 0]) for row in range(len(source))}
+    assert levels == {"a.tar:1.jpg": 3, "a.tar:2.png": 5, "a.tar:3.png": 3}
+    for reason in (
+        "images beside an image of the same key (2)",
+        "names that occur twice in a tar (1)",
+        "links and devices (1)",
+        ".json (1)",
+    ):
+        assert reason in caplog.text
+
+
+def test_folder__counts_images_that_a_link_repeats(folder, caplog):
+    (folder / "c").symlink_to(folder / "a")
+    assert FolderSource(folder).classes == ["a", "b", "c"]
+    assert "1 images occur twice: a and c are one folder" in caplog.text
+
+
+def test_list__counts_paths_that_it_repeats(folder, caplog):
+    (folder / "a.txt").write_text("a/1.png\nb/2.png\na/1.png\n")
+    assert len(open_source(folder / "a.txt")) == 3
+    assert "1 paths occur twice: a/1.png is the first" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images__in_train_and_test_are_counted_once(kind, tmp_path, caplog):
+    images = [("a", grey(1)), ("b", grey(2)), ("b", grey(3))]
+    root = write_kind(kind, tmp_path, {"train": images, "test": [images[1], ("a", grey(9))]})
+    for _ in range(2):
+        open_labelled(root)
+    assert caplog.text.count("1 of 2 test images are training images, too") == 1
+
+
 @pytest.fixture
 def shards(tmp_path):
     for number in range(6):
@@ -336,6 +395,15 @@ def test_bad_items__of_any_data_set_are_counted_by_row(caplog):
     assert [source[row][1] for row in range(6)] == [True, *[False] * 5]
     assert source.unreadable_paths() == [f"Items[{row}]" for row in range(1, 6)]
     assert "Image 1, Items[1]: skipped, it cannot be read: ZeroDivisionError: by" in caplog.text
+
+
+def test_items_without_pixels__are_masked_and_counted():
+    whole = torch.zeros(3, 9, 9, dtype=torch.uint8)
+    items = [whole, whole[:, :0], whole[:, :, :0], np.zeros((0, 9, 3), np.uint8), whole]
+    images = ImageDataset(items, JigsawViews(image_size=8))
+    batch = collate_views([images[row] for row in range(5)])
+    assert batch["index"].tolist() == [0, -1, -1, -1, 4]
+    assert len(images.source.unreadable_paths()) == 3
 
 
 def test_labels__of_torchvision_subset_and_joined_data(folder):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.evaluation.features import evenly_spaced
+from pirl_plugin.evaluation.finished_runs import TESTED
 from pirl_plugin.evaluation.measures import LINE_KEY, Measure, collapse, measure_bank
 from pirl_plugin.system.ranks import gather, rank, sum_over_ranks, world_size
 from pirl_plugin.vissl.task import QuietHook
@@ -62,6 +63,37 @@ class FiniteHook(QuietHook):
             f"the loss is not finite, step {task.iteration}: this step was not saved; start "
             f"again with a lower learning rate, from the last checkpoint"
         )
+
+
+class TestedHook(QuietHook):
+    """Writes how many test images an accuracy is of: those that have a class and can be read.
+
+    Args:
+        outputs: the host's outputs.
+    """
+
+    def __init__(self, outputs: Outputs) -> None:
+        super().__init__()
+        self._outputs = outputs
+        self._loss = torch.tensor(0.0)
+
+    def on_loss_and_meter(self, task: Task) -> None:
+        """Keep the loss: at the end of the epoch, the task no longer has it."""
+        self._loss = task.last_batch.loss.detach()
+
+    def on_phase_end(self, task: Task) -> None:
+        """Write the number of images of all ranks; the host has just added it up."""
+        for meter in () if task.train else task.meters:
+            if meter.name != "accuracy_list_meter":
+                continue
+            line = {
+                "Rank": 0,
+                "ep": task.train_phase_idx,
+                "iter": task.iteration,
+                "loss": float(self._loss),
+                TESTED: int(meter._meters[0]._total_sample_count),
+            }
+            self._outputs.write_line(line)
 
 
 class PIRLReportHook(QuietHook):

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
-from pirl_plugin.vissl.hooks.monitor import FiniteHook, MonitorHook, Outputs, PIRLReportHook
+from pirl_plugin.vissl.hooks.monitor import (
+    FiniteHook,
+    MonitorHook,
+    Outputs,
+    PIRLReportHook,
+    TestedHook,
+)
 from pirl_plugin.vissl.hooks.progress import ProgressHook, shows_progress
 from pirl_plugin.vissl.resume.exchange import ExchangeHook
 from pirl_plugin.vissl.resume.hook import CheckpointHook
@@ -45,6 +51,7 @@ def hooks_of_run(config: AttrDict, hosts: Sequence[ClassyHook]) -> list[ClassyHo
         (MemoryBankHook(exchange), has_bank),
         # After the bank's hook, which names the cause if it is an index outside the data set.
         (FiniteHook(), True),
+        (TestedHook(outputs), True),
         (PIRLReportHook(config.LOG_FREQUENCY, outputs), has_bank),
         (MonitorHook(monitor, outputs), has_bank and monitor.enabled),
         # The hook that saves comes after the hook that sets the bank's size.
