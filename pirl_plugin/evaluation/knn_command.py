@@ -155,14 +155,7 @@ def _compare_layers(
         options.workers,
         options.out,
     )
-    print(
-        f"Layers by kNN top-1, percent (k = {compared.k}, {compared.num_train:,} training and "
-        f"{compared.num_test:,} test images):"
-    )
-    headings = ["trained", "untrained"] if options.untrained else ["trained"]
-    print("  " + " " * 8 + "".join(f"{heading:>11}" for heading in headings))
-    for layer, accuracies in compared.top1.items():
-        print(f"  {layer:8}" + "".join(f"{top1:11.2f}" for top1 in accuracies))
+    print(compared.table(["trained", "untrained"][: len(networks)]))
     if compared.advice:
         print(compared.advice)
     return compared.top1, compared.stores

@@ -44,6 +44,17 @@ class LayerComparison:
     stores: list[FeatureStore]
     advice: str
 
+    def table(self, networks: Sequence[str]) -> str:
+        """Return a line for each layer, under the names of the networks."""
+        first = (
+            f"Layers by kNN top-1, percent (k = {self.k}, {self.num_train:,} training and "
+            f"{self.num_test:,} test images):"
+        )
+        lines = [first, "  " + " " * 8 + "".join(f"{name:>11}" for name in networks)]
+        for layer, accuracies in self.top1.items():
+            lines.append(f"  {layer:8}" + "".join(f"{top1:11.2f}" for top1 in accuracies))
+        return "\n".join(lines)
+
 
 def compare_layers(
     networks: Sequence[AnyTrunk],

@@ -138,6 +138,12 @@ def accuracy_facts(results: dict[str, Any], classes: Counter[int]) -> dict[str, 
         random = page.Accuracy("Random", results["random"][key], count, is_reference=True)
         pirl = page.Accuracy("PIRL", results["pirl"][key], count)
         charts.append(page.Chart(title, [random, pirl]))
+    layers = [
+        page.Accuracy(f"{layer} {title}", results["layers"][name][layer], count, name == "random")
+        for layer in results["layers"]["pirl"]
+        for name, title in (("random", "Random"), ("pirl", "PIRL"))
+    ]
+    charts.append(page.Chart("Layers by kNN", layers))
     chance = 100 * max(classes.values()) / count
     return {"charts": charts, "chance": chance, "verdict": verdict(results["gain"])}
 

@@ -16,14 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pirl_plugin.checkpoints.load import load_trunk
 from pirl_plugin.checkpoints.training_run import RUN_CONFIG, CheckpointName, read_config
 from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.features import evenly_spaced
 from pirl_plugin.evaluation.finished_runs import classify, final_checkpoint, linear_accuracy
 from pirl_plugin.evaluation.knn import find_neighbors, is_voted_for
+from pirl_plugin.evaluation.labelled_images import open_labelled
+from pirl_plugin.evaluation.layer_comparison import compare_layers
 from pirl_plugin.evaluation.measures import paired_gain
 from pirl_plugin.images.folders import class_names
 from pirl_plugin.images.image_dataset import ImageDataset, collate_views
+from pirl_plugin.models.preprocessing import Preprocessing
 from pirl_plugin.models.resnet import ResNetTrunk, WideResNet
 from pirl_plugin.quickstart.images import IMAGE_SIZE, Data, Split, find_data, read_split
 from pirl_plugin.quickstart.report import write_report
@@ -129,6 +133,7 @@ def run_quickstart(
     if test is not None:
         _run_linear_benchmarks(data, checkpoints, out, seed)
         results = _accuracies(train, test, out)
+        results["layers"] = _compare_layers(data, checkpoints)
     results |= {
         "seed": seed,
         "epochs": epochs,
@@ -304,6 +309,20 @@ def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any
         for measure, of_network in answers.items()
     }
     return results
+
+
+def _compare_layers(data: Data, checkpoints: dict[str, Path]) -> dict[str, dict[str, float]]:
+    """Print the kNN accuracy of each layer; return network → layer → top-1, percent."""
+    networks = [load_trunk(file) for file in checkpoints.values()]
+    for network in networks:
+        network.preprocessing = Preprocessing(IMAGE_SIZE)
+    images = open_labelled(data.train.parent)
+    compared = compare_layers(networks, images, k=20, temperature=0.07, workers=0)
+    print(compared.table(list(checkpoints)), flush=True)
+    return {
+        name: {layer: top1[number] for layer, top1 in compared.top1.items()}
+        for number, name in enumerate(checkpoints)
+    }
 
 
 def _print_summary(results: dict[str, Any], out: Path) -> None:

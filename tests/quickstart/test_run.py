@@ -21,12 +21,16 @@ def test_quickstart__writes_results_and_report_once(image_folder, tmp_path, capf
     words = ["--data", str(image_folder), "--out", str(out), "--epochs", "2"]
     command.main(words)
     results = json.loads((out / "results.json").read_text())
-    assert set(results) == {"random", "pirl", "gain", *_ABOUT}
+    assert set(results) == {"random", "pirl", "gain", "layers", *_ABOUT}
     for measure, (gain, error) in results["gain"].items():
         # Of the same answers: those of the host's classifiers are computed again.
         difference = results["pirl"][measure] - results["random"][measure]
         assert gain == pytest.approx(difference, abs=0.02)
         assert error > 0
+    # Another computation of the same features: in one pass with those of all layers.
+    for name, by_layer in results["layers"].items():
+        assert list(by_layer) == ["conv1", "res2", "res3", "res4", "res5", "last"]
+        assert by_layer["last"] == pytest.approx(results[name]["knn_top1"], abs=0.01)
     for name in ("random", "pirl"):
         assert set(results[name]) == {"linear_top1", "knn_top1"}
         assert all(0 <= value <= 100 for value in results[name].values())
