@@ -79,7 +79,7 @@ def fetch_trunk(timm: str | None, timm_options: Mapping[str, object] | None = No
     except Refused:
         raise
     except Exception as error:  # the hub's client raises many types, also of other libraries
-        reason = " ".join(str(error).split())[:200]
+        reason, _, _ = " ".join(str(error).split()).partition(". ")
         raise Refused(
             f"--timm {timm} --pretrained: expected weights that timm can fetch or has in its "
             f"cache, but there was a {type(error).__name__}: {reason}; connect to the Hugging Face "
@@ -179,5 +179,8 @@ def _timm_config(path: Path) -> dict[str, Any]:
     file = path.with_name("config.json")
     if path.name != "model.safetensors" or not file.is_file():
         return {}
-    config = json.loads(file.read_text())
+    try:
+        config = json.loads(file.read_text())
+    except ValueError as error:
+        raise Refused(f"{file}: expected timm's description of a network; {error}") from error
     return config if isinstance(config, dict) and "architecture" in config else {}

@@ -175,7 +175,15 @@ def read_description(tensor: Tensor, file: str) -> tuple[str, dict[str, object]]
     Raises:
         Refused: see :func:`check_description`.
     """
-    content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
+    try:
+        content = json.loads(bytes(tensor.to(torch.uint8).flatten().tolist()))
+    except ValueError:
+        content = None
+    if not isinstance(content, Mapping):
+        raise Refused(
+            f"{file} describes a network of timm in its tensor {DESCRIPTION}: expected what this "
+            f"package writes; give --timm NAME"
+        )
     return check_description(content.get("model"), content.get("options"), file)
 
 

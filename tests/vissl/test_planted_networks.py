@@ -121,6 +121,19 @@ def test_description__names_only_a_network_and_plain_options(place, tmp_path, mo
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("content", [b"[1]", b"\xff", b"{"])
+def test_description__that_is_damaged_is_one_sentence(content, tmp_path):
+    file = in_state_dict(tmp_path, NAME, {})
+    tensors = torch.load(file, weights_only=True)
+    torch.save({**tensors, DESCRIPTION: torch.tensor(list(content), dtype=torch.uint8)}, file)
+    with pytest.raises(Refused, match=r"in\.pth describes a network of timm .*: expected "):
+        read_trunk(file)
+    beside_safetensors(tmp_path, NAME, {})
+    (tmp_path / "config.json").write_bytes(b"{")
+    with pytest.raises(Refused, match=r"config\.json: expected timm's description"):
+        read_trunk(tmp_path / "model.safetensors")
+
+
 def test_record_of_a_run__names_no_network_to_build(tmp_path, monkeypatch):
     monkeypatch.setattr(timm, "create_model", None)
     for number, (name, options) in enumerate(plants(tmp_path)):
@@ -154,7 +167,7 @@ def test_description__is_refused_by_every_command_that_takes_a_checkpoint(
             continue
         arguments = ["--checkpoint", str(file)]
         arguments += ["--data", str(tmp_path / "data")] if "--data" in words else []
-        arguments += ["--out", str(tmp_path / "out.npz")] if "--out" in words else []
+        arguments += ["--out", str(tmp_path / command / "out.npz")] if "--out" in words else []
         arguments += ["--to", "torchvision"] if "--to" in words else []
         with pytest.raises(Refused, match="checkpoint_path"):
             main(arguments)
