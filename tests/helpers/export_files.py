@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from pirl_plugin.vissl.adapters.models import PIRLResNet
+from pirl_plugin.vissl.adapters.method import PIRLResNet
 
 PREFIX = "_feature_blocks."
 

@@ -9,7 +9,7 @@ import torchvision
 from pirl_plugin.models.resnet import FEATURES, ResNetTrunk
 from pirl_plugin.models.timm_trunk import TimmTrunk
 from pirl_plugin.models.trunks import trunk_width, untrained
-from pirl_plugin.vissl.adapters.models import PIRLResNet, PIRLTimm
+from pirl_plugin.vissl.adapters.method import PIRLResNet, PIRLTimm
 
 TINY = {"img_size": 32, "patch_size": 8, "depth": 2, "embed_dim": 48, "num_heads": 2}
 NETWORKS = {

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pirl_plugin.system.ranks import on_all_ranks, rank, sum_over_ranks
-from pirl_plugin.vissl.adapters.loss import image_and_transformed
+from pirl_plugin.vissl.adapters.method import image_and_transformed
 from pirl_plugin.vissl.resume.exchange import SAVE, ExchangeHook
 from pirl_plugin.vissl.resume.hook import scaler_of, stop
 from pirl_plugin.vissl.task import QuietHook

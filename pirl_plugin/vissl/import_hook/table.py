@@ -11,20 +11,20 @@ from pirl_plugin.images.names import SOURCES, TRANSFORMS
 PARTS: dict[str, tuple[str, dict[str, str]]] = {
     "vissl.losses": (
         "classy_vision.losses:LOSS_REGISTRY",
-        {"pirl_loss": "pirl_plugin.vissl.adapters.loss:VISSLPIRLLoss"},
+        {"pirl_loss": "pirl_plugin.vissl.adapters.method:VISSLPIRLLoss"},
     ),
     "vissl.models.heads": (
         "vissl.models.heads:MODEL_HEADS_REGISTRY",
         {
-            "pirl_head": "pirl_plugin.vissl.adapters.models:VISSLPIRLHead",
+            "pirl_head": "pirl_plugin.vissl.adapters.method:VISSLPIRLHead",
         },
     ),
     "vissl.models.trunks": (
         "vissl.models.trunks:MODEL_TRUNKS_REGISTRY",
         {
-            "pirl_resnet": "pirl_plugin.vissl.adapters.models:PIRLResNet",
-            "pirl_timm": "pirl_plugin.vissl.adapters.models:PIRLTimm",
-            "pirl_ensemble": "pirl_plugin.vissl.adapters.models:PIRLEnsemble",
+            "pirl_resnet": "pirl_plugin.vissl.adapters.method:PIRLResNet",
+            "pirl_timm": "pirl_plugin.vissl.adapters.method:PIRLTimm",
+            "pirl_ensemble": "pirl_plugin.vissl.adapters.method:PIRLEnsemble",
         },
     ),
     "vissl.models.trunks.feature_extractor": (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from classy_vision.dataset.dataloader_wrapper import DataloaderWrapper
 from classy_vision.tasks import register_task
 from vissl import data as host_data
 from vissl.trainer.train_task import SelfSupervisionTask
@@ -16,7 +17,8 @@ from vissl.utils.checkpoint import get_checkpoint_folder
 
 from pirl_plugin.images.source import ImageSource
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.system.loader import start_training_worker, wait_for_images
+from pirl_plugin.system.loader import WatchedBatches, start_training_worker, wait_for_images
+from pirl_plugin.system.watcher import Wait
 from pirl_plugin.views.kernels import warm_up
 from pirl_plugin.vissl.adapters.dataset import PIRLDataset
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset
@@ -24,7 +26,6 @@ from pirl_plugin.vissl.adapters.weights import load_initial_weights
 from pirl_plugin.vissl.hooks.input import PIRLInputHook
 from pirl_plugin.vissl.hooks.of_run import hooks_of_run
 from pirl_plugin.vissl.resume import position
-from pirl_plugin.vissl.run.watched_loader import WatchedLoader
 from pirl_plugin.vissl.sections import TIMEOUT, RunSettings, prepares_input, read_section
 
 if TYPE_CHECKING:
@@ -32,6 +33,26 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
     from vissl.config import AttrDict
+
+
+class WatchedLoader(DataloaderWrapper):
+    """A loader of the host, whose iterators limit the wait for each batch.
+
+    Other attributes are those of the host's loader.
+    """
+
+    def __init__(self, loader: Any, wait: Callable[[], Wait]) -> None:
+        super().__init__(loader)
+        self.__dict__["_wait"] = wait  # the base class would set it in the loader
+
+    def __iter__(self) -> WatchedBatches:
+        return WatchedBatches(self.dataloader, self._wait)
+
+    def __next__(self) -> Any:
+        raise TypeError("call next() on iter(loader)")
+
+    def __len__(self) -> int:
+        return len(self.dataloader)
 
 
 @contextmanager

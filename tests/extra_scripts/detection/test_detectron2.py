@@ -17,7 +17,7 @@ from PIL import Image
 from trial import register_extra_norm
 
 from pirl_plugin.checkpoints.export import export_checkpoint
-from pirl_plugin.vissl.adapters.models import PIRLResNet
+from pirl_plugin.vissl.adapters.method import PIRLResNet
 from tests.helpers.detection import NARROW, SMALL, WIDTH, needs_detectron2
 from tests.helpers.export_files import small_trunk, vissl_checkpoint
 

@@ -7,7 +7,7 @@ import torch
 import torchvision
 
 from pirl_plugin.checkpoints.load import load_trunk
-from pirl_plugin.vissl.adapters.models import PIRLEnsemble
+from pirl_plugin.vissl.adapters.method import PIRLEnsemble
 from tests.helpers.host_tools import write_checkpoint
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pirl_plugin.method.loss import PIRLLoss
-from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss
+from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss
 
 SECTION = {"name": "pirl_loss", "num_train_samples": 20, "embedding_dim": 4, "num_negatives": 5}
 

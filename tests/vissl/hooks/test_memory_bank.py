@@ -10,7 +10,7 @@ from vissl.config import AttrDict
 
 from pirl_plugin.method.bank import MemoryBank
 from pirl_plugin.system.failures import Refused
-from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.memory_bank import MemoryBankHook
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.resume.exchange import ExchangeHook

@@ -11,7 +11,7 @@ import torch
 
 from pirl_plugin.evaluation.measures import LINE_KEY as KEY
 from pirl_plugin.evaluation.measures import measure_bank
-from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import MonitorHook, Outputs, labels_of
 from pirl_plugin.vissl.sections import MonitorSettings
 from tests.helpers.processes import run_in_processes

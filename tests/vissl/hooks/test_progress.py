@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pirl_plugin.system.console import LINE, next_commands, program_name
-from pirl_plugin.vissl.adapters.loss import VISSLPIRLLoss as PIRLLoss
+from pirl_plugin.vissl.adapters.method import VISSLPIRLLoss as PIRLLoss
 from pirl_plugin.vissl.hooks.monitor import Outputs, PIRLReportHook
 from pirl_plugin.vissl.hooks.progress import ProgressHook
 from tests.helpers.configs import compose

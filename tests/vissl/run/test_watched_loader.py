@@ -6,7 +6,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from pirl_plugin.system.loader import wait_for_images
-from pirl_plugin.vissl.run.watched_loader import WatchedLoader
+from pirl_plugin.vissl.run.pirl_task import WatchedLoader
 from tests.helpers.host_runs import settings
 from tests.helpers.launched import gone, quiet, started
 
