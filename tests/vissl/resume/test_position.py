@@ -57,6 +57,7 @@ class Numbers(list):
     """A data set with the configuration of a run."""
 
     cfg = None
+    data_objs = ()
 
 
 def _rows_read(rank, world_size):
