@@ -31,8 +31,8 @@ def main(arguments: list[str]) -> None:
 
     network = Layers(trunk, [options.layer or LAST])
     with locked_files(out=options.out):
-        about = describe_features(options, trunk.preprocessing, splits)
-        file = FeatureFile(options.out, about, options.data, splits)
+        description = describe_features(options, trunk.preprocessing, splits)
+        file = FeatureFile(options.out, description, options.data, splits)
         fill([file], [network], trunk.preprocessing, options.batch, options.workers)
     for name in file.unreadable_files():
         print(f"unreadable, left out: {name}")

@@ -173,11 +173,11 @@ def _open_stores(
     splits = {"train": images.train, "val": images.test}
     if options.features is None:
         return [FeatureStore(splits, options.out), FeatureStore(splits, options.out)]
-    about = describe_features(options, trunk.preprocessing, splits)
+    description = describe_features(options, trunk.preprocessing, splits)
     beside = options.features.with_suffix(".untrained.npz")
     return [
-        FeatureFile(options.features, about, options.data, splits),
-        FeatureFile(beside, {**about, "untrained": True}, options.data, splits),
+        FeatureFile(options.features, description, options.data, splits),
+        FeatureFile(beside, {**description, "untrained": True}, options.data, splits),
     ]
 
 

@@ -115,8 +115,8 @@ def compare_layers(
         neighbors = find_neighbors(queries, gallery, k)
         top1[layer].append(round(vote(*neighbors, train_labels, test_labels, temperature), 2))
         if number < len(layers) and num_train > 1:
-            others = find_neighbors(gallery, gallery, k, leave_one_out=True)
-            answers[layer] = is_voted_for(*others, train_labels, train_labels, temperature)
+            neighbors = find_neighbors(gallery, gallery, k, leave_one_out=True)
+            answers[layer] = is_voted_for(*neighbors, train_labels, train_labels, temperature)
     is_whole = len(rows) == len(images.train) + len(images.test)
     return LayerComparison(
         top1=top1,

@@ -155,19 +155,19 @@ def show_neighbors(
         nearest: network → int64 ``(M, n)``, numbers of training images, the nearest first.
     """
     first_columns = {network: rows[:, :NUM_NEIGHBORS] for network, rows in nearest.items()}
-    shown = []
+    with_neighbors = []
     for number in evenly_spaced(len(queries.rows), _NUM_QUERIES):
         neighbors = {
             network: [train.picture(near) for near in rows[number].tolist()]
             for network, rows in first_columns.items()
         }
-        shown.append(Query(queries.picture(number), neighbors))
+        with_neighbors.append(Query(queries.picture(number), neighbors))
     shares = []
     if train.labels is not None and queries.labels is not None:
         for rows in first_columns.values():
             shares.append(same_class_share(rows, train.labels, queries.labels))
     first_network = next(iter(nearest))
-    by_success = sorted(shown, key=lambda query: -query.num_same(first_network))
+    by_success = sorted(with_neighbors, key=lambda query: -query.num_same(first_network))
     return Neighbors(first_columns[first_network].shape[1], shares, by_success)
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.models.trunks import AnyTrunk
-from pirl_plugin.system.failures import check
+from pirl_plugin.system.failures import check_name
 
 LAST = "last"
 """The name of the pooled features of the last layer."""
@@ -33,8 +33,7 @@ class Layers(nn.Module):
     def __init__(self, trunk: AnyTrunk, names: Sequence[str]) -> None:
         super().__init__()
         for name in names:
-            known = layer_names(trunk)
-            check("--layer", name, name in known, f"one of {', '.join(known)}")
+            check_name("--layer", name, layer_names(trunk))
         self.trunk = trunk
         self.names = list(names)
 

@@ -295,5 +295,5 @@ def _jigsaws(train: Split, seed: int, checkpoint: Path) -> list[dict[str, str]]:
             "view": drawn["images"],
             "patches": grid.flatten(3, 4).flatten(1, 2),  # (3, 3 h, 3 w)
         }
-        samples.append({name: page.data_address(shown) for name, shown in pictures.items()})
+        samples.append({name: page.data_address(image) for name, image in pictures.items()})
     return samples

@@ -177,9 +177,11 @@ def checkpoint_options(several: bool = False, published: bool = False) -> argpar
 def labelled_data_options() -> argparse.ArgumentParser:
     """Return the option of images with classes in two splits."""
     parent = argparse.ArgumentParser(add_help=False, parents=[column_options()])
-    data = "folder with train and val (or validation, test): class folders, tars, Hugging Face "
-    more = "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
-    parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data + more)
+    data = (
+        "folder with train and val (or validation, test): class folders, tars, Hugging Face "
+        "data sets, or lists train.csv, val.csv; or a Hugging Face data set with two splits"
+    )
+    parent.add_argument("--data", metavar="DIR", type=user_path, required=True, help=data)
     return parent
 
 
