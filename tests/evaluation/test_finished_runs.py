@@ -28,10 +28,12 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path):
     rate = "config.OPTIMIZER.param_schedulers.lr.start_value=1"
     command = [sys.executable, "-m", "pirl_plugin", "linear", *words, "--size", "32", rate]
     result = subprocess.run(
-        [*command, "config.OPTIMIZER.num_epochs=4", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8"],
+        [*command, "config.OPTIMIZER.num_epochs=4", "config.DATA.TRAIN.BATCHSIZE_PER_REPLICA=8",
+         "config.HOOKS.PIRL_RUN.max_unreadable=0.2"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    assert "16 test images with a class" in result.stdout  # of 19, one without and two unreadable
     found = linear_accuracy(tmp_path / "out")
     assert found == {"res5": 100.0}  # of the images that can be read and have a class
     assert result.stdout.endswith("Linear top-1, percent:\n  res5    100.00\n")

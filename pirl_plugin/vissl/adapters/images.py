@@ -83,8 +83,10 @@ class PIRLDiskDataset:
             self.source = _open(cfg, data_source, path, split)
             # The numbers of test images' classes are those of the training images.
             names_of_training = training_classes(cfg) if split == "TEST" else None
-            if names_of_training is not None and _has_our_labels(cfg, split):
-                self._labels = join_classes(names_of_training, self.source.named_classes, path)
+            if _has_our_labels(cfg, split):  # once, here: not in each worker
+                self._labels = self.source.labels()
+                if names_of_training is not None:
+                    self._labels = join_classes(names_of_training, self.source.named_classes, path)
         self.source.decode_for(size_of_transforms(transforms) or 224)
         logging.root.info(f"{split}: {len(self.source)} images in {path}")
 

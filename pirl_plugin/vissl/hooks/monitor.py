@@ -46,6 +46,7 @@ class Outputs:
         """Append a line to ``stdout.json``; only rank 0 has it open."""
         if self._json_lines is not None:
             self._json_lines.write(json.dumps(line) + "\n")
+            self._json_lines.flush()  # a command reads it after the run, in this process
 
 
 class FiniteHook(QuietHook):

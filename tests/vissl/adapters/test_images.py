@@ -1,12 +1,15 @@
 """Our sources, transforms and collate function as VISSL's, and its resuming sampler."""
 
+import pytest
 import torch
 from PIL import Image
+from vissl.config import AttrDict
 
 from pirl_plugin.views.jigsaw import JigsawViews
 from pirl_plugin.views.pixels import image_generator
 from pirl_plugin.vissl.adapters import images as data_adapters
 from pirl_plugin.vissl.adapters.images import PIRLDiskDataset, pirl_collator
+from tests.helpers.kinds import KINDS, grey, write_kind
 
 
 def dataset(folder, name):
@@ -37,3 +40,49 @@ def test_batch__of_a_source_a_transform_and_the_collator(tmp_path, make_image):
     assert torch.equal(batch["images"][0][1], expected["images"])
     assert isinstance(dataset(tmp_path, "")[0][0], Image.Image)
     assert data.unreadable_paths() == [str(tmp_path / "2.png")]
+
+
+SOURCE_OF_KIND = {
+    "folder": ("pirl_disk_folder", "train", "val"),
+    "text": ("pirl_disk_filelist", "train.txt", "val.txt"),
+    "csv": ("pirl_disk_filelist", "train.csv", "val.csv"),
+    "tars": ("pirl_disk_shards", "train", "val"),
+    "arrow": ("pirl_disk_hf", "train", "val"),
+    "parquet": ("pirl_disk_hf", "", ""),
+}
+
+
+def of_kind(kind, root, split):
+    """The source of a split of labelled data, as VISSL opens it."""
+    source, *places = SOURCE_OF_KIND[kind]
+    paths = dict(zip(("TRAIN", "TEST"), [str(root / place) for place in places], strict=True))
+    data = {
+        name: {
+            "DATA_SOURCES": [source],
+            "LABEL_SOURCES": [source],
+            "DATASET_NAMES": ["pirl_own"],
+            "DATA_PATHS": [path],
+            "LABEL_PATHS": [],
+            "COPY_TO_LOCAL_DISK": False,
+        }
+        for name, path in paths.items()
+    }
+    return PIRLDiskDataset(AttrDict({"DATA": data}), source, paths[split], split)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels__of_test_images_are_numbers_of_the_training_images_classes(kind, tmp_path):
+    train = [("a", grey(1)), ("b", grey(2)), ("c", grey(3))]
+    write_kind(kind, tmp_path, {"train": train, "val": [("b", grey(4)), ("c", grey(5))]})
+    for split, label_of_level in (("TRAIN", {1: 0, 2: 1, 3: 2}), ("TEST", {4: 1, 5: 2})):
+        data = of_kind(kind, tmp_path, split)
+        levels = [int(data.source[row][0][0, 0, 0]) for row in range(len(data))]
+        assert dict(zip(levels, data.get_labels().tolist(), strict=True)) == label_of_level
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels__that_no_training_image_has_are_refused(kind, tmp_path):
+    train = [("a", grey(1)), ("b", grey(2))]
+    write_kind(kind, tmp_path, {"train": train, "val": [("d", grey(4)), ("a", grey(5))]})
+    with pytest.raises(ValueError, match=r"config\.DATA\.TEST\.DATA_PATHS: .* found d beside a, b"):
+        of_kind(kind, tmp_path, "TEST")
