@@ -212,6 +212,7 @@ def test_row__is_filled_by_its_config(row, tmp_path):
     wide = ("+config/pirl/linear=resnet50_c2x",) if row == "PIRL-c2x" else ()
     run = read_run(measured(tmp_path / "run", checkpoint, *wide))
     assert (run.row, run.differs) == (row, {})
+    assert row in {name for _, name in paper_rows(lay_out([run]))}
 
 
 COLUMNS = {"Places205": 2, "iNaturalist-2018": 2, "VOC07": 2, "1 %": 3, "10 %": 3}
