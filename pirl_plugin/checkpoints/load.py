@@ -108,13 +108,13 @@ def read_trunk(
     if content is None:
         content = read_checkpoint(path, trust_pickle)
     preprocessing = read_preprocessing(path)
-    beside = _timm_config(path)
+    timm_config = _timm_config(path)
     if timm is not None:
         if preprocessing is not None:
             preprocessing = preprocessing.of_timm_options(timm_options)
-    elif beside:
-        options = beside.get("model_args") or {}
-        described, options = check_description(beside["architecture"], options, str(path))
+    elif timm_config:
+        options = timm_config.get("model_args") or {}
+        described, options = check_description(timm_config["architecture"], options, str(path))
         if described not in _RESNETS:
             timm = described
             timm_options = options
@@ -146,8 +146,8 @@ def read_preprocessing(path: Path) -> Preprocessing | None:
         record = content.get(PREPROCESSING) or of_dictionary.get(PREPROCESSING)
     if record is not None:
         return Preprocessing.from_record(record, "of the checkpoint")
-    if beside := _timm_config(path):
-        return Preprocessing.from_timm(beside.get("pretrained_cfg") or {}, "config.json")
+    if timm_config := _timm_config(path):
+        return Preprocessing.from_timm(timm_config.get("pretrained_cfg") or {}, "config.json")
     config = run_config(path)
     return None if config is None else Preprocessing.from_config(config)
 

@@ -271,9 +271,9 @@ def _prefixes_of_network(
                 same_name[prefix] += 1
                 same_shape[prefix] += expected[key].shape == tensor.shape
     total = sum(not key.endswith(COUNTER) for key in expected)
-    whole = [prefix for prefix, count in same_shape.items() if count == total]
+    complete = [prefix for prefix, count in same_shape.items() if count == total]
     most = max(same_name.values(), default=0)
-    return whole or [prefix for prefix, count in same_name.items() if count == most]
+    return complete or [prefix for prefix, count in same_name.items() if count == most]
 
 
 def to_detectron2(name: str) -> str:

@@ -130,9 +130,9 @@ def _write_timm_folder(trunk: Trunk, out: Path, classifier: Classifier | None) -
 
     size = trunk.preprocessing.size
     # Not timm's other entries: licence, tag, paper and sizes are of its own weights.
-    kept = ("architecture", "first_conv", "classifier", "num_classes", "fixed_input_size")
+    copied_keys = ("architecture", "first_conv", "classifier", "num_classes", "fixed_input_size")
     network.pretrained_cfg = {
-        **{key: value for key, value in network.pretrained_cfg.items() if key in kept},
+        **{key: value for key, value in network.pretrained_cfg.items() if key in copied_keys},
         "input_size": (3, size, size),
         "mean": trunk.preprocessing.mean,
         "std": trunk.preprocessing.std,
