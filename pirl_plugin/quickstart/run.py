@@ -304,10 +304,10 @@ def _accuracies(train: Split, test: Split, out: Path) -> dict[str, dict[str, Any
         }
         answers["knn_top1"][name] = is_right
         answers["linear_top1"][name] = classify(folder, features) == test.labels
-    results["gain"] = {
-        measure: paired_gain(of_network["pirl"], of_network["random"])
-        for measure, of_network in answers.items()
-    }
+    results["gain"] = {}
+    for measure, of_network in answers.items():
+        gain, interval = paired_gain(of_network["pirl"], of_network["random"])
+        results["gain"][measure] = [round(gain, 2), round(interval, 2)]
     return results
 
 
