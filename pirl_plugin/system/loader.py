@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pirl_plugin.system.failures import sentence
-from pirl_plugin.system.watcher import STOPPING, Wait, current, waiting
+from pirl_plugin.system.watcher import (
+    STOPPING,
+    Interrupted,
+    Wait,
+    current,
+    kill_workers,
+    waiting,
+)
 
 TIMEOUT_MINUTES = 10.0
 """The longest time in which a command reads no image."""
@@ -62,6 +69,9 @@ class WatchedBatches(Iterator[Any]):
         try:
             with waiting(self._wait()):
                 return work()
+        except Interrupted:
+            kill_workers()  # torch would wait five seconds for a worker whose read hangs
+            raise
         except (RuntimeError, OSError, EOFError) as error:
             cause = _cause(error, self._workers)
             if not cause:
