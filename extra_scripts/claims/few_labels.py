@@ -14,12 +14,12 @@ import argparse
 import itertools
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.system.files import write_json
+from pirl_plugin.system.processes import own_command
 
 STARTS = ("pirl_jigsaw", "npid", "random")
 # Fraction of the labels → epochs: few images need many passes.
@@ -45,7 +45,7 @@ def command(
     # From random weights, the file only says which network it is.
     trunk = trunk_file(options.peers, "pirl_jigsaw" if start == "random" else start, seed)
     epochs = EPOCHS[fraction]
-    words = [sys.executable, "-m", "pirl_plugin", "finetune", "--checkpoint", str(trunk)]
+    words = own_command("finetune", "--checkpoint", str(trunk))
     words += ["--data", str(options.data), "--size", str(IMAGE_SIZE), "--out", str(out)]
     if fraction < 1:
         words += ["--fraction", str(fraction)]

@@ -34,13 +34,13 @@ from pirl_plugin.checkpoints.write import save_trunk
 from pirl_plugin.evaluation.finished_runs import linear_accuracy
 from pirl_plugin.models.resnet import ResNetTrunk
 from pirl_plugin.system.files import claim_folder, write_json
-from pirl_plugin.system.processes import processor_name
+from pirl_plugin.system.processes import own_command, processor_name
 
 NETWORK = COMPARISON["network"]
 RECIPES = COMPARISON["recipes"]
 PAIRS = ("pirl_jigsaw", "jigsaw", "pirl_rotation", "rotation")  # whose distances are compared
 SIZE = ("--size", str(NETWORK["image_size"]))
-PLUGIN = ("-m", "pirl_plugin")
+_, *PLUGIN = own_command()  # the words after the interpreter
 INVARIANCE = Path(__file__).parents[1] / "paper" / "invariance.py"
 PACKAGES = ("pirl-plugin", "vissl", "torch", "torchvision", "numpy", "numba")
 

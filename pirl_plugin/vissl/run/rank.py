@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 RANK_PROCESS = "PIRL_PLUGIN_RANK_PROCESS"
 """Environment variable with the rank's process ID, for ``preload.py``."""
+_CHECK_NETWORK = (
+    "check that all nodes run, and that their network interfaces reach each other, or set "
+    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to those that do"
+)
 LOST_RANK = 3
 """Exit status of a spawned rank that has lost another one, which may have written the cause."""
 
@@ -124,9 +128,8 @@ def another_rank_ended(minutes: float) -> str:
 
 def _not_joined(rank: int, minutes: float) -> str:
     return (
-        f"rank {rank}: the ranks did not connect within {minutes:g} minutes ({TIMEOUT}); check "
-        f"that all nodes run, and that their network interfaces reach each other, or set "
-        f"GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to those that do"
+        f"rank {rank}: the ranks did not connect within {minutes:g} minutes ({TIMEOUT}); "
+        f"{_CHECK_NETWORK}"
     )
 
 
@@ -151,13 +154,18 @@ def _join_group(
         torch.cuda.set_device(local_rank)
         # Without it, a barrier guesses the device, and warns.
         options["device_id"] = torch.device("cuda", local_rank)
-    distributed.init_process_group(
-        section.BACKEND,
-        world_size=_num_ranks(config),
-        rank=rank,
-        timeout=timeout,
-        **options,
-    )
+    try:
+        distributed.init_process_group(
+            section.BACKEND,
+            world_size=_num_ranks(config),
+            rank=rank,
+            timeout=timeout,
+            **options,
+        )
+    except RuntimeError as error:
+        if section.NUM_NODES == 1:
+            raise
+        raise ConnectionError(f"{sentence(error)}; {_CHECK_NETWORK}") from error
 
 
 def _compare_ranks(config: AttrDict, checkpoint: str | None) -> None:
