@@ -118,7 +118,7 @@ def test_run__is_made_once_and_a_resumed_one_has_no_seconds(tmp_path, monkeypatc
     monkeypatch.setattr(run.sys, "executable", str(python))
     monkeypatch.setenv("STATUS", "3")
     folder = tmp_path / "run"
-    with pytest.raises(RuntimeError, match="run failed: .* train a=1"):
+    with pytest.raises(RuntimeError, match=r"run failed: .* train a=1"):
         run.run([*run.PLUGIN, "train", "a=1"], folder)
     monkeypatch.setenv("STATUS", "0")
     assert run.run([*run.PLUGIN, "train", "a=1"], folder) is None
