@@ -66,8 +66,26 @@ class BuildWithBootstrap(build_py):
         )
 
 
+def project_urls(url):
+    """Return the addresses in the metadata: the repository, its changelog and its issues.
+
+    Args:
+        url: as for :func:`readme`; None gives no addresses.
+    """
+    if url is None:
+        return {}
+    repository = url.partition("/blob/")[0]
+    return {
+        "Repository": repository,
+        "Changelog": f"{url.rstrip('/')}/CHANGELOG.md",
+        "Issues": f"{repository}/issues",
+    }
+
+
+URL = os.environ.get("PIRL_PROJECT_URL")
 setup(
-    long_description=readme(os.environ.get("PIRL_PROJECT_URL")),
+    long_description=readme(URL),
+    project_urls=project_urls(URL),
     long_description_content_type="text/markdown",
     cmdclass={"build_py": BuildWithBootstrap},
 )

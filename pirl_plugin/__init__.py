@@ -1,8 +1,8 @@
 """PIRL (Misra & van der Maaten, CVPR 2020, arXiv 1912.01991), in VISSL and in any PyTorch loop.
 
 Importing this package takes milliseconds. It does not import torch or VISSL; public names are
-loaded on first use. One table lists what the package adds to VISSL:
-:mod:`pirl_plugin.vissl.import_hook.table`.
+loaded on first use. What the package adds to VISSL is in two lists: parts, patches and steps in
+:mod:`pirl_plugin.vissl.import_hook.table`, hooks in :mod:`pirl_plugin.vissl.hooks.of_run`.
 
 Example:
     >>> import torch

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-RECIPES = {"estimator", "data source", "transform", "head or a trunk"}
+RECIPES = {"estimator", "data source", "transform", "head or a trunk", "hook"}
 
 
 def steps(recipe):
@@ -101,8 +101,9 @@ def test_recipes__break_no_other_test(copy):
         else:
             shutil.copy(source, folder)
     shutil.copy(ROOT / "pyproject.toml", folder)
-    modules = ["test_architecture.py", "test_estimators.py", "test_loss.py", "views", "images"]
-    tests = [f"tests/{name}" for name in (*modules, "models", "vissl/import_hook")]
+    modules = ["test_architecture.py", "method/test_estimators.py", "method/test_loss.py"]
+    folders = ["views", "images", "models", "vissl/import_hook"]
+    tests = [f"tests/{name}" for name in (*modules, *folders)]
     command = [sys.executable, "-m", "pytest", "-q", "-x", *tests]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert result.returncode == 0, result.stdout[-3000:]

@@ -1,18 +1,26 @@
 """The estimators against values worked out by hand and against a loop, and a new one."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 
-from pirl_plugin.method.estimators import ESTIMATORS, info_nce, nce, nce_softmax
+from pirl_plugin.method.estimators import (
+    ESTIMATORS,
+    EstimatorName,
+    info_nce,
+    nce,
+    nce_softmax,
+    uses_norm_constant,
+)
 from tests.helpers.loss_cases import LOOPS, embeddings, loop_loss, make_loss
 
 pytestmark = pytest.mark.tensors
 
 
 def constants(name):
-    return {"norm_constant": 90.0, "num_rows": 40} if name == "nce" else {}
+    return {"norm_constant": 90.0, "num_rows": 40} if uses_norm_constant(ESTIMATORS[name]) else {}
 
 
 def test_estimators__by_hand():
@@ -40,7 +48,33 @@ def test_estimators__agree_with_a_loop_in_value_and_gradient(name, count, temper
     torch.testing.assert_close(mine, loops, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+# From here on, a new estimator is tested as soon as it is in ESTIMATORS.
+
+
+def test_estimators__have_names_for_type_checkers():
+    assert set(get_args(EstimatorName)) == set(ESTIMATORS)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators__have_the_gradient_of_their_values(name):
+    scores = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def estimate(scores):
+        return ESTIMATORS[name](scores[:, 0], scores[:, 1:], **constants(name))
+
+    assert estimate(scores).shape == (3,)
+    assert torch.autograd.gradcheck(estimate, scores.requires_grad_())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators__treat_each_image_alone(name):
+    scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    together = ESTIMATORS[name](scores[:, 0], scores[:, 1:], **constants(name))
+    alone = [ESTIMATORS[name](row[:1], row[None, 1:], **constants(name)) for row in scores]
+    torch.testing.assert_close(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("top", [0, 1])
 def test_estimators__are_finite_where_one_h_rounds_to_1(name, top):
     scores = torch.zeros(1, 5)
@@ -52,7 +86,7 @@ def test_estimators__are_finite_where_one_h_rounds_to_1(name, top):
     assert scores.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimators__compute_half_precision_in_float32(name):
     scores = torch.randn(2, 5).bfloat16()
     found = ESTIMATORS[name](scores[:, 0], scores[:, 1:], **constants(name))
