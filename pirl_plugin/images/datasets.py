@@ -105,7 +105,13 @@ class HuggingFaceSource(MapSource):
         if self.num_splits > 1:
             logging.root.info(f"{place}: the split {name} of {', '.join(files_of_split)}")
         self._files = files_of_split[name]
+        self._split = name
         super().__init__(open_data_files(self._files), columns=columns, path=place)
+
+    def path_of(self, row: int) -> str:
+        """Return ``PATH/SPLIT[ROW]``, for messages."""
+        place = os.path.join(self.path, self._split) if self._split else self.path
+        return f"{place}[{row}]"
 
     def files(self) -> list[str]:
         """Return the Arrow or parquet files."""

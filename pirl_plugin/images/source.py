@@ -107,8 +107,8 @@ class ImageSource:
 
     def being_read(self) -> list[str]:
         """Return the paths that this process and its loader workers read at this moment."""
-        rows = self._rows_being_read.array
-        return [printable(self.path_of(row)) for row in rows[rows != _NO_ROW].tolist()]
+        rows = self._rows_being_read.array.tolist()  # a copy: other processes write the array
+        return [printable(self.path_of(row)) for row in rows if row != _NO_ROW]
 
     def pixels(self, row: int) -> torch.Tensor:
         """Return one image, uint8 (3, H, W).

@@ -10,7 +10,7 @@ from typing import Any
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource, INaturalist18Source, VOC07Source
 from pirl_plugin.images.filelist import FileListSource
-from pirl_plugin.images.folders import FolderSource, image_extensions
+from pirl_plugin.images.folders import FolderSource, class_folders, image_extensions
 from pirl_plugin.images.hugging_face import find_data_files
 from pirl_plugin.images.map_source import MapSource
 from pirl_plugin.images.names import (
@@ -32,6 +32,7 @@ from pirl_plugin.system.failures import MissingFile, Refused
 __all__ = ["FolderSource", "ImageSource", "MapSource", "open_source"]
 
 _TABLES = (".arrow", ".parquet")
+_METADATA = ("metadata.jsonl", "metadata.csv")  # as in the package ``datasets``
 _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
@@ -68,6 +69,8 @@ def open_source(
     path = os.path.expanduser(where)
     if name is None and os.path.isfile(path) and path.lower().endswith(image_extensions()):
         return _source_of_paths([path])
+    if name is None:
+        path = _metadata_of(path) or path
     name = name or _kind(path)
     if name == DISK_FOLDER:
         return FolderSource(path)
@@ -95,6 +98,15 @@ def _source_of_paths(paths: list[Any] | tuple[Any, ...]) -> ImageSource:
     table = PathTable(images)
     say_repeated("the list", table)
     return ImageSource("the list", table, root="")
+
+
+def _metadata_of(path: str) -> str | None:
+    """Return the list of the images in a folder without class folders; None if it has none."""
+    if os.path.isdir(path) and len(class_folders(path)) < 2:
+        for name in _METADATA:
+            if os.path.isfile(os.path.join(path, name)):
+                return os.path.join(path, name)
+    return None
 
 
 def _kind(path: str) -> str:

@@ -1,0 +1,147 @@
+"""One image is enough for everything but a memory bank, and every place of it works."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import pirl_plugin
+from pirl_plugin.checkpoints.write import save_trunk
+from pirl_plugin.cli import run
+from pirl_plugin.evaluation.labelled_images import open_labelled, open_splits
+from pirl_plugin.images.folders import FolderSource
+from pirl_plugin.images.image_dataset import ImageDataset
+from pirl_plugin.images.source import warn_once
+from pirl_plugin.images.sources import open_source
+from pirl_plugin.models.resnet import ResNetTrunk
+from pirl_plugin.views.base import ImageViews
+from pirl_plugin.vissl.run.check import check_run
+from tests.helpers.configs import compose
+from tests.helpers.images import save_grey
+from tests.helpers.kinds import KINDS, grey, write_kind
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """The path of one photo in a folder."""
+    save_grey(tmp_path / "photos" / "1.png", 9)
+    return tmp_path / "photos" / "1.png"
+
+
+def test_library__takes_one_image(photo):
+    network = pirl_plugin.WideResNet(10, 0.25)
+    for place in (photo, str(photo), photo.parent, [photo], [grey(9)]):
+        assert ImageDataset(place, ImageViews(image_size=8))[0]["index"] == 0
+        features, readable = pirl_plugin.extract_features(network, place, size=32)
+        assert (tuple(features.shape), readable.tolist()) == ((1, 128), [True])
+
+
+def test_bank__needs_two_images(photo):
+    with pytest.raises(ValueError, match="at least 2 images"):
+        pirl_plugin.PIRLLoss(1)
+    config = compose(
+        "config=pretrain/pirl/quick_jigsaw", f"config.DATA.TRAIN.DATA_PATHS=[{photo.parent}]"
+    )
+    with pytest.raises(ValueError, match="at least 2 images for a memory bank, found 1"):
+        check_run(config)
+
+
+@pytest.mark.parametrize("place", ["", "1.png"])
+def test_embed__takes_one_image(place, photo, tmp_path):
+    save_trunk(ResNetTrunk(10, 0.25), tmp_path / "trunk.torch")
+    words = ["--checkpoint", str(tmp_path / "trunk.torch"), "--data", str(photo.parent / place)]
+    run(["embed", *words, "--out", str(tmp_path / "f.npz"), "--size", "32"])
+    assert np.load(tmp_path / "f.npz")["features"].shape == (1, 128)
+
+
+def test_prepare__takes_one_image(photo, tmp_path):
+    run(["prepare", str(photo.parent), str(tmp_path / "copy"), "--workers", "0"])
+    assert len(FolderSource(tmp_path / "copy")) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_test_split__may_have_one_image(kind, tmp_path):
+    root = write_kind(
+        kind, tmp_path, {"train": [("a", grey(1)), ("b", grey(2))], "val": [("b", grey(3))]}
+    )
+    assert open_labelled(root).test_labels.tolist() == [1]
+
+
+def test_splits__of_a_folder_with_only_one_is_that_one(tmp_path):
+    save_grey(tmp_path / "train" / "cat" / "1.png")
+    save_grey(tmp_path / "train" / "dog" / "2.png")
+    (source,) = open_splits(tmp_path).values()
+    assert source.classes == ["cat", "dog"]
+    save_grey(tmp_path / "plane" / "3.png")  # then train is a class
+    (source,) = open_splits(tmp_path).values()
+    assert source.classes == ["plane", "train"]
+
+
+def test_splits__that_are_not_used_are_said(tmp_path, caplog):
+    warn_once.cache_clear()
+    for split in ("train", "validation", "test"):
+        for name in ("cat", "dog"):
+            save_grey(tmp_path / split / name / "1.png")
+    open_labelled(tmp_path)
+    assert "train and validation are used, and test not" in caplog.text
+
+
+def test_metadata__of_a_folder_of_images_has_their_labels(tmp_path):
+    """The layout of ImageFolder in the package ``datasets``."""
+    for split in ("train", "test"):
+        for number in range(2):
+            save_grey(tmp_path / split / f"{number}.png", number)
+        rows = [{"file_name": f"{number}.png", "label": "ba"[number]} for number in range(2)]
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / split / "metadata.jsonl").write_text(lines)
+    data = open_labelled(tmp_path)
+    assert (data.classes, data.test_labels.tolist()) == (["a", "b"], [1, 0])
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_hugging_face__reads_no_file_that_its_own_files_name(kind, tmp_path, monkeypatch):
+    rows = [("a", grey(1)), ("b", grey(2))]
+    root = write_kind(kind, tmp_path / "in", {"train": rows, "test": rows})
+    planted = write_kind(kind, tmp_path / "planted", {"train": [("x", grey(7))] * 3})
+    if kind == "parquet":
+        file = next(planted.glob("data/*"))
+        names = [f"../planted/data/{file.name}", "http://localhost:9/x.parquet"]
+        files = "".join(f"  - split: train\n    path: {name}\n" for name in names)
+        (root / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: default\n  data_files:\n{files}---\n"
+        )
+        monkeypatch.setattr("socket.socket.connect", None)  # any request would fail
+        assert open_labelled(root).classes == ["a", "b"]
+        assert len(open_source(root)) == 2
+        return
+    state = root / "train" / "state.json"
+    content = json.loads(state.read_text())
+    planted_file = next(planted.glob("train/*.arrow"))
+    content["_data_files"] = [{"filename": f"../../planted/train/{planted_file.name}"}]
+    state.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="expected files in its own folder"):
+        open_source(root / "train")
+
+
+def test_hugging_face__of_several_data_sets_is_refused_by_name(tmp_path):
+    rows = [("a", grey(1)), ("b", grey(2))]
+    root = write_kind("parquet", tmp_path, {"train": rows, "test": rows})
+    shutil.copytree(root / "data", root / "small")
+    with pytest.raises(ValueError, match=r"data sets .*/data, .*/small: expected one"):
+        open_source(root)
+    assert len(open_source(root / "small")) == 2
+
+
+def test_hugging_face__finds_splits_by_folders_and_by_names(tmp_path):
+    rows = [("a", grey(1)), ("b", grey(2))]
+    write_kind("parquet", tmp_path / "one", {"train": rows, "validation": rows[:1]})
+    for split, name in (("train", "train-0"), ("validation", "validation-0")):
+        (tmp_path / "two" / split).mkdir(parents=True)
+        file = next((tmp_path / "one" / "data").glob(f"{name}*"))
+        shutil.copy(file, tmp_path / "two" / split / "0000.parquet")
+    for name in ("one", "two"):
+        data = open_labelled(tmp_path / name)
+        assert (len(data.train), len(data.test)) == (2, 1)
+        assert torch.equal(data.test[0][0], data.train[0][0])
