@@ -12,7 +12,9 @@ import peers_report
 import pytest
 import recipes
 import torch
+from peer_methods import METHODS
 
+import pirl_plugin as pirl
 from tests.helpers.images import save_grey
 
 ROOT = Path(__file__).parents[3]
@@ -27,6 +29,17 @@ def photos(tmp_path_factory):
             for label, level in (("dark", number), ("light", 200 + number)):
                 save_grey(folder / split / label / f"{number}.png", level, (40, 40))
     return folder
+
+
+@pytest.mark.parametrize("method", ["pirl_jigsaw", "pirl_rotation", "npid"])
+def test_measured_recipe__is_the_librarys(method, photos):
+    trunk = pirl.WideResNet(10, width=0.125)
+    measured = METHODS[method](trunk, 64, num_images=40, image_size=64)
+    model = pirl.PIRL(trunk, pirl.ImageDataset(photos / "train", measured.views))
+    assert model.loss.config == measured.contrast.config
+    shapes = sorted(tuple(parameter.shape) for parameter in model.parameters())
+    expected = sorted(tuple(parameter.shape) for parameter in measured.trained.parameters())
+    assert shapes == expected
 
 
 def test_choose__takes_the_best_sum_of_both_measures():
