@@ -20,16 +20,16 @@ def hooks_of(tmp_path):
 
 
 def test_hooks__are_added_for_our_loss_and_the_input_hook_where_asked_for(hooks_of):
-    faults = ["ExchangeHook", "PIRLInputHook", "FiniteHook"]
+    faults = ["ExchangeHook", "PIRLInputHook", "FiniteHook", "TestedHook"]
     ours = ["MemoryBankHook", "PIRLReportHook", "MonitorHook"]
     hooks = hooks_of("config=pretrain/pirl/quick_jigsaw")
-    assert hooks[:6] == [*faults[:2], ours[0], faults[2], *ours[1:]]
+    assert hooks[:7] == [*faults[:2], ours[0], *faults[2:], *ours[1:]]
     # Ours is the host's hook that saves, and follows the hook that sets the bank's size.
     assert hooks.count("CheckpointHook") == 1
     assert not {"LogLossMetricsCheckpointHook", "CheckNanModelOutputHook"} & set(hooks)
     # A covariant baseline: our uint8 views, a loss of the host's.
     hooks = hooks_of("config=pretrain/pirl/jigsaw_baseline_8node")
-    assert hooks[:3] == faults
+    assert hooks[:4] == faults
     assert "CheckpointHook" in hooks
     assert not set(ours) & set(hooks)
 
