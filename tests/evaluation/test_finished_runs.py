@@ -33,6 +33,7 @@ def test_linear__of_a_narrow_network_in_one_command(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    assert "training  66 images" in result.stdout  # of 67, one without a class
     assert "16 test images with a class" in result.stdout  # of 19, one without and two unreadable
     found = linear_accuracy(tmp_path / "out")
     assert found == {"res5": 100.0}  # of the images that can be read and have a class

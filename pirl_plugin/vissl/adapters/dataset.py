@@ -9,15 +9,31 @@ import numpy as np
 from vissl.data.ssl_dataset import GenericSSLDataset
 
 from pirl_plugin.images.classes import NO_CLASS
+from pirl_plugin.images.names import SOURCES
 from pirl_plugin.system.failures import Refused
 
 
 class PIRLDataset(GenericSSLDataset):
-    """``GenericSSLDataset`` that refuses pickled labels, and trains only what has a class."""
+    """``GenericSSLDataset`` that refuses pickled labels, and has only the images with a class.
 
+    Runs that read no labels, such as a pre-training, have all images.
+    """
+
+    data_limit: int
     data_objs: list[Any]
     label_objs: list[Any]
     image_and_label_subset: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.data_limit >= 0 or not set(SOURCES) & set(self.label_sources):
+            return
+        labels = self.data_objs[0].get_labels()
+        if labels.ndim == 1 and (labels == NO_CLASS).any():
+            # As if the host had drawn all images that have a class.
+            self.image_and_label_subset = np.flatnonzero(labels != NO_CLASS)
+            self.data_limit = len(self.image_and_label_subset)
+            self._subset_initialized = True
 
     def load_labels(self) -> None:
         """Load the labels of all sources.
