@@ -33,7 +33,7 @@ def main() -> None:
         image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0)
     )
     data = pirl.ImageDataset(options.images, views)
-    labels = torch.as_tensor(data.source.labels())
+    labels = data.labels()
     sampler = DistributedSampler(data, drop_last=True)
     batch_size = min(options.batch_size, len(data) // distributed.get_world_size())
     loader = DataLoader(

@@ -18,10 +18,10 @@ class PIRLModule(lightning.LightningModule):
 
     Args:
         model: trunk, heads and loss.
-        labels: the images' classes, which only judge the result.
+        labels: the images' classes, which only judge the result; None: unknown.
     """
 
-    def __init__(self, model: pirl.PIRL, labels: torch.Tensor) -> None:
+    def __init__(self, model: pirl.PIRL, labels: torch.Tensor | None) -> None:
         super().__init__()
         self.model = model
         self.labels = labels
@@ -74,7 +74,7 @@ def main() -> None:
         image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0)
     )
     data = pirl.ImageDataset(options.images, views)
-    labels = torch.as_tensor(data.source.labels())
+    labels = data.labels()
     trainer = lightning.Trainer(
         max_epochs=options.epochs,
         sync_batchnorm=torch.cuda.is_available(),

@@ -10,7 +10,7 @@ import pirl_plugin as pirl
 
 views = pirl.JigsawViews(image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0))
 data = pirl.ImageDataset("photos", views)
-labels = torch.as_tensor(data.source.labels())  # of subfolders; they only judge the result
+labels = data.labels()  # of subfolders, if there are any; they only judge the result
 batch_size = min(32, len(data))
 loader = DataLoader(data, batch_size, shuffle=True, drop_last=True, collate_fn=pirl.collate_views)
 

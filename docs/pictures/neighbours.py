@@ -69,7 +69,7 @@ def main():
             image_size=64, patches_crop_size=96, patch_size=24, image_scale=(0.2, 1.0)
         )
         data = pirl.ImageDataset(scenes / "train", views)
-        labels = torch.as_tensor(data.source.labels())
+        labels = data.labels()
         trunk = pirl.WideResNet(10, width=0.5)
         before = same_class_share(nearest(trunk, data), labels, labels)
         train(trunk, data)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, default_collate
 
+from pirl_plugin.images.classes import NoLabels
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.shared import SharedArray
 from pirl_plugin.images.sources import ImageSource, open_source
@@ -95,6 +96,13 @@ class ImageDataset(Dataset[dict[str, torch.Tensor]]):
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def labels(self) -> torch.Tensor | None:
+        """Return the class of each image, int64 (N,); None if the source names no classes."""
+        try:
+            return torch.as_tensor(self.source.labels())
+        except NoLabels:
+            return None
 
     def set_epoch(self, epoch: int) -> None:
         """Key the next views of each image by the epoch; call it before each pass.
