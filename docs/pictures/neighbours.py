@@ -98,9 +98,8 @@ def draw(data, labels, rows, before, after):
         f"nearest others; of the same class: {after:.0f} % (untrained {before:.0f} %, chance 10 %)"
     )
     grid[0, 1].set_title(title, fontsize=11, loc="left")
-    figure.tight_layout(pad=0.3)
     drawn = io.BytesIO()
-    figure.savefig(drawn, facecolor="white")
+    figure.savefig(drawn, facecolor="white", bbox_inches="tight")
     Image.open(drawn).convert("RGB").quantize(160).save(Path(__file__).with_suffix(".png"))
 
 
