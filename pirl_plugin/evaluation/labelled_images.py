@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pirl_plugin.images.classes import join_classes
+from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import BY_NAME, Columns
 from pirl_plugin.images.datasets import HuggingFaceSource
 from pirl_plugin.images.duplicates import say_shared_images
@@ -136,5 +136,7 @@ def joined_labels(
     """
     first, *others = splits.values()
     names = first.classes
+    if not names:
+        raise NoLabels(f"{first.path} has no subfolders: expected one for each class")
     joined = [join_classes(names, source.named_classes, source.path) for source in others]
     return names, [first.labels(), *joined]

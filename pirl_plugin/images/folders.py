@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
-from pirl_plugin.images.classes import Classes, NoLabels, class_name, name_classes
+from pirl_plugin.images.classes import NO_CLASS, Classes, class_name, name_classes
 from pirl_plugin.images.names import LISTS
 from pirl_plugin.images.shared import PathTable
 from pirl_plugin.images.source import ImageSource, printable, warn_once
@@ -85,13 +86,10 @@ class FolderSource(ImageSource):
         """Return the classes: the first-level subfolders, in the order of their names.
 
         Images in the folder itself have none. A warning names subfolders without images.
-
-        Raises:
-            NoLabels: there are no subfolders.
         """
         folders = class_folders(self.path)
         if not folders:
-            raise NoLabels(f"{self.path} has no subfolders: expected one for each class")
+            return Classes([], np.full(len(self), NO_CLASS, np.int64), Counter())
         tops = (path.partition(os.sep) for path in self._images)
         classes = name_classes((top if rest else None for top, _, rest in tops), order=folders)
         with_images = set(classes.names)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pirl_plugin.images import names
-from pirl_plugin.images.classes import join_classes
+from pirl_plugin.images.classes import NoLabels, join_classes
 from pirl_plugin.images.columns import Columns
 from pirl_plugin.images.datasets import NumberedSource
 from pirl_plugin.images.folders import class_names, find_images, refuse_splits
@@ -177,7 +177,10 @@ def training_classes(cfg: Mapping[str, Any]) -> list[str] | None:
         return None
     with _errors_name_the_key("TRAIN"):
         if data_source == names.DISK_FOLDER and os.path.isdir(path):
-            return class_names(path)
+            used = class_names(path)
+            if not used:
+                raise NoLabels(f"{path} has no subfolders: expected one for each class")
+            return used
         source = _open(cfg, data_source, path, "TRAIN")
         return None if isinstance(source, NumberedSource) else source.classes
 
