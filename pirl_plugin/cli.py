@@ -81,5 +81,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def _usage() -> str:
     lines = [f"  {name:<12} {sentence}" for name, (_, sentence) in COMMANDS.items()]
-    more = "pirl-plugin COMMAND --help shows a command's options; pirl-plugin --version"
-    return "\n".join(["usage: pirl-plugin COMMAND …", *lines, more])
+    hint = "pirl-plugin COMMAND --help shows a command's options; pirl-plugin --version"
+    return "\n".join(["usage: pirl-plugin COMMAND …", *lines, hint])

@@ -11,12 +11,12 @@ COUNTER = "num_batches_tracked"
 """Unused buffer of batch norm; files of PyTorch < 0.4.1 and of Caffe2 do not have it."""
 
 
-def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str, Tensor]) -> str:
+def compare(expected: Mapping[str, Tensor | tuple[int, ...]], tensors: Mapping[str, Tensor]) -> str:
     """Compare tensors by name and shape. Counters of batch norm may be missing.
 
     Args:
         expected: name to tensor, or to its shape.
-        found: name to tensor.
+        tensors: name to tensor.
 
     Returns:
         The differences in words; empty if there are none.
@@ -31,11 +31,11 @@ def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str
     missing = []
     for name, value in expected.items():
         shape = tuple(value.shape) if isinstance(value, Tensor) else value
-        if name in found and tuple(found[name].shape) != shape:
-            other_shapes.append(f"{name} {tuple(found[name].shape)}, expected {shape}")
-        elif name not in found and not name.endswith(COUNTER):
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            other_shapes.append(f"{name} {tuple(tensors[name].shape)}, expected {shape}")
+        elif name not in tensors and not name.endswith(COUNTER):
             missing.append(name)
-    left_over = [name for name in found if name not in expected]
+    left_over = [name for name in tensors if name not in expected]
 
     total = sum(not name.endswith(COUNTER) for name in expected)
     differences = []
@@ -48,7 +48,7 @@ def compare(expected: Mapping[str, Tensor | tuple[int, ...]], found: Mapping[str
     return "; ".join(differences)
 
 
-def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+def compare_with_model(model: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
     """Compare weights with the host's trunk that will load them: see :func:`compare`.
 
     Tensors of parts that the trunk does not have, such as a classifier ``fc``, are ignored. Tensors
@@ -57,18 +57,18 @@ def compare_with_model(model: Mapping[str, Tensor], found: Mapping[str, Tensor])
 
     Args:
         model: the trunk's ``state_dict()``, or the part that will be loaded.
-        found: the weights, under the same names.
+        tensors: the weights, under the same names.
     """
     parts = {_part(name) for name in model} - {None}
     relevant = {
         name: tensor
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
         if name in model or (_part(name) in parts and not name.endswith(COUNTER))
     }
     expected: dict[str, Tensor | tuple[int, ...]] = dict(model)
     for name in expected:
-        if "pos_embedding" in name and name in found:
-            expected[name] = found[name]
+        if "pos_embedding" in name and name in tensors:
+            expected[name] = tensors[name]
     return compare(expected, relevant)
 
 

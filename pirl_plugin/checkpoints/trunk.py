@@ -144,10 +144,9 @@ def find_trunk(
     tensors = dict(_flatten(checkpoint))
     if timm:
         return _timm_trunk(tensors, name, prefix, timm, timm_options or {})
-    prefixes = _prefixes_of(tensors, DESCRIPTION)
-    described = [candidate for candidate in prefixes if _is_at(candidate, prefix)]
-    if described:
-        trunk_prefix = _choose(described, name, None)
+    described = _prefixes_of(tensors, [DESCRIPTION])
+    if any(_is_at(candidate, prefix) for candidate in described):
+        trunk_prefix = _choose(described, name, prefix)
         timm, options = read_description(tensors[trunk_prefix + DESCRIPTION], name)
         return _timm_trunk(tensors, name, f"{trunk_prefix}net", timm, options)
     return _resnet_trunk(tensors, name, prefix)
@@ -155,7 +154,11 @@ def find_trunk(
 
 def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) -> Trunk:
     """Return the ResNet of a checkpoint."""
-    part_names_at = _resnet_prefixes(tensors)
+    part_names_at: dict[str, dict[str, str]] = {}  # prefix of a ResNet → names of its parts
+    for names in _PART_NAMES:
+        marks = [f"{part}{_MARK}" for part in names if names[part] in _MARKED_PARTS]
+        for candidate in _prefixes_of(tensors, marks):
+            part_names_at.setdefault(candidate, names)
     if not part_names_at:
         raise Refused(
             f"{name} holds no ResNet: expected tensors such as layer1.0.conv1.weight, after any "
@@ -187,21 +190,10 @@ def _resnet_trunk(tensors: Mapping[str, Tensor], name: str, prefix: str | None) 
             f"{name}{place} is not a whole trunk; it differs from the nearest, ResNet-{depth} of "
             f"width {width:g}: {mismatch}; for a network of timm, give --timm NAME"
         )
-    _list_others(name, other_parts)
     # As in the network, whatever the file's order: exported files of equal weights are equal.
     ordered = {key: state[key] for key in expected if key in state}
-    return Trunk(_finite(ordered, name), trunk_prefix, depth, width, small_stem)
-
-
-def _resnet_prefixes(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
-    """Return the prefix of each ResNet, with the names of its parts."""
-    part_names_at: dict[str, dict[str, str]] = {}
-    for part_names in _PART_NAMES:
-        for part, torchvision_name in part_names.items():
-            if torchvision_name in _MARKED_PARTS:
-                for prefix in _prefixes_of(tensors, part + _MARK):
-                    part_names_at.setdefault(prefix, part_names)
-    return part_names_at
+    checked = _checked(ordered, other_parts, name)
+    return Trunk(checked, trunk_prefix, depth, width, small_stem)
 
 
 def _timm_trunk(
@@ -238,9 +230,8 @@ def _timm_trunk(
             if key not in state:
                 part, _, _ = key.partition(".")
                 other_parts.append(part)
-    _list_others(name, other_parts)
     return Trunk(
-        _finite(state, name),
+        _checked(state, other_parts, name),
         trunk_prefix,
         timm=timm,
         options=dict(options),
@@ -300,24 +291,29 @@ def _flatten(node: Mapping[str, object], path: str = "") -> Iterator[tuple[str, 
             yield name, torch.as_tensor(value)
 
 
-def _prefixes_of(tensors: Mapping[str, Tensor], last: str) -> list[str]:
-    """Return what stands before ``last`` in the tensors' names: nothing, or keys and a dot."""
-    prefixes = [name.removesuffix(last) for name in tensors if name.endswith(last)]
-    return [prefix for prefix in prefixes if prefix[-1:] in ("", ".")]
+def _prefixes_of(tensors: Mapping[str, Tensor], endings: Sequence[str]) -> list[str]:
+    """Return what is before an ending in the tensors' names: nothing, or keys and a dot."""
+    prefixes = []
+    for ending in endings:
+        for name in tensors:
+            prefix = name.removesuffix(ending)
+            if name.endswith(ending) and prefix[-1:] in ("", "."):
+                prefixes.append(prefix)
+    return prefixes
 
 
-def _choose(prefixes: Sequence[str], name: str, wanted: str | None) -> str:
+def _choose(prefixes: Sequence[str], name: str, user_prefix: str | None) -> str:
     """Return the prefix of the trunk.
 
     Raises:
-        ValueError: none is the wanted one; or there are several, and none is preferred.
+        ValueError: none is the user's; or there are several, and none is preferred.
     """
-    listed = ", ".join(prefix or "the top" for prefix in prefixes)
-    matching = [prefix for prefix in prefixes if _is_at(prefix, wanted)]
-    if not matching:
-        raise Refused(f"{name} holds no trunk at {wanted}: expected one of {listed}")
+    matching = [prefix for prefix in prefixes if _is_at(prefix, user_prefix)]
     if len(matching) == 1:
         return matching[0]
+    listed = ", ".join(prefix or "the top" for prefix in prefixes)
+    if not matching:
+        raise Refused(f"{name} holds no trunk at {user_prefix}: expected one of {listed}")
     for part in _PREFERRED:
         preferred = [prefix for prefix in matching if part in prefix]
         if len(preferred) == 1:
@@ -328,18 +324,11 @@ def _choose(prefixes: Sequence[str], name: str, wanted: str | None) -> str:
     )
 
 
-def _is_at(prefix: str, wanted: str | None) -> bool:
-    """Return whether a prefix is the wanted one, or ends with it."""
-    if wanted is None:
+def _is_at(prefix: str, user_prefix: str | None) -> bool:
+    """Return whether a prefix is the user's, or ends with it; any is, if the user gives none."""
+    if user_prefix is None or prefix == user_prefix:
         return True
-    return f".{prefix}".endswith(f".{wanted.strip('.')}.") or prefix == wanted
-
-
-def _list_others(name: str, parts: Sequence[str]) -> None:
-    """Warn of parts beside the trunk, such as a classifier ``fc``."""
-    other_parts = [part for part in dict.fromkeys(parts) if part != DESCRIPTION]
-    if other_parts:
-        logging.root.warning(f"{name}: not part of the trunk: {truncate(other_parts)}")
+    return f".{prefix}".endswith(f".{user_prefix.strip('.')}.")
 
 
 @lru_cache(maxsize=16)
@@ -350,9 +339,23 @@ def _shapes(depth: int, width: float, small_stem: bool) -> dict[str, tuple[int, 
     return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
 
 
-def _finite(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Return contiguous tensors; raise ``ValueError`` if values are not finite."""
-    strange = [key for key, tensor in tensors.items() if not bool(tensor.isfinite().all())]
-    if strange:
-        raise Refused(f"{name} has values that are not finite, in {truncate(strange)}")
-    return {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+def _checked(
+    tensors: Mapping[str, Tensor], other_parts: Sequence[str], name: str
+) -> dict[str, Tensor]:
+    """Return a trunk's tensors, contiguous; warn of the file's other parts, such as ``fc``.
+
+    Raises:
+        Refused: values are not finite.
+    """
+    parts = [part for part in dict.fromkeys(other_parts) if part != DESCRIPTION]
+    if parts:
+        logging.root.warning(f"{name}: not part of the trunk: {truncate(parts)}")
+    contiguous = {}
+    not_finite = []
+    for key, tensor in tensors.items():
+        contiguous[key] = tensor.detach().contiguous()
+        if not bool(tensor.isfinite().all()):
+            not_finite.append(key)
+    if not_finite:
+        raise Refused(f"{name} has values that are not finite, in {truncate(not_finite)}")
+    return contiguous

@@ -111,7 +111,7 @@ class FeatureFile(FeatureStore):
 
     Args:
         path: ``.npz``, ``.csv`` or ``.parquet``.
-        about: JSON that identifies images and network; a file of other features is refused.
+        description: JSON that identifies images and network; a file of other features is refused.
         root: the user's path of the images; ``files`` are relative to it.
         splits: as in :class:`FeatureStore`; one source has the split ``""``.
 
@@ -122,7 +122,7 @@ class FeatureFile(FeatureStore):
     def __init__(
         self,
         path: Path,
-        about: Mapping[str, Any],
+        description: Mapping[str, Any],
         root: Path,
         splits: Mapping[str, ImageSource],
     ) -> None:
@@ -131,7 +131,7 @@ class FeatureFile(FeatureStore):
         self._root = os.path.join(root, "")
         self._parts = path.with_name(f"{path.name}.unfinished")
         self._stored = self._parts / "features.f32"  # float32, of the images that could be read
-        self._about = json.loads(json.dumps(about))  # as it will be read
+        self._about = json.loads(json.dumps(description))  # as it will be read
         new = {"about": self._about, "done": 0, "unreadable": [], "bytes": 0}
         progress = self._recorded() or new
         differs = differences(self._about, progress["about"], free=[_CONTENT])

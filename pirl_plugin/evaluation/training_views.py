@@ -22,17 +22,17 @@ _VIEWS: dict[str, type[JigsawViews] | type[RotationViews]] = {
 
 
 def training_views(
-    checkpoint: Path, other: Mapping[str, Any] | None = None, size: int | None = None
+    checkpoint: Path, fallback: Mapping[str, Any] | None = None, size: int | None = None
 ) -> Views:
     """Return the views with transformed images of a checkpoint's run.
 
     Args:
         checkpoint: any checkpoint.
-        other: the configuration of another run. Its views are used if this run has no transformed
-            images (NPID) or no configuration; None: the paper's jigsaw.
-        size: side of the image view, pixels, if the run has none; None: the other's, or 224.
+        fallback: the configuration of another run. Its views are used if this run has no
+            transformed images (NPID) or no configuration; None: the paper's jigsaw.
+        size: side of the image view, pixels, if the run has none; None: the fallback's, or 224.
     """
-    return _views(_view_entry(run_config(checkpoint)), _view_entry(other), size)
+    return _views(_view_entry(run_config(checkpoint)), _view_entry(fallback), size)
 
 
 def has_transformed_images(config: Mapping[str, Any] | None) -> bool:
@@ -47,10 +47,10 @@ def _view_entry(config: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(transforms[0]) if transforms else {}
 
 
-def _views(entry: dict[str, Any], other: dict[str, Any], size: int | None) -> Views:
+def _views(entry: dict[str, Any], fallback: dict[str, Any], size: int | None) -> Views:
     """Return the views of an entry; if it has no transformed images, the views of the other."""
     # The run's own size goes before --size, and this before the other run's.
-    default = other if other.get("name") in _VIEWS else {"name": names.JIGSAW}
+    default = fallback if fallback.get("name") in _VIEWS else {"name": names.JIGSAW}
     side = size or default.get("image_size", 224)
     if entry.get("name") not in _VIEWS:
         side = entry.get("image_size", side)

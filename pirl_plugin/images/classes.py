@@ -127,10 +127,10 @@ def join_classes(names: Sequence[str], test: Classes, key: str) -> NDArray[np.in
     index_of_name = {name: index for index, name in enumerate(names)}
     unknown = [name for name in test.names if name not in index_of_name]
     if unknown:
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        rest = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise Refused(
             f"{key}: expected only classes of the training images, found {', '.join(unknown[:3])}"
-            f"{more} beside {', '.join(names[:3])}{' …' if len(names) > 3 else ''}; add training "
+            f"{rest} beside {', '.join(names[:3])}{' …' if len(names) > 3 else ''}; add training "
             f"images of each class, or remove its test images"
         )
     # The last entry is for NO_CLASS, −1.

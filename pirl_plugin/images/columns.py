@@ -27,21 +27,21 @@ class Columns:
     image: int | str | None = None
     label: str | None = None
 
-    def find_image(self, columns: Sequence[str], where: str) -> Any:
+    def find_image(self, columns: Sequence[str], place: str) -> Any:
         """Return the column of images among columns; None if no name is known.
 
         Raises:
             Refused: the chosen column does not exist.
         """
-        return _find(columns, self.image, _IMAGE_NAMES, "image", where)
+        return _find(columns, self.image, _IMAGE_NAMES, "image", place)
 
-    def find_label(self, columns: Sequence[str], where: str) -> Any:
+    def find_label(self, columns: Sequence[str], place: str) -> Any:
         """Return the column of labels among columns; None if no name is known.
 
         Raises:
             Refused: the chosen column does not exist.
         """
-        return _find(columns, self.label, _LABEL_NAMES, "label", where)
+        return _find(columns, self.label, _LABEL_NAMES, "label", place)
 
 
 BY_NAME = Columns()
@@ -64,14 +64,14 @@ def choose(kind: str, columns: Iterable[str]) -> str:
 
 
 def _find(
-    columns: Sequence[str], chosen: int | str | None, known: Sequence[str], kind: str, where: str
+    columns: Sequence[str], chosen: int | str | None, names: Sequence[str], kind: str, place: str
 ) -> int | str | None:
     if chosen is not None:
         if chosen not in columns:
             raise Refused(
-                f"{kind}_column = {chosen}: expected a column of {where}, which has "
+                f"{kind}_column = {chosen}: expected a column of {place}, which has "
                 f"{', '.join(columns)}"
             )
         return chosen
     by_lower_case = {column.lower(): column for column in reversed(columns)}
-    return next((by_lower_case[name] for name in known if name in by_lower_case), None)
+    return next((by_lower_case[name] for name in names if name in by_lower_case), None)

@@ -194,8 +194,8 @@ class _Rows:
             raise Refused(f"{self._file}: {choose('image', header)}")
         label_column = self._columns.find_label(header, self._file)
         self.has_labels = label_column is not None
-        others = [column for column in header if column not in ("", path_column)]
-        self.other_columns = others if label_column is None else []
+        remaining = [column for column in header if column not in ("", path_column)]
+        self.other_columns = remaining if label_column is None else []
         labels = f", labels from {label_column!r}" if label_column else ""
         warn_once(f"{self._file}: paths from the column {path_column!r}{labels}")
         return path_column, label_column

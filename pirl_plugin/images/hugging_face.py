@@ -116,7 +116,7 @@ def open_data_files(files: list[str]) -> Any:
     return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
-def image_column(dataset: Any, columns: Columns, where: str) -> str:
+def image_column(dataset: Any, columns: Columns, place: str) -> str:
     """Return the name of the column of images.
 
     Raises:
@@ -125,16 +125,16 @@ def image_column(dataset: Any, columns: Columns, where: str) -> str:
     import datasets
 
     kinds = dataset.features
-    found = [
+    image_columns = [
         name
         for name, kind in kinds.items()
         if isinstance(kind, datasets.Image) or (isinstance(kind, dict) and set(kind) == ENCODED)
     ]
-    column = columns.find_image(found, where)
-    if column is None and len(found) == 1:
-        column = found[0]
+    column = columns.find_image(image_columns, place)
+    if column is None and len(image_columns) == 1:
+        column = image_columns[0]
     if column is None:
-        raise Refused(f"{where}: {choose('image', found or kinds)}")
+        raise Refused(f"{place}: {choose('image', image_columns or kinds)}")
     return column
 
 
@@ -148,7 +148,7 @@ def encoded_images(dataset: Any, column: str) -> Any:
     return dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
 
 
-def label_column(dataset: Any, columns: Columns, where: str) -> str:
+def label_column(dataset: Any, columns: Columns, place: str) -> str:
     """Return the name of the column of labels: a known name, or the only column of classes.
 
     Raises:
@@ -163,11 +163,11 @@ def label_column(dataset: Any, columns: Columns, where: str) -> str:
         if isinstance(kind, datasets.Value) and "binary" not in kind.dtype
     ]
     of_classes = [name for name, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
-    column = columns.find_label(of_classes + scalars, where)
+    column = columns.find_label(of_classes + scalars, place)
     if column is None and len(of_classes) == 1:
         column = of_classes[0]
     if column is None:
-        raise NoLabels(f"{where}: {choose('label', of_classes or kinds)}")
+        raise NoLabels(f"{place}: {choose('label', of_classes or kinds)}")
     return column
 
 

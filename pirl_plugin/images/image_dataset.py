@@ -200,8 +200,8 @@ def collate_views(samples: Sequence[Any]) -> Any:
         (torch.Size([3, 3, 8, 8]), [0, -1, 2])
     """
     if isinstance(samples[0], (tuple, list)):
-        views, *others = zip(*samples, strict=True)
-        return [collate_views(views), *(default_collate(list(values)) for values in others)]
+        views, *items = zip(*samples, strict=True)
+        return [collate_views(views), *(default_collate(list(values)) for values in items)]
     if not isinstance(samples[0], Mapping):
         raise Refused(
             f"collate_views got a {type(samples[0]).__name__}: expected dictionaries of views; "

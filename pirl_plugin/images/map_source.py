@@ -201,20 +201,20 @@ def _text(name: Any) -> str:
     return ", ".join(map(str, name)) if isinstance(name, (list, tuple)) else str(name)
 
 
-def _labels_of(dataset: Any, columns: Columns, where: str) -> list[Any]:
+def _labels_of(dataset: Any, columns: Columns, place: str) -> list[Any]:
     """Return the label of each item: the name of its class, or a number."""
     if isinstance(dataset, Subset):
-        labels = _labels_of(dataset.dataset, columns, where)
+        labels = _labels_of(dataset.dataset, columns, place)
         return [labels[index] for index in dataset.indices]
     if isinstance(dataset, ConcatDataset):
-        parts = (_labels_of(part, columns, where) for part in dataset.datasets)
+        parts = (_labels_of(part, columns, place) for part in dataset.datasets)
         return list(chain.from_iterable(parts))
     if isinstance(dataset, ImageSource):
         names_and_none = [*dataset.classes, None]  # the last is for NO_CLASS, −1
         return [names_and_none[index] for index in dataset.labels()]
     if hugging_face.is_of_package(dataset):
-        column = hugging_face.label_column(dataset, columns, where)
-        warn_once(f"{where}: labels from the column {column!r}")
+        column = hugging_face.label_column(dataset, columns, place)
+        warn_once(f"{place}: labels from the column {column!r}")
         return hugging_face.labels_in(dataset, column)
     values = getattr(dataset, "targets", getattr(dataset, "labels", None))
     if values is None or callable(values):

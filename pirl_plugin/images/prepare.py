@@ -164,10 +164,10 @@ def _start_record(out: Path, copies: _Copies) -> int:
         Number of deleted files.
     """
     planned = {entry.item: entry for entry in map(copies.planned, copies.items())}
-    wanted = {name for entry in planned.values() for name in entry.outputs}
+    planned_names = {name for entry in planned.values() for name in entry.outputs}
     num_removed = 0
     for entry in copies.record.values():
-        for name in set(entry.outputs) - wanted:
+        for name in set(entry.outputs) - planned_names:
             num_removed += (out / name).is_file()
             (out / name).unlink(missing_ok=True)
     with atomic_write(out / _RECORD) as file:

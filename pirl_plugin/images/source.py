@@ -198,13 +198,15 @@ def warn_once(message: str) -> None:
     logging.root.warning(message)
 
 
-def say_repeated(where: str, paths: Sequence[str]) -> None:
+def say_repeated(list_name: str, paths: Sequence[str]) -> None:
     """Count once, in the log, the paths that occur more than once in a list."""
     hashes = np.fromiter(map(hash, paths), np.int64, len(paths))  # of millions of paths
     _, rows, counts = np.unique(hashes, return_index=True, return_counts=True)
     if (counts > 1).any():
         first = printable(paths[int(rows[counts > 1].min())])
-        warn_once(f"{where}: {len(paths) - len(counts)} paths occur twice: {first} is the first")
+        warn_once(
+            f"{list_name}: {len(paths) - len(counts)} paths occur twice: {first} is the first"
+        )
 
 
 def printable(path: str) -> str:

@@ -37,7 +37,7 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
 def open_source(
-    where: Any,
+    images: Any,
     name: str | None = None,
     *,
     split: str = "train",
@@ -48,7 +48,7 @@ def open_source(
     """Open a source of images.
 
     Args:
-        where: a folder (of images, of tars, or of a Hugging Face data set), a file that lists
+        images: a folder (of images, of tars, or of a Hugging Face data set), a file that lists
             images, a list of folders or images, a map-style data set, or a source.
         name: one of ``names.SOURCES``; None: inferred from the path.
         split: ``train`` or ``test``, of a data set with several splits.
@@ -60,13 +60,13 @@ def open_source(
         FileNotFoundError: there is no such path.
         ValueError: there is no source of this name, or no image.
     """
-    if isinstance(where, ImageSource):
-        return where
-    if isinstance(where, (list, tuple)) and where and isinstance(where[0], (str, os.PathLike)):
-        return _source_of_paths(where)
-    if not isinstance(where, (str, os.PathLike)):
-        return MapSource(where, columns)
-    path = os.path.expanduser(where)
+    if isinstance(images, ImageSource):
+        return images
+    if isinstance(images, (list, tuple)) and images and isinstance(images[0], (str, os.PathLike)):
+        return _source_of_paths(images)
+    if not isinstance(images, (str, os.PathLike)):
+        return MapSource(images, columns)
+    path = os.path.expanduser(images)
     if name is None and os.path.isfile(path) and path.lower().endswith(image_extensions()):
         return _source_of_paths([path])
     if name is None:

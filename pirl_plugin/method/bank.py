@@ -175,9 +175,9 @@ class MemoryBank(nn.Module):
             ValueError: it is no tensor of int64, or the embeddings are not floating ``(B, dim)``.
         """
         if not isinstance(index, Tensor) or index.dtype != torch.int64:
-            found = index.dtype if isinstance(index, Tensor) else type(index).__name__
+            kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
             raise Refused(
-                f"index is of {found}: expected int64 in a tensor, rows of the data set; give "
+                f"index is of {kind}: expected int64 in a tensor, rows of the data set; give "
                 f"torch.as_tensor(index).long()"
             )
         index = index.reshape(-1)

@@ -349,7 +349,7 @@ class PIRLLoss(nn.Module):
             return
         self._ranks_compared = True
         config = self.config
-        settings = {each.name: repr(getattr(config, each.name)) for each in fields(config)}
+        settings = {field.name: repr(getattr(config, field.name)) for field in fields(config)}
         settings["estimator"] = getattr(self._function, "__name__", "a function")
         settings |= {"seed": repr(self.seed or 0), "step": repr(self.step)}
         of_ranks = gather_objects(settings)
@@ -434,8 +434,8 @@ class PIRLLoss(nn.Module):
                 or a value of its state cannot be used.
         """
         config = self.config
-        found = state.keys() if isinstance(state, dict) else set()
-        missing = sorted({"step", "seed", "norm_constant", "temperature", "placement"} - found)
+        keys = state.keys() if isinstance(state, dict) else set()
+        missing = sorted({"step", "seed", "norm_constant", "temperature", "placement"} - keys)
         check("the loss's state in the checkpoint", state, not missing, f"the keys {missing} too")
         step = state["step"]
         seed = state["seed"]

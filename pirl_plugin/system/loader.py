@@ -100,10 +100,10 @@ def wait_for_images(
 
     def explain() -> str:
         paths = being_read()
-        what = f"reading {', '.join(paths[:3])}" if paths else "a read"
+        activity = f"reading {', '.join(paths[:3])}" if paths else "a read"
         return (
-            f"no image was read for {limit:g} minutes{f' ({key})' if key else ''}: {what} does not "
-            f"return; check the file and its disk or mount, and start again"
+            f"no image was read for {limit:g} minutes{f' ({key})' if key else ''}: {activity} does "
+            f"not return; check the file and its disk or mount, and start again"
         )
 
     return Wait(limit, explain, being_read, folder)

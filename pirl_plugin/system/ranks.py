@@ -92,10 +92,10 @@ def has_lost_rank(error: BaseException) -> bool:
         return True
     if type(error) is not RuntimeError or distributed.get_backend() != "gloo":
         return False
-    for other in range(world_size()):
-        if other != rank():
+    for peer in range(world_size()):
+        if peer != rank():
             try:
-                distributed.isend(torch.zeros(1), other)
+                distributed.isend(torch.zeros(1), peer)
             except RuntimeError:
                 return True
     return False
